@@ -1,0 +1,425 @@
+//! The words between the engine and everything that faces a person, a file or a pipe: events go up, controls go down.
+//!
+//! Uses `plan` for the names of phases and steps. Holds words only: who stamps them is `engine/emit`, who folds them is `state`.
+
+use serde::{Deserialize, Serialize};
+
+/// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
+pub const FORMAT: &str = "1.0";
+
+/// The most bytes that one [`EventKind::Log`] carries.
+pub const LOG_CHUNK: usize = 256 << 10;
+
+/// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
+pub type Millis = i64;
+
+/// Something that happened, with its place in the order of things.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Counts from 1 without gaps within one `orchestrate`.
+    pub seq: u64,
+    /// When the engine learned of it.
+    pub at: Millis,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// The columns of the plan's matrix, in their order; each is a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The SSH connection.
+    Connect,
+    /// One read-only script a host.
+    Facts,
+    /// Taking the name's lock.
+    Lock,
+    /// What must hold before anything changes.
+    Preflight,
+    /// The image.
+    Pull,
+    /// The container that stays, or the keeper of a bare host.
+    Container,
+    /// What only the inside of the container can show.
+    Prove,
+    /// Node rank 0.
+    Master,
+    /// All other nodes.
+    Workers,
+    /// Ending ranks.
+    Stop,
+    /// Removing the container.
+    Remove,
+    /// Fetching what the laptop lacks of every log.
+    Fetch,
+    /// Removing the run directory.
+    Clean,
+    /// Looking whether anything is left.
+    Verify,
+}
+
+impl Phase {
+    /// The phase's name as people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Connect => "connect",
+            Phase::Facts => "facts",
+            Phase::Lock => "lock",
+            Phase::Preflight => "preflight",
+            Phase::Pull => "pull",
+            Phase::Container => "container",
+            Phase::Prove => "prove",
+            Phase::Master => "master",
+            Phase::Workers => "workers",
+            Phase::Stop => "stop",
+            Phase::Remove => "remove",
+            Phase::Fetch => "fetch",
+            Phase::Clean => "clean",
+            Phase::Verify => "verify",
+        }
+    }
+}
+
+/// A file that a run writes on a host and that is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFile {
+    /// The launcher's own output on that host.
+    Node,
+    /// One worker's output; a restart begins a new file.
+    Rank {
+        /// The global rank.
+        rank: u32,
+        /// How often its launcher had restarted it.
+        restart: u32,
+    },
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It ended by itself with this status.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It is gone and left no status: something killed it and its wrapper, or the machine.
+    Killed,
+}
+
+impl Exit {
+    /// Reads a shell's exit status: 128 + n means signal n.
+    pub fn from_status(status: i32) -> Self {
+        if (129..=192).contains(&status) { Exit::Signal(status - 128) } else { Exit::Code(status) }
+    }
+
+    /// Whether it is a success.
+    pub fn ok(self) -> bool {
+        self == Exit::Code(0)
+    }
+}
+
+/// A step of the plan, for those who draw the matrix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInfo {
+    /// Its number in the plan.
+    pub id: u32,
+    /// The index of its host in [`RunInfo::hosts`].
+    pub host: u32,
+    /// Its column.
+    pub phase: Phase,
+    /// What it does: `start the container`.
+    pub title: String,
+}
+
+/// One rank as planned; under a rendezvous that hands out ranks itself the host is where it was first seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankInfo {
+    /// The global rank.
+    pub rank: u32,
+    /// The index of its host.
+    pub host: u32,
+    /// Its number on that host.
+    pub local_rank: u32,
+}
+
+/// What a consumer needs to draw the run before anything has happened.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// The journal's format, [`FORMAT`].
+    pub format: String,
+    /// The inventory's name.
+    pub name: String,
+    /// The run's id; empty for an operation without a run (`exec`, `down` of nothing).
+    pub run: String,
+    /// The operation: `up`, `down`, `attach`, `logs`.
+    pub command: String,
+    /// Counts from 1; a gang restart is a new attempt.
+    pub attempt: u32,
+    /// Host names in node-rank order, the master first.
+    pub hosts: Vec<String>,
+    /// Every rank, if known beforehand.
+    pub ranks: Vec<RankInfo>,
+    /// Every step.
+    pub steps: Vec<StepInfo>,
+}
+
+/// One GPU as nvidia-smi told it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuSample {
+    /// Its index on the host.
+    pub index: u32,
+    /// Utilisation, percent.
+    pub utilization: Option<f32>,
+    /// Memory in use, MiB.
+    pub memory_used: Option<f32>,
+    /// Memory, MiB.
+    pub memory_total: Option<f32>,
+    /// Power, watt.
+    pub power: Option<f32>,
+    /// Temperature, degrees Celsius.
+    pub temperature: Option<f32>,
+}
+
+/// How a whole operation ended, in the order in which exit codes win (`product.md` section 2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All went well.
+    Ok,
+    /// The run goes on without us.
+    Detached,
+    /// The run failed.
+    Failed,
+    /// Preflight or a different live run refused it.
+    Refused,
+    /// A host could not be reached.
+    Unreachable,
+    /// A signal ended it.
+    Signal(i32),
+    /// Something of ours is left on a host.
+    Leftovers,
+    /// Another operator holds the lock.
+    Locked,
+}
+
+/// What should be the case in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// The gang runs.
+    Up,
+    /// Every rank ends with time to save.
+    Stop,
+    /// Every rank ends now.
+    Kill,
+    /// Nothing of ours is on any host.
+    Down,
+}
+
+/// The kinds of event. Log bytes and GPU samples are chatter: they may be thinned or recorded elsewhere; all others are the run's life.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum EventKind {
+    /// The first event, and again when a plan is known or replaced (attempt, teardown).
+    RunStarted(RunInfo),
+    /// A connection is being made.
+    HostConnecting {
+        /// Index of the host.
+        host: u32,
+    },
+    /// A host answers.
+    HostConnected {
+        /// Index of the host.
+        host: u32,
+        /// The host's clock minus ours, milliseconds.
+        clock_offset: i64,
+        /// How wrong that may be (half the round trip), milliseconds.
+        uncertainty: i64,
+    },
+    /// A connection was lost, or none could be made; it is tried again while `retrying`.
+    HostLost {
+        /// Index of the host.
+        host: u32,
+        /// Why.
+        error: String,
+        /// Whether it is tried again.
+        retrying: bool,
+    },
+    /// A phase begins on all hosts.
+    PhaseStarted {
+        /// Which.
+        phase: Phase,
+    },
+    /// A step begins.
+    StepStarted {
+        /// Its number.
+        step: u32,
+    },
+    /// There was nothing to do.
+    StepSatisfied {
+        /// Its number.
+        step: u32,
+        /// Why not.
+        note: String,
+    },
+    /// A step changed something, or proved it.
+    StepDone {
+        /// Its number.
+        step: u32,
+        /// What it found or did.
+        note: String,
+    },
+    /// A step is tried again.
+    StepRetrying {
+        /// Its number.
+        step: u32,
+        /// Why.
+        error: String,
+    },
+    /// A step failed.
+    StepFailed {
+        /// Its number.
+        step: u32,
+        /// What happened.
+        error: String,
+        /// What to do next; may be empty.
+        hint: String,
+    },
+    /// The launcher of a host runs.
+    NodeStarted {
+        /// Index of the host.
+        host: u32,
+    },
+    /// The launcher of a host ended.
+    NodeExited {
+        /// Index of the host.
+        host: u32,
+        /// How.
+        exit: Exit,
+        /// When, on our clock (0: unknown).
+        when: Millis,
+    },
+    /// A worker process runs.
+    RankStarted {
+        /// Index of the host.
+        host: u32,
+        /// Global rank.
+        rank: u32,
+        /// Its launcher's restart count.
+        restart: u32,
+    },
+    /// A worker process ended.
+    RankExited {
+        /// Index of the host.
+        host: u32,
+        /// Global rank.
+        rank: u32,
+        /// Its launcher's restart count.
+        restart: u32,
+        /// How.
+        exit: Exit,
+        /// When, on our clock corrected for the host's (0: unknown).
+        when: Millis,
+        /// How wrong that may be, milliseconds.
+        uncertainty: i64,
+    },
+    /// `launch.ready_when` was seen, or every rank runs where it is not set.
+    Ready,
+    /// The ranks that failed first: one, or several closer together than the clocks can tell.
+    Culprit {
+        /// Global ranks; empty when a launcher failed before any rank.
+        ranks: Vec<u32>,
+        /// The hosts, same order.
+        hosts: Vec<u32>,
+    },
+    /// A signal was sent to the ranks of a host.
+    Signalled {
+        /// Index of the host.
+        host: u32,
+        /// `TERM` or `KILL`.
+        signal: String,
+    },
+    /// Bytes of a log, in order, without gaps within (host, file).
+    Log {
+        /// Index of the host.
+        host: u32,
+        /// Which file.
+        file: LogFile,
+        /// The place of the first byte in the host's file.
+        offset: u64,
+        /// The bytes: at most [`LOG_CHUNK`]; never serialised, the journal records ranges.
+        #[serde(skip)]
+        bytes: bytes::Bytes,
+        /// How many bytes; what the journal keeps of them.
+        len: u64,
+    },
+    /// GPU values of a host.
+    Gpus {
+        /// Index of the host.
+        host: u32,
+        /// One a GPU.
+        gpus: Vec<GpuSample>,
+    },
+    /// Free bytes under the run directory.
+    Disk {
+        /// Index of the host.
+        host: u32,
+        /// Bytes.
+        free: u64,
+        /// Bytes.
+        total: u64,
+    },
+    /// Something a person should know.
+    Notice {
+        /// Index of the host it is about.
+        host: Option<u32>,
+        /// One line.
+        text: String,
+        /// Whether it is a warning.
+        warn: bool,
+    },
+    /// What should be the case changed.
+    GoalChanged {
+        /// To what.
+        goal: Goal,
+        /// Why: `rank 3 failed`, `Ctrl-C`.
+        why: String,
+    },
+    /// Something of ours could not be removed.
+    Leftover {
+        /// Index of the host.
+        host: u32,
+        /// What, and why it is still there.
+        text: String,
+    },
+    /// The last event, always, exactly once.
+    RunFinished {
+        /// How it ended.
+        outcome: Outcome,
+        /// Whether the run's ranks succeeded, where there was a run.
+        why: String,
+    },
+}
+
+/// What a person, a finding or a signal asks of the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// End every rank with `stop_grace`, then tear down as `teardown` says.
+    Stop {
+        /// Why, for the journal.
+        why: String,
+    },
+    /// End every rank now.
+    Kill {
+        /// Why.
+        why: String,
+    },
+    /// Stop the gang and launch it again.
+    Restart,
+    /// Stop and remove everything whatever `teardown` says.
+    Teardown,
+    /// Leave the run alone and end.
+    Detach,
+}

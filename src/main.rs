@@ -1,0 +1,3 @@
+//! Parses, runs, exits.
+
+fn main() {}

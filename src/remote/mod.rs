@@ -1,0 +1,112 @@
+//! The only way to a host: connect once, run scripts, follow a stream. The engine knows [`Remote`]; `remote/ssh` is the real one.
+//!
+//! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use crate::shell::{Command, Output};
+
+/// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
+pub trait Remote: Send + Sync {
+    /// Runs a script to its end. At most the command's timeout.
+    fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>>;
+
+    /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
+    fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>>;
+
+    /// Asks the host's sshd to open a TCP connection to `address:port`: `Ok(true)` it was opened, `Ok(false)` refused by the other end (so the
+    /// path is open), an error where it cannot be told (forbidden, unreachable, no answer).
+    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<bool, RemoteError>>;
+
+    /// Whether the connection is known to be dead.
+    fn is_closed(&self) -> bool;
+
+    /// Says goodbye; at most 2 s.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A running stream. Dropping it closes its channel.
+pub struct Stream {
+    /// What it writes after the begin mark. Ends with `None` after the last byte, or after an error was sent. The reader behind it never
+    /// waits: it holds at most what the caller has not acknowledged, so a caller bounds it by its own protocol (see house.md, log stream).
+    pub output: mpsc::UnboundedReceiver<Result<Bytes, RemoteError>>,
+    /// What it reads. Bounded; a send fails once the stream is over.
+    pub input: mpsc::Sender<Bytes>,
+}
+
+/// Opens connections: the engine's factory, so that a lost host can be connected again.
+pub trait Connect: Send + Sync {
+    /// Connects to host number `host` of the inventory.
+    fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>>;
+}
+
+/// Why a host did not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RemoteError {
+    /// The host could not be reached, or the connection was lost.
+    #[error("{what}")]
+    Lost {
+        /// What happened, with the hop.
+        what: String,
+        /// What to do next; may be empty.
+        hint: String,
+        /// Whether trying again can help (never after a refusal).
+        retry: bool,
+    },
+    /// The host refused us: host key, authentication.
+    #[error("{what}")]
+    Refused {
+        /// What was refused, with file and line where there is one.
+        what: String,
+        /// The command that mends it; may be empty.
+        hint: String,
+    },
+    /// No answer within the deadline.
+    #[error("no answer to `{title}` within {after:?}")]
+    Timeout {
+        /// The command's title.
+        title: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// It ended without an end mark: the outcome is not known.
+    #[error("`{title}` was cut off: {what}")]
+    CutOff {
+        /// The command's title.
+        title: String,
+        /// What is known.
+        what: String,
+    },
+    /// The laptop's settings are wrong (ssh_config, key file): no host was asked.
+    #[error("{what}")]
+    Settings {
+        /// What is wrong, with file and line.
+        what: String,
+        /// What to do next.
+        hint: String,
+    },
+}
+
+impl RemoteError {
+    /// What to do next; may be empty.
+    pub fn hint(&self) -> &str {
+        match self {
+            RemoteError::Lost { hint, .. } | RemoteError::Refused { hint, .. } | RemoteError::Settings { hint, .. } => hint,
+            RemoteError::Timeout { .. } | RemoteError::CutOff { .. } => "",
+        }
+    }
+
+    /// Whether the connection may be tried again.
+    pub fn may_retry(&self) -> bool {
+        match self {
+            RemoteError::Lost { retry, .. } => *retry,
+            RemoteError::Timeout { .. } | RemoteError::CutOff { .. } => true,
+            RemoteError::Refused { .. } | RemoteError::Settings { .. } => false,
+        }
+    }
+}
