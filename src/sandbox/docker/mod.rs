@@ -1,0 +1,5 @@
+//! docker's stand-in.
+use std::process::ExitCode;
+use super::stand_in::{Answer, Here};
+pub(super) fn main(_: &Here, _: &[String]) -> ExitCode { Answer::ok("").say() }
+pub(super) fn supervise(_: &Here, _: &[String]) -> ExitCode { Answer::ok("").say() }
