@@ -82,7 +82,9 @@ async fn a_host_runs_what_it_is_sent() {
     assert_eq!((String::from_utf8_lossy(&out.stderr).as_ref(), out.status.code()), ("err\n", Some(7)));
     assert_eq!(ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
     // Its own session, as sshd gives it; died by a signal, as a shell says it.
-    assert_eq!(ok(&sandbox, "gpu01", "cut -d' ' -f6 /proc/$$/stat; echo $$").await.lines().collect::<std::collections::HashSet<_>>().len(), 1);
+    let out = finish(ssh(&sandbox, "gpu01", &["cut -d' ' -f6 /proc/$$/stat; echo $$"]).spawn().expect("ssh")).await;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(text.lines().collect::<std::collections::HashSet<_>>().len(), 1, "its session is its own: {text}");
     let out = finish(ssh(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
     assert_eq!(out.status.code(), Some(255), "an exit-signal is 255 for ssh");
     let dir = sandbox.dir().to_owned();
