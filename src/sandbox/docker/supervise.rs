@@ -7,10 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use super::super::processes;
-use super::super::scenario::OomKill;
 use super::super::stand_in::{Answer, Here, again};
 use super::Failure;
 use super::run::{find_program, inside, workdir};
@@ -82,7 +79,8 @@ fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) ->
             if abandoned(&alive) {
                 processes::kill_all(&container.marker(), END);
             }
-            oom_killed = oom_killed || starve(here.place.faults().oom_kill, container, started.elapsed());
+            let fault = here.place.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
+            oom_killed = oom_killed || fault.is_some_and(|fault| processes::starve(&container.marker(), &fault));
         }
         std::thread::sleep(TICK);
     };
@@ -119,17 +117,4 @@ fn abandoned(alive: &std::path::Path) -> bool {
         Ok(file) => file.try_lock_shared().is_ok(),
         Err(_) => !fs::exists(alive).unwrap_or(true),
     }
-}
-
-/// Kills the rank that a fault names, once its time has come.
-fn starve(fault: Option<OomKill>, container: &Container, age: Duration) -> bool {
-    let Some(fault) = fault.filter(|fault| age.as_secs_f64() >= fault.after) else { return false };
-    let rank = format!("RANK={}", fault.rank);
-    let members = processes::members(&container.marker());
-    let chosen = members.into_iter().rev().find(|pid| {
-        let line = processes::command_line(*pid);
-        let fits = if fault.matching.is_empty() { !line.starts_with("sleep") } else { line.contains(&fault.matching) };
-        fits && processes::environ(*pid).contains(&rank)
-    });
-    chosen.inspect(|pid| processes::signal(*pid, Signal::KILL)).is_some()
 }
