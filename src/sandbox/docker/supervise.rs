@@ -80,22 +80,34 @@ fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) ->
                 processes::kill_all(&container.marker(), END);
             }
             let fault = here.place.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
-            oom_killed = oom_killed || fault.is_some_and(|fault| processes::starve(&container.marker(), &fault));
+            if !oom_killed && fault.is_some_and(|fault| processes::starve(&container.marker(), &fault)) {
+                oom_killed = true;
+                note_oom(store, &container.id);
+            }
         }
         std::thread::sleep(TICK);
     };
     let left = processes::kill_all(&container.marker(), END);
-    record(store, &container.id, status, oom_killed, &left)
+    record(store, &container.id, status, &left)
 }
 
-fn record(store: &Store, id: &str, status: ExitStatus, oom_killed: bool, left: &[i32]) -> ExitCode {
+fn note_oom(store: &Store, id: &str) {
+    let noted = store.change(|state| -> Result<(), Failure> {
+        state.find_mut(id).into_iter().for_each(|c| c.oom_killed = true);
+        Ok(())
+    });
+    if let Err(failure) = noted {
+        tracing::debug!(text = failure.text, "OOMKilled is not noted");
+    }
+}
+
+fn record(store: &Store, id: &str, status: ExitStatus, left: &[i32]) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
     let changed = store.change(|state| -> Result<bool, Failure> {
         Ok(state.find_mut(id).is_some_and(|c| {
             c.status = Status::Exited;
             c.pid = 0;
             c.exit_code = code;
-            c.oom_killed = oom_killed;
             c.finished = now();
             c.error = if left.is_empty() { String::new() } else { format!("processes are left: {left:?}") };
             c.auto_remove
