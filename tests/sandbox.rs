@@ -1,5 +1,10 @@
 //! The sandbox as its users meet it: OpenSSH's own client logs in, runs scripts, drives the stand-ins; afterwards nothing is left.
-#![expect(clippy::disallowed_methods, reason = "the proof is real programs")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "the proof is real programs, driven by helpers of a test"
+)]
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -49,7 +54,13 @@ async fn script(sandbox: &Sandbox, host: &str, text: &str) -> Output {
 
 async fn ok(sandbox: &Sandbox, host: &str, text: &str) -> String {
     let out = script(sandbox, host, text).await;
-    assert!(out.status.success(), "{text}: {:?}\n{}{}", out.status, String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{text}: {:?}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
     String::from_utf8(out.stdout).expect("text")
 }
 
@@ -142,12 +153,23 @@ async fn a_container_lives_as_docker_says() {
     .await;
     assert_eq!(id.trim().len(), 64);
     assert_eq!(
-        ok(&sandbox, "gpu01", "docker inspect --format '{{.Name}} {{.State.Running}} {{index .Config.Labels \"a.b\"}} {{.HostConfig.ShmSize}}' box").await,
+        ok(
+            &sandbox,
+            "gpu01",
+            "docker inspect --format '{{.Name}} {{.State.Running}} {{index .Config.Labels \"a.b\"}} {{.HostConfig.ShmSize}}' box"
+        )
+        .await,
         "/box true c 34359738368\n"
     );
-    assert_eq!(ok(&sandbox, "gpu01", "docker ps -a --filter label=a.b=c --format '{{.Names}} {{.Label \"a.b\"}} {{.State}}'").await, "box c running\n");
-    assert_eq!(ok(&sandbox, "gpu01", "docker exec -e Y=2 box sh -c 'echo $X $Y; pwd; command -v docker || echo none; nvidia-smi -L | wc -l'").await,
-        format!("it's 2\n{}\nnone\n4\n", sandbox.host_root(0).expect("a host").join("home").display()));
+    assert_eq!(
+        ok(&sandbox, "gpu01", "docker ps -a --filter label=a.b=c --format '{{.Names}} {{.Label \"a.b\"}} {{.State}}'").await,
+        "box c running\n"
+    );
+    assert_eq!(
+        ok(&sandbox, "gpu01", "docker exec -e Y=2 box sh -c 'echo $X $Y; pwd; command -v docker || echo none; nvidia-smi -L | wc -l'")
+            .await,
+        format!("it's 2\n{}\nnone\n4\n", sandbox.host_root(0).expect("a host").join("home").display())
+    );
     assert_eq!(ok(&sandbox, "gpu01", "printf 'a b' | docker exec -i box cat").await, "a b");
     assert_eq!(fails(&sandbox, "gpu01", "docker exec box sh -c 'exit 9'").await.0, 9);
     assert_eq!(fails(&sandbox, "gpu01", "docker exec box nope").await.0, 127);
@@ -177,7 +199,11 @@ async fn docker_refuses_in_its_own_words() {
         ("docker run -d --nope demo/train:1", 125, "unknown flag: --nope"),
         ("docker run -d nothing:1", 125, "pull access denied for nothing"),
         ("docker run -d --pull never other:2 true", 125, "No such image: other:2"),
-        ("docker run -d --mount type=bind,source=/not/there,target=/x demo/train:1 true", 125, "bind source path does not exist: /not/there"),
+        (
+            "docker run -d --mount type=bind,source=/not/there,target=/x demo/train:1 true",
+            125,
+            "bind source path does not exist: /not/there",
+        ),
         ("docker run -d --name c1 demo/train:1 nope", 127, "exec: \"nope\": executable file not found in $PATH"),
         ("docker stop nobody", 1, "No such container: nobody"),
         ("docker frobnicate", 1, "is not a docker command"),
@@ -240,7 +266,13 @@ async fn ports_are_reached_through_a_host_and_hosts_through_each_other() {
     let config = sandbox.ssh_config_path();
     let proxy = format!("ProxyCommand=ssh -F {} -W %h:%p gpu01", config.display());
     let mut command = Command::new("ssh");
-    command.arg("-F").arg(&config).args(["-o", &proxy, "gpu02", "hostname"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("-F")
+        .arg(&config)
+        .args(["-o", &proxy, "gpu02", "hostname"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     assert_eq!(finish(command.spawn().expect("ssh")).await.stdout, b"gpu02\n");
     // A port where nobody listens: the forward is refused, and ssh says so.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
@@ -302,7 +334,12 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
         return;
     }
     let sandbox = start("hosts: 2").await;
-    sandbox.set_faults("gpu02", &Faults { oom_kill: Some(OomKill { rank: 2, after: 1.0, matching: "train.sh".to_owned() }), ..Faults::default() }).expect("a host");
+    sandbox
+        .set_faults(
+            "gpu02",
+            &Faults { oom_kill: Some(OomKill { rank: 2, after: 1.0, matching: "train.sh".to_owned() }), ..Faults::default() },
+        )
+        .expect("a host");
     let demo = sandbox.dir().join("demo").display().to_string();
     let text = |extra: &str| launch(1, 0, free_port(), extra).replace("{DEMO}", &demo);
     let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1"), text("-e PAUSE=0.2 -e STEPS=1000"));
@@ -310,10 +347,16 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
     let log = String::from_utf8_lossy(&failed.stdout).into_owned();
     assert_eq!(failed.status.code(), Some(1), "{log}");
     assert!(log.starts_with("false\n") && log.contains("exitcode  : 1 (pid: ") && log.contains("rank      : 1 (local_rank: 1)"), "{log}");
-    assert!(log.contains("CUDA out of memory") && log.contains("closing signal SIGTERM") && log.contains("[rank 3] SIGTERM: checkpoint"), "{log}");
+    assert!(
+        log.contains("CUDA out of memory") && log.contains("closing signal SIGTERM") && log.contains("[rank 3] SIGTERM: checkpoint"),
+        "{log}"
+    );
     let log = String::from_utf8_lossy(&starved.stdout).into_owned();
     assert_eq!(starved.status.code(), Some(1), "{log}");
-    assert!(log.starts_with("true\n") && log.contains("exitcode  : -9 (pid: ") && log.contains("Signal 9 (SIGKILL) received by PID"), "{log}");
+    assert!(
+        log.starts_with("true\n") && log.contains("exitcode  : -9 (pid: ") && log.contains("Signal 9 (SIGKILL) received by PID"),
+        "{log}"
+    );
     sandbox.stop().await.expect("nothing is left");
 }
 

@@ -122,10 +122,7 @@ impl Place {
 
     /// The variables by which a process is known to be this host's.
     pub(super) fn marks(&self) -> Vec<(String, String)> {
-        vec![
-            ("SANDBOX_DIR".to_owned(), self.sandbox().display().to_string()),
-            ("SANDBOX_HOST".to_owned(), self.root.display().to_string()),
-        ]
+        vec![("SANDBOX_DIR".to_owned(), self.sandbox().display().to_string()), ("SANDBOX_HOST".to_owned(), self.root.display().to_string())]
     }
 
     /// Where programs are found inside a container.

@@ -40,7 +40,8 @@ fn begin(here: &Here, store: &Store, id: &str) -> Result<(Child, Container), Fai
     let mut command: Command = again("sandbox-shim")?;
     command.arg("setsid").arg(program).args(words).env_clear().envs(variables).current_dir(workdir(store, &container, None)?);
     let log = |name: &str| File::options().create(true).append(true).open(folder.join(name));
-    command.stdin(Stdio::null()).stdout(log("out")?).stderr(log("err")?);
+    // Our own input is the client's, where `docker run -i` gives one, and /dev/null else.
+    command.stdin(Stdio::inherit()).stdout(log("out")?).stderr(log("err")?);
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
     store.change(|state| -> Result<(), Failure> {
