@@ -393,3 +393,80 @@ async fn sixty_four_hosts_answer_at_once() {
     assert_eq!(said, expected);
     sandbox.stop().await.expect("nothing is left");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn torchrun_meets_by_c10d_restarts_and_is_stopped() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("hosts: 2").await;
+    let port = free_port();
+    let text = format!(
+        "torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id=r1 --no-python sh -c 'echo $RANK of $WORLD_SIZE'"
+    );
+    let first = script(&sandbox, "gpu01", &text);
+    let second = async {
+        // Who only looks whether the port is open is not a node.
+        until("the port is open", async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
+        script(&sandbox, "gpu02", &text).await
+    };
+    let (first, second) = tokio::join!(first, second);
+    let mut ranks: Vec<String> = [&first, &second]
+        .iter()
+        .flat_map(|out| String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    ranks.sort();
+    assert_eq!(ranks, ["0 of 4", "1 of 4", "2 of 4", "3 of 4"], "{first:?} {second:?}");
+    assert!(first.status.success() && second.status.success());
+
+    let port = free_port();
+    let text = format!(
+        "python3 -m torch.distributed.run --max_restarts 2 --master_port {port} --no_python sh -c 'echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'"
+    );
+    assert_eq!(ok(&sandbox, "gpu01", &text).await, "try 0\ntry 1\n");
+
+    let text = format!(
+        "torchrun --master_port {port} --no_python sh -c 'trap \"echo saved; exit 0\" TERM; echo up >up; while :; do sleep 0.05; done' & p=$!; while ! [ -e up ]; do sleep 0.02; done; kill -TERM $p; wait $p"
+    );
+    let out = script(&sandbox, "gpu01", &text).await;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(1) && out.stdout == b"saved\n" && said.contains("SignalException: Process"), "{out:?}");
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_counted_and_passwords_asked() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("{hosts: 1, password: open sesame, faults: {max_sessions: 2}}").await;
+    let socket = sandbox.dir().join("mux");
+    let socket = socket.to_str().expect("text");
+    let mut master = ssh(&sandbox, "gpu01", &["-M", "-S", socket, "-N"]).spawn().expect("ssh");
+    until("the master is there", async || std::fs::metadata(socket).ok()).await;
+    // Never a connection of its own: what the master's connection refuses is refused.
+    let through = |command: &str| ssh(&sandbox, "gpu01", &["-S", socket, "-o", "ProxyCommand=false", command]).spawn().expect("ssh");
+    let mut held = [through("echo >a; exec sleep 1000"), through("echo >b; exec sleep 1000")];
+    let home = sandbox.host_root(0).expect("a host").join("home");
+    until("both run", async || (home.join("a").exists() && home.join("b").exists()).then_some(())).await;
+    let refused = finish(through("echo third")).await;
+    assert!(refused.status.code() == Some(255) && refused.stdout.is_empty(), "{refused:?}");
+    let pid = sandbox
+        .processes()
+        .into_iter()
+        .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|l| l.starts_with("sleep")));
+    std::process::Command::new("kill").arg(pid.expect("a sleep").to_string()).status().expect("kill ran");
+    until("a place is free again", async || (finish(through("echo third")).await.stdout == b"third\n").then_some(())).await;
+    master.kill().await.expect("killed");
+    for child in &mut held {
+        child.wait().await.expect("ended with its master");
+    }
+
+    let askpass = sandbox.dir().join("askpass");
+    std::fs::write(&askpass, "#!/bin/sh\necho open sesame\n").expect("written");
+    std::fs::set_permissions(&askpass, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("changed");
+    let mut command = ssh(&sandbox, "gpu01", &["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no", "hostname"]);
+    let out = finish(command.env("SSH_ASKPASS", &askpass).env("SSH_ASKPASS_REQUIRE", "force").spawn().expect("ssh")).await;
+    assert_eq!(out.stdout, b"gpu01\n", "{out:?}");
+    sandbox.stop().await.expect("nothing is left");
+}

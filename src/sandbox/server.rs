@@ -251,6 +251,7 @@ impl Handler for Connection {
     }
 
     async fn channel_open_session(&mut self, channel: Channel<Msg>, reply: ChannelOpenHandle, _: &mut Session) -> Result<(), Self::Error> {
+        self.slots.retain(|_, slot| !slot.closed.is_cancelled());
         if self.slots.len() >= self.host.place.faults().max_sessions.unwrap_or(MAX_SESSIONS) {
             reply.reject(ChannelOpenFailure::ConnectFailed).await;
             return Ok(());
@@ -501,6 +502,8 @@ impl Run {
             (None, None) => self.send(writer.exit_status(255)).await,
         }
         self.send(writer.close()).await;
+        // The handler is not told when the client answers this close: the place is free from here on, and the listener has nothing to hear.
+        self.closed.cancel();
     }
 
     /// Whether a fault waits for these bytes; a lost connection is lost here.

@@ -196,7 +196,12 @@ impl Gang {
         loop {
             tokio::select! {
                 (name, number) = stops.next() => return End::Stopped(name, number),
-                () = tokio::time::sleep(LOOK) => starved = starved || self.starve(here),
+                () = tokio::time::sleep(LOOK) => {
+                    starved = starved || self.starve(here);
+                    if here.place.abandoned() {
+                        self.workers.iter().for_each(|w| kill_group(w.pid, Signal::KILL));
+                    }
+                }
                 ended = self.waiting.join_next() => match ended {
                     None => return End::Success,
                     Some(Ok((local, status))) => {
