@@ -140,6 +140,8 @@ pub struct JobHost {
     pub container: Option<Container>,
     /// Where the ranks start.
     pub workdir: Option<String>,
+    /// The ranks' command with this host's values filled in.
+    pub command: Payload,
 }
 
 /// `container`.
