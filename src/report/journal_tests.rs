@@ -96,14 +96,7 @@ fn log_ranges_are_joined_and_bytes_stay_out() {
 fn gpu_values_are_thinned_into_their_own_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened");
-    let gpu = GpuSample {
-        index: 0,
-        utilization: Some(99.5),
-        memory_used: None,
-        memory_total: None,
-        power: None,
-        temperature: None,
-    };
+    let gpu = GpuSample { index: 0, utilization: Some(99.5), memory_used: None, memory_total: None, power: None, temperature: None };
     for n in 0..60_u64 {
         let kind = EventKind::Gpus { host: (n % 2) as u32, gpus: vec![gpu.clone()] };
         journal.on(&event(n + 1, n as i64 * 1000, kind)).expect("written");

@@ -159,14 +159,8 @@ mod tests {
         let all = [Waiting, Running, Done, Satisfied, Failed];
         let legal: Vec<(Status, Status)> =
             all.into_iter().flat_map(|from| all.map(|to| (from, to))).filter(|(from, to)| from.may_become(*to)).collect();
-        let expected = [
-            (Waiting, Running),
-            (Waiting, Satisfied),
-            (Waiting, Failed),
-            (Running, Done),
-            (Running, Satisfied),
-            (Running, Failed),
-        ];
+        let expected =
+            [(Waiting, Running), (Waiting, Satisfied), (Waiting, Failed), (Running, Done), (Running, Satisfied), (Running, Failed)];
         assert_eq!(legal, expected);
         assert!(all.into_iter().filter(|from| from.ended()).all(|from| all.into_iter().all(|to| !from.may_become(to))));
     }

@@ -19,6 +19,7 @@ pub struct Cutter {
     line: Vec<u8>,
     dropped: u64,
     returned: bool,
+    redrawn: bool,
 }
 
 impl Cutter {
@@ -31,6 +32,7 @@ impl Cutter {
                 self.clear();
             } else {
                 self.returned = true;
+                self.redrawn = true;
             }
             bytes = &bytes[at + 1..];
         }
@@ -54,6 +56,12 @@ impl Cutter {
         self.line.clear();
         self.dropped = 0;
         self.returned = false;
+        self.redrawn = false;
+    }
+
+    /// Whether the line under way is being redrawn, as progress bars do.
+    pub fn redrawn(&self) -> bool {
+        self.redrawn
     }
 
     fn append(&mut self, text: &[u8]) {

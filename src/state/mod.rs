@@ -59,8 +59,10 @@ pub struct Leftover {
 pub struct RankCounts {
     /// Ended well.
     pub ok: usize,
-    /// Ended otherwise.
+    /// Ended otherwise, by themselves.
     pub failed: usize,
+    /// Ended because we ended them.
+    pub stopped: usize,
     /// Started, no end known.
     pub running: usize,
     /// Never seen.
@@ -82,6 +84,8 @@ pub struct RunState {
     pub phases: Vec<(Phase, Millis)>,
     /// What should be the case, and why.
     pub goal: (Goal, String),
+    /// When it was first no longer that the gang runs.
+    pub stopping: Option<Millis>,
     /// When the run was ready.
     pub ready: Option<Millis>,
     /// Who failed first.
@@ -111,6 +115,7 @@ impl Default for RunState {
             ledger: Ledger::default(),
             phases: Vec::new(),
             goal: (Goal::Up, String::new()),
+            stopping: None,
             ready: None,
             culprit: None,
             notices: VecDeque::new(),
@@ -165,7 +170,10 @@ impl RunState {
                 self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone(), at });
             }
             EventKind::Notice { host, text, warn } => self.notice(Note { at, host: *host, text: text.clone(), warn: *warn }),
-            EventKind::GoalChanged { goal, why } => self.goal = (*goal, why.clone()),
+            EventKind::GoalChanged { goal, why } => {
+                self.goal = (*goal, why.clone());
+                self.stopping = if *goal == Goal::Up { None } else { self.stopping.or(Some(at)) };
+            }
             EventKind::Leftover { host, text } => {
                 let leftover = Leftover { host: *host, text: text.clone() };
                 if self.leftovers.len() < LEFTOVERS && !self.leftovers.contains(&leftover) {
@@ -183,6 +191,7 @@ impl RunState {
             self.ranks.clear();
             self.culprit = None;
             self.ready = None;
+            self.stopping = None;
         }
         if !info.hosts.is_empty() {
             self.rename_hosts(&info.hosts);
@@ -346,9 +355,17 @@ impl RunState {
         self.began.map_or(0, |began| (self.now - began).max(0))
     }
 
-    /// The ranks that ended other than well, the first to end before the others; unknown times last.
+    /// Whether a rank ended because we ended it: after the goal changed, on a host whose ranks were signalled.
+    pub fn was_stopped(&self, rank: &RankState) -> bool {
+        let signalled = self.hosts.get(rank.host as usize).is_some_and(|host| host.signalled.is_some());
+        let blamed = self.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
+        let late = self.stopping.is_some_and(|at| rank.when == 0 || rank.when + rank.uncertainty >= at);
+        rank.failed() && signalled && late && !blamed
+    }
+
+    /// The ranks that ended other than well and by themselves, the first to end before the others; unknown times last.
     pub fn failed_ranks(&self) -> Vec<&RankState> {
-        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.failed()).collect();
+        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.failed() && !self.was_stopped(rank)).collect();
         failed.sort_by_key(|rank| (if rank.when > 0 { rank.when } else { Millis::MAX }, rank.rank));
         failed
     }
@@ -364,6 +381,7 @@ impl RunState {
         for rank in self.ranks.values() {
             match (rank.exit, rank.started) {
                 (Some(exit), _) if exit.ok() => counts.ok += 1,
+                (Some(_), _) if self.was_stopped(rank) => counts.stopped += 1,
                 (Some(_), _) => counts.failed += 1,
                 (None, Some(_)) => counts.running += 1,
                 (None, None) => counts.waiting += 1,

@@ -119,3 +119,18 @@ fn notices_and_leftovers_are_bounded() {
     let state = events(kinds);
     assert_eq!((state.notices.len(), state.leftovers.len()), (NOTICES, LEFTOVERS));
 }
+
+#[test]
+fn who_was_stopped_did_not_fail() {
+    let state = events(vec![
+        plan(&["a", "b"], 1),
+        exited(1, 1, 0, Exit::Code(1), 1900),
+        EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
+        EventKind::GoalChanged { goal: Goal::Stop, why: "rank 1 failed".to_owned() },
+        EventKind::Signalled { host: 0, signal: "TERM".to_owned() },
+        EventKind::Signalled { host: 1, signal: "TERM".to_owned() },
+        exited(0, 0, 0, Exit::Signal(15), 6000),
+    ]);
+    assert_eq!(state.rank_counts(), RankCounts { failed: 1, stopped: 1, ..RankCounts::default() });
+    assert_eq!(state.failed_ranks().iter().map(|rank| rank.rank).collect::<Vec<_>>(), [1]);
+}
