@@ -1,3 +1,4 @@
+#![expect(clippy::disallowed_methods, reason = "tests look into the files")]
 //! What a journal must hold to.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,4 @@
+#![expect(clippy::disallowed_methods, reason = "tests look into the files")]
 //! What the reporter must hold to.
 
 use std::sync::{Arc, Mutex};
