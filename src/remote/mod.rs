@@ -2,6 +2,14 @@
 //!
 //! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
 
+mod config;
+mod hop;
+mod known_hosts;
+mod resolve;
+pub mod settings;
+pub mod ssh;
+mod trust;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +17,19 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
+pub use self::settings::{Prompt, Settings, Variables};
+pub use self::ssh::SshFleet;
 use crate::shell::{Command, Output};
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
 pub trait Remote: Send + Sync {
     /// Runs a script to its end. At most the command's timeout.
     fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>>;
+
+    /// Like [`Remote::exec`], in a session that is kept free for stopping: it does not wait behind other commands.
+    fn urgent<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+        self.exec(command)
+    }
 
     /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
     fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>>;
