@@ -15,7 +15,6 @@ base_image() {
     tag=orchestrate-base:$kind-$(recipe_hash "$here/image/rootfs.sh")
     if ! have_image "$tag"; then
         say "building the $kind root (a minute or two)"
-        mkdir -p "$cache/build"
         root=$(mktemp -d "$cache/build/$kind.XXXXXX")
         chmod 755 "$root"
         if ! "$here/image/rootfs.sh" "$kind" "$root" >"$cache/build/$kind.log" 2>&1; then
@@ -112,25 +111,29 @@ payload_copy() {
 }
 
 images_all() {
-    local bookworm torch busybox
+    local bookworm torch busybox tag
+    rm -rf --one-file-system "$cache/build"
+    mkdir -p "$cache/build" "$cache/used"
     # The two slow ones at once.
-    bookworm=$(mktemp)
+    bookworm=$cache/build/bookworm.tag
     { base_image bookworm >"$bookworm"; } &
     local other=$!
     torch=$(base_image torch)
     wait "$other" || fail "the bookworm root was not built"
     busybox=$(base_image busybox)
     image_bookworm=$(host_image bookworm "$(cat "$bookworm")")
-    rm -f "$bookworm"
     image_trixie=$(host_image trixie "$torch")
     payload_dir=$(payload "$image_bookworm" "$torch" "$busybox")
+    for tag in "$torch" "$busybox" "$image_bookworm" "$image_trixie"; do
+        touch "$cache/used/$tag"
+    done
 }
 
-# Images and payloads that no recipe names any more.
+# Forgets images that no recipe has named for two weeks; until then another checkout may want them.
 images_prune() {
-    local tag keep
-    keep=$(printf '%s\n' "$image_bookworm" "$image_trixie")
-    for tag in $(docker image ls --format '{{.Repository}}:{{.Tag}}' orchestrate-host); do
-        grep -qxF "$tag" <<<"$keep" || docker image rm "$tag" >/dev/null 2>&1 || true
+    local tag
+    find "$cache/used" -type f -mtime +14 | while read -r tag; do
+        docker image rm "${tag##*/}" >/dev/null 2>&1 || true
+        rm -f "$tag"
     done
 }
