@@ -5,6 +5,7 @@
 
 pub mod fold;
 pub mod journal;
+pub mod json;
 pub mod line;
 pub mod loglines;
 pub mod logs;
