@@ -28,17 +28,20 @@ const DOORS: [(&str, &[&str]); 10] = [
     ("indicatif", &["report/bar"]),
     ("serde_yaml", &["inventory/raw", "sandbox/scenario"]),
     ("saphyr_parser", &["inventory/raw", "sandbox/scenario"]),
-    ("minijinja", &["inventory/template"]),
+    ("minijinja", &["inventory/"]),
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),
 ];
 /// The rooms that only compute, and what they may therefore not name.
 const GROUND: usize = 7;
-const EFFECTS: [&str; 10] = [
+const EFFECTS: [&str; 13] = [
     "tokio",
     "std::fs",
-    "std::net",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "ToSocketAddrs",
     "std::process",
     "std::env::var",
     "std::io::stdout",

@@ -53,9 +53,9 @@ impl<O: Out> Json<O> {
         Json { out, cleaner, held: HashMap::new(), begun: false }
     }
 
-    fn put(&mut self, value: &impl Serialize, keep: bool) -> io::Result<()> {
+    fn put(&mut self, value: &impl Serialize) -> io::Result<()> {
         let line = self.cleaner.json(serde_json::to_string(value)?);
-        self.out.line(&ascii_controls(&line), keep)
+        self.out.line(&ascii_controls(&line))
     }
 
     fn log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
@@ -79,7 +79,7 @@ impl<O: Out> Json<O> {
     fn text(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], seq: u64, at: Millis, state: &RunState) -> io::Result<()> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let (host, file) = key;
-        self.put(&LogText { seq, at, kind: "log", host, name: state.host_name(host), file, offset, len: bytes.len() as u64, text }, false)
+        self.put(&LogText { seq, at, kind: "log", host, name: state.host_name(host), file, offset, len: bytes.len() as u64, text })
     }
 
     fn rest(&mut self, seq: u64, at: Millis, state: &RunState) -> io::Result<()> {
@@ -109,22 +109,22 @@ impl<O: Out> Sink for Json<O> {
     fn on(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
         if !self.begun {
             self.begun = true;
-            self.put(&Header::ours(), true)?;
+            self.put(&Header::ours())?;
         }
         match &event.kind {
-            EventKind::Log { host, file, offset, bytes, .. } => self.log((*host, *file), *offset, bytes, event, state),
-            EventKind::Gpus { .. } => self.put(event, false),
+            EventKind::Log { host, file, offset, bytes, .. } => self.log((*host, *file), *offset, bytes, event, state)?,
             EventKind::RunFinished { .. } => {
                 self.rest(event.seq, event.at, state)?;
-                self.put(event, true)
+                self.put(event)?;
             }
-            _ => self.put(event, true),
+            _ => self.put(event)?,
         }
+        self.out.flush()
     }
 
     fn finish(&mut self, state: &RunState) -> io::Result<()> {
         self.rest(state.seq, state.now, state)?;
-        self.out.finish()
+        self.out.flush()
     }
 }
 
