@@ -82,7 +82,9 @@ async fn a_host_runs_what_it_is_sent() {
     assert_eq!((String::from_utf8_lossy(&out.stderr).as_ref(), out.status.code()), ("err\n", Some(7)));
     assert_eq!(ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
     // Its own session, as sshd gives it; died by a signal, as a shell says it.
-    assert_eq!(ok(&sandbox, "gpu01", "cut -d' ' -f6 /proc/$$/stat; echo $$").await.lines().collect::<std::collections::HashSet<_>>().len(), 1);
+    let out = finish(ssh(&sandbox, "gpu01", &["cut -d' ' -f6 /proc/$$/stat; echo $$"]).spawn().expect("ssh")).await;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(text.lines().collect::<std::collections::HashSet<_>>().len(), 1, "its session is its own: {text}");
     let out = finish(ssh(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
     assert_eq!(out.status.code(), Some(255), "an exit-signal is 255 for ssh");
     let dir = sandbox.dir().to_owned();
@@ -195,5 +197,156 @@ async fn docker_refuses_in_its_own_words() {
     ok(&sandbox, "gpu01", "sudo -n docker ps").await;
     set(Faults { docker_missing: true, ..Faults::default() });
     assert_eq!(fails(&sandbox, "gpu01", "docker ps").await.0, 127);
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_strike_where_they_are_ordered() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("{hosts: 1, faults: {noise: \"Welcome to gpu01\\n\"}}").await;
+    let set = |faults: Faults| sandbox.set_faults("gpu01", &faults).expect("a host");
+    assert_eq!(ok(&sandbox, "gpu01", "echo x").await, "Welcome to gpu01\nx\n");
+    set(Faults { refuse_key: true, ..Faults::default() });
+    let (code, said) = fails(&sandbox, "gpu01", "true").await;
+    assert!(code == 255 && said.contains("Permission denied"), "{said}");
+    set(Faults { drop_after_bytes: Some(20_000), ..Faults::default() });
+    let out = script(&sandbox, "gpu01", "head -c 1000000 /dev/zero").await;
+    assert!(out.status.code() == Some(255) && out.stdout.len() < 20_000, "{:?} after {}", out.status, out.stdout.len());
+    set(Faults { drop_on: Some("the second step".to_owned()), ..Faults::default() });
+    assert_eq!(ok(&sandbox, "gpu01", "echo the first step").await, "the first step\n");
+    assert_eq!(script(&sandbox, "gpu01", "touch ran; echo the second step").await.status.code(), Some(255));
+    set(Faults { hang_on: Some("the third".to_owned()), ..Faults::default() });
+    let mut hung = ssh(&sandbox, "gpu01", &["touch ran; echo the third step"]).spawn().expect("ssh");
+    assert!(tokio::time::timeout(Duration::from_millis(400), hung.wait()).await.is_err(), "it hangs");
+    hung.kill().await.expect("killed");
+    assert!(!sandbox.host_root(0).expect("a host").join("home/ran").exists(), "what is held or dropped never runs");
+    set(Faults { clock_skew: 1000.0, ..Faults::default() });
+    let there: u64 = ok(&sandbox, "gpu01", "date +%s").await.trim().parse().expect("seconds");
+    let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    assert!((990..1010).contains(&(there - here)), "{there} {here}");
+    set(Faults { drop_after_seconds: Some(0.5), ..Faults::default() });
+    assert_eq!(script(&sandbox, "gpu01", "exec sleep 100").await.status.code(), Some(255));
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ports_are_reached_through_a_host_and_hosts_through_each_other() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("hosts: 2").await;
+    let config = sandbox.ssh_config_path();
+    let proxy = format!("ProxyCommand=ssh -F {} -W %h:%p gpu01", config.display());
+    let mut command = Command::new("ssh");
+    command.arg("-F").arg(&config).args(["-o", &proxy, "gpu02", "hostname"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    assert_eq!(finish(command.spawn().expect("ssh")).await.stdout, b"gpu02\n");
+    // A port where nobody listens: the forward is refused, and ssh says so.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let mut command = Command::new("ssh");
+    command.arg("-F").arg(&config).args(["-W", &format!("127.0.0.1:{free}"), "gpu01"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = finish(command.spawn().expect("ssh")).await;
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("forwarding failed"), "{out:?}");
+    sandbox.stop().await.expect("nothing is left");
+}
+
+/// A script that starts a detached torchrun in a new container and waits for its end; ends with torchrun's code.
+fn launch(nodes: u32, node: u32, port: u16, extra: &str) -> String {
+    format!(
+        "rm -f rc; docker run -d --name job --init --net=host --gpus all {extra} --workdir $HOME --entrypoint /bin/sh demo/train:1 \
+         -c 'trap : TERM; while :; do sleep 1 & wait; done' >/dev/null && docker exec -d job sh -c 'torchrun --nnodes {nodes} --nproc_per_node 4 \
+         --node_rank {node} --master_addr 127.0.0.1 --master_port {port} --no_python /bin/sh {{DEMO}}/train.sh >log 2>&1; echo $? >rc.new; mv rc.new rc' \
+         && while ! [ -e rc ]; do sleep 0.05; done; docker inspect -f '{{{{.State.OOMKilled}}}}' job; docker rm -f job >/dev/null; cat log; exit $(cat rc)"
+    )
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn torchrun_runs_a_gang_over_two_hosts() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("hosts: 2").await;
+    let demo = sandbox.dir().join("demo").display().to_string();
+    let port = free_port();
+    let text = |node| launch(2, node, port, "-e STEPS=4 -e PAUSE=0.5").replace("{DEMO}", &demo);
+    let (worker, master) = (text(1), text(0));
+    let busy = async {
+        until("a GPU is busy", async || {
+            let said = ok(&sandbox, "gpu02", "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits; nvidia-smi --query-compute-apps=pid --format=csv,noheader").await;
+            let numbers: Vec<u32> = said.lines().filter_map(|l| l.parse().ok()).collect();
+            (numbers.len() == 12 && numbers[..4].iter().all(|n| *n > 50) && numbers[4..8].iter().all(|n| *n == 0)).then_some(())
+        })
+        .await;
+    };
+    let (second, first, ()) = tokio::join!(script(&sandbox, "gpu02", &worker), script(&sandbox, "gpu01", &master), busy);
+    for (out, ranks) in [(first, 0..4), (second, 4..8)] {
+        let log = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{log}");
+        for rank in ranks {
+            assert!(log.contains(&format!("[rank {rank}] Initialized process group with 8 processes")), "{log}");
+            assert!(log.contains(&format!("[rank {rank}] training finished")), "{log}");
+        }
+    }
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("hosts: 2").await;
+    sandbox.set_faults("gpu02", &Faults { oom_kill: Some(OomKill { rank: 2, after: 1.0, matching: "train.sh".to_owned() }), ..Faults::default() }).expect("a host");
+    let demo = sandbox.dir().join("demo").display().to_string();
+    let text = |extra: &str| launch(1, 0, free_port(), extra).replace("{DEMO}", &demo);
+    let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1"), text("-e PAUSE=0.2 -e STEPS=1000"));
+    let (failed, starved) = tokio::join!(script(&sandbox, "gpu01", &failed), script(&sandbox, "gpu02", &starved));
+    let log = String::from_utf8_lossy(&failed.stdout).into_owned();
+    assert_eq!(failed.status.code(), Some(1), "{log}");
+    assert!(log.starts_with("false\n") && log.contains("exitcode  : 1 (pid: ") && log.contains("rank      : 1 (local_rank: 1)"), "{log}");
+    assert!(log.contains("CUDA out of memory") && log.contains("closing signal SIGTERM") && log.contains("[rank 3] SIGTERM: checkpoint"), "{log}");
+    let log = String::from_utf8_lossy(&starved.stdout).into_owned();
+    assert_eq!(starved.status.code(), Some(1), "{log}");
+    assert!(log.starts_with("true\n") && log.contains("exitcode  : -9 (pid: ") && log.contains("Signal 9 (SIGKILL) received by PID"), "{log}");
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_sandbox_leaves_no_process() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("{hosts: 3, gpus: 2}").await;
+    for host in ["gpu01", "gpu02", "gpu03"] {
+        let text = "docker run -d --init --entrypoint /bin/sh demo/train:1 -c 'trap \"\" TERM; sleep 1000 & env -i sleep 1000 & wait' && \
+                    (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' >/dev/null 2>&1 &)";
+        ok(&sandbox, host, text).await;
+    }
+    let before = until("all of it runs", async || Some(sandbox.processes()).filter(|p| p.len() >= 15)).await;
+    sandbox.stop().await.expect("nothing is left");
+    for pid in before {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let dead = state.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z') || rest.starts_with('X'));
+        assert!(dead, "{pid} lives: {state}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_hosts_answer_at_once() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("hosts: 64").await;
+    let names: Vec<String> = (1..=64).map(|n| format!("gpu{n:02}")).collect();
+    let asked = names.iter().map(|name| async { finish(ssh(&sandbox, name, &["hostname"]).spawn().expect("ssh")).await.stdout });
+    let said = futures_util::future::join_all(asked).await;
+    let expected: Vec<Vec<u8>> = names.iter().map(|name| format!("{name}\n").into_bytes()).collect();
+    assert_eq!(said, expected);
     sandbox.stop().await.expect("nothing is left");
 }

@@ -39,6 +39,13 @@ pub struct Header {
     pub orchestrate: String,
 }
 
+impl Header {
+    /// What this program writes.
+    pub fn ours() -> Self {
+        Header { format: FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
 /// Writes `journal.jsonl` and `gpus.jsonl`.
 #[derive(Debug)]
 pub struct Journal {
@@ -60,8 +67,7 @@ impl Journal {
     }
 
     fn with_limit(dir: &Path, cleaner: Cleaner, limit: u64) -> io::Result<Self> {
-        let header = Header { format: FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() };
-        let header = serde_json::to_string(&header)?;
+        let header = serde_json::to_string(&Header::ours())?;
         let mut events = Bounded::open(&dir.join(JOURNAL), limit)?;
         let mut gpus = Bounded::open(&dir.join(GPUS), limit)?;
         events.write(&header, true)?;

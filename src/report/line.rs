@@ -87,7 +87,7 @@ impl<O: Out> Lines<O> {
     }
 
     fn say(&mut self, role: Role, text: &str) -> io::Result<()> {
-        self.out.line(&self.style.paint(role, text), true)
+        self.out.line(&self.style.paint(role, text))
     }
 
     fn begin(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
@@ -150,7 +150,7 @@ impl<O: Out> Lines<O> {
             })
             .collect();
         let time = self.style.paint(Role::Dim, &format!("({})", words::span(at - tally.since)));
-        self.out.line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")), true)
+        self.out.line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")))
     }
 
     fn hold(&mut self, at: Millis, news: News, host: Option<u32>, rank: Option<u32>) {
@@ -168,7 +168,7 @@ impl<O: Out> Lines<O> {
     /// Tells what waits.
     fn release(&mut self, state: &RunState) -> io::Result<()> {
         for line in self.logs.take(state, &self.cleaner, self.style) {
-            self.out.line(&line, false)?;
+            self.out.line(&line)?;
         }
         for held in std::mem::take(&mut self.held) {
             let hosts = words::hosts(state, &self.cleaner, &held.hosts);
@@ -225,7 +225,7 @@ impl<O: Out> Lines<O> {
         } else {
             self.logs.due(now, state, &self.cleaner, self.style)
         };
-        lines.iter().try_for_each(|line| self.out.line(line, all))
+        lines.iter().try_for_each(|line| self.out.line(line))
     }
 
     fn goal(&mut self, goal: Goal, why: &str) -> io::Result<()> {
@@ -331,13 +331,16 @@ impl<O: Out> Sink for Lines<O> {
 
     fn tick(&mut self, now: Millis, state: &RunState) -> io::Result<()> {
         self.logs(false, now, state)?;
-        if !self.held.is_empty() && now - self.since >= WINDOW { self.release(state) } else { Ok(()) }
+        if !self.held.is_empty() && now - self.since >= WINDOW {
+            self.release(state)?;
+        }
+        self.out.flush()
     }
 
     fn finish(&mut self, state: &RunState) -> io::Result<()> {
         self.logs(true, state.now, state)?;
         self.release(state)?;
-        self.out.finish()
+        self.out.flush()
     }
 }
 

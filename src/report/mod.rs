@@ -3,8 +3,10 @@
 //! Uses `event`, `state`, `shell` and `inventory`. Knows nothing of the engine or of SSH: a journal that is read again looks to it like a
 //! run. A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
 
+pub mod aside;
 pub mod fold;
 pub mod journal;
+pub mod json;
 pub mod line;
 pub mod loglines;
 pub mod logs;

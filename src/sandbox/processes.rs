@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::scenario::OomKill;
+
 /// One process of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
@@ -147,6 +149,17 @@ pub(super) fn kill_all(marker: &str, within: Duration) -> Vec<i32> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Kills the rank that a fault names, as the kernel does when memory is short; whether there was one.
+pub(super) fn starve(marker: &str, fault: &OomKill) -> bool {
+    let rank = format!("RANK={}", fault.rank);
+    let chosen = members(marker).into_iter().rev().find(|pid| {
+        let line = command_line(*pid);
+        let fits = if fault.matching.is_empty() { !line.starts_with("sleep") } else { line.contains(&fault.matching) };
+        fits && environ(*pid).contains(&rank)
+    });
+    chosen.inspect(|pid| signal(*pid, Signal::KILL)).is_some()
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use super::super::processes;
-use super::super::scenario::OomKill;
 use super::super::stand_in::{Answer, Here, again};
 use super::Failure;
 use super::run::{find_program, inside, workdir};
@@ -82,22 +79,35 @@ fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) ->
             if abandoned(&alive) {
                 processes::kill_all(&container.marker(), END);
             }
-            oom_killed = oom_killed || starve(here.place.faults().oom_kill, container, started.elapsed());
+            let fault = here.place.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
+            if !oom_killed && fault.is_some_and(|fault| processes::starve(&container.marker(), &fault)) {
+                oom_killed = true;
+                note_oom(store, &container.id);
+            }
         }
         std::thread::sleep(TICK);
     };
     let left = processes::kill_all(&container.marker(), END);
-    record(store, &container.id, status, oom_killed, &left)
+    record(store, &container.id, status, &left)
 }
 
-fn record(store: &Store, id: &str, status: ExitStatus, oom_killed: bool, left: &[i32]) -> ExitCode {
+fn note_oom(store: &Store, id: &str) {
+    let noted = store.change(|state| -> Result<(), Failure> {
+        state.find_mut(id).into_iter().for_each(|c| c.oom_killed = true);
+        Ok(())
+    });
+    if let Err(failure) = noted {
+        tracing::debug!(text = failure.text, "OOMKilled is not noted");
+    }
+}
+
+fn record(store: &Store, id: &str, status: ExitStatus, left: &[i32]) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
     let changed = store.change(|state| -> Result<bool, Failure> {
         Ok(state.find_mut(id).is_some_and(|c| {
             c.status = Status::Exited;
             c.pid = 0;
             c.exit_code = code;
-            c.oom_killed = oom_killed;
             c.finished = now();
             c.error = if left.is_empty() { String::new() } else { format!("processes are left: {left:?}") };
             c.auto_remove
@@ -119,17 +129,4 @@ fn abandoned(alive: &std::path::Path) -> bool {
         Ok(file) => file.try_lock_shared().is_ok(),
         Err(_) => !fs::exists(alive).unwrap_or(true),
     }
-}
-
-/// Kills the rank that a fault names, once its time has come.
-fn starve(fault: Option<OomKill>, container: &Container, age: Duration) -> bool {
-    let Some(fault) = fault.filter(|fault| age.as_secs_f64() >= fault.after) else { return false };
-    let rank = format!("RANK={}", fault.rank);
-    let members = processes::members(&container.marker());
-    let chosen = members.into_iter().rev().find(|pid| {
-        let line = processes::command_line(*pid);
-        let fits = if fault.matching.is_empty() { !line.starts_with("sleep") } else { line.contains(&fault.matching) };
-        fits && processes::environ(*pid).contains(&rank)
-    });
-    chosen.inspect(|pid| processes::signal(*pid, Signal::KILL)).is_some()
 }
