@@ -14,6 +14,8 @@ use crate::engine::emit::{Delivery, now};
 use crate::engine::watch::Offsets;
 use crate::event::LogFile;
 use crate::report::Sink;
+use crate::report::aside::{Aside, PATIENCE};
+use crate::report::json::Json;
 use crate::report::line::Lines;
 use crate::report::loglines::Logs;
 use crate::report::logs::LogStore;
@@ -164,11 +166,23 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn sinks(faces: Faces, style: Style, cleaner: &Cleaner) -> Vec<Box<dyn Sink>> {
-    let outlet = if faces.data { Outlet::stdout() } else { Outlet::stderr() };
-    match faces.progress {
+    let Faces { progress, logs, data } = faces;
+    let cleaner = cleaner.clone();
+    match progress {
         Progress::Quiet => Vec::new(),
-        Progress::Json | Progress::Auto | Progress::Bars | Progress::Plain => {
-            vec![Box::new(Lines::new(outlet, cleaner.clone(), style, faces.logs))]
+        Progress::Json => apart(Json::new(Outlet::stdout(), cleaner)),
+        Progress::Auto | Progress::Bars | Progress::Plain if data => apart(Lines::new(Outlet::stdout(), cleaner, style, logs)),
+        Progress::Auto | Progress::Bars | Progress::Plain => apart(Lines::new(Outlet::stderr(), cleaner, style, logs)),
+    }
+}
+
+/// A face on a thread of its own: a terminal that is stopped stops nothing else.
+fn apart(face: impl Sink + 'static) -> Vec<Box<dyn Sink>> {
+    match Aside::new(face, RunState::new(), PATIENCE) {
+        Ok(face) => vec![Box::new(face)],
+        Err(error) => {
+            crate::cli::laptop::say(&format!("warning: nothing is shown on the way: no thread to be had: {error}"));
+            Vec::new()
         }
     }
 }

@@ -181,7 +181,7 @@ impl Follower<'_> {
                 let action = Action::Stop(Stop { site, grace });
                 let Do::Script(command) = action.command() else { return (link.host(), false) };
                 emit.send(EventKind::Signalled { host: link.id(), signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned() });
-                let ended = match link.exec(&command).await {
+                let ended = match link.urgent(&command).await {
                     Ok(output) => match action.judge(&output) {
                         Verdict::Done { .. } => true,
                         Verdict::Failed(trouble) => {

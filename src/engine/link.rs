@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use crate::engine::emit::{Emitter, now};
 use crate::event::{EventKind, Millis};
 use crate::plan::facts::HostFacts;
-use crate::remote::{Connect, Remote, RemoteError, Stream};
+use crate::remote::{Connect, Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Output};
 
 /// One host's connection. The lock is held while connecting, so that several callers share one attempt.
@@ -108,6 +108,19 @@ impl Link {
         answer
     }
 
+    /// As [`Link::exec`], in the session that is kept free for stopping.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn urgent(&self, command: &Command) -> Result<Output, RemoteError> {
+        let remote = self.get().await?;
+        let answer = remote.urgent(command).await;
+        if answer.is_err() && remote.is_closed() {
+            self.forget(&remote).await;
+        }
+        answer
+    }
+
     /// Starts a stream.
     ///
     /// # Errors
@@ -125,7 +138,7 @@ impl Link {
     ///
     /// # Errors
     /// Where it cannot be told.
-    pub async fn reach(&self, address: &str, port: u16, within: Duration) -> Result<bool, RemoteError> {
+    pub async fn reach(&self, address: &str, port: u16, within: Duration) -> Result<Reached, RemoteError> {
         self.get().await?.reach(address, port, within).await
     }
 

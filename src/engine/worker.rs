@@ -15,7 +15,7 @@ use crate::event::EventKind;
 use crate::plan::action::{Action, Do, Seen, Trouble, Verdict};
 use crate::plan::facts::HostFacts;
 use crate::plan::{Plan, Step};
-use crate::remote::RemoteError;
+use crate::remote::{Reached, RemoteError};
 
 /// How often a step is tried on a new connection.
 const TRIES: u32 = 4;
@@ -166,14 +166,11 @@ async fn attempt(link: &Arc<Link>, step: &Step, offsets: &Offsets, hosts: usize)
             Err(error) => Ended::Unreachable(error),
         },
         Do::Reach { address, port, within } => match link.reach(&address, port, within).await {
-            Ok(_) => Ended::Verdict(Verdict::fine(format!("{address}:{port} can be reached"))),
-            // The host's sshd does not forward: nothing is known, which is no failure.
-            Err(RemoteError::Refused { what, .. }) => Ended::Satisfied(format!("not tried: {what}")),
-            Err(error @ (RemoteError::Timeout { .. } | RemoteError::Settings { .. })) => Ended::Verdict(Verdict::failed(
-                format!("{address}:{port} cannot be reached: {error}"),
-                format!(
-                    "let TCP port {port} through the master's firewall, or set the master's fabric_address to one that the workers reach"
-                ),
+            Ok(Reached::Open | Reached::Refused) => Ended::Verdict(Verdict::fine(format!("{address}:{port} can be reached"))),
+            Ok(Reached::Untold(why)) => Ended::Satisfied(format!("not known: {why}")),
+            Ok(Reached::Blocked(why)) => Ended::Verdict(Verdict::failed(
+                format!("{address}:{port} cannot be reached: {why}"),
+                format!("let TCP port {port} through the master's firewall, or set the master's fabric_address to one that the workers reach"),
             )),
             Err(error) => Ended::Unreachable(error),
         },

@@ -34,15 +34,27 @@ pub trait Remote: Send + Sync {
     /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
     fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>>;
 
-    /// Asks the host's sshd to open a TCP connection to `address:port`: `Ok(true)` it was opened, `Ok(false)` refused by the other end (so the
-    /// path is open), an error where it cannot be told (forbidden, unreachable, no answer).
-    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<bool, RemoteError>>;
+    /// Asks the host's sshd to open a TCP connection to `address:port`.
+    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>>;
 
     /// Whether the connection is known to be dead.
     fn is_closed(&self) -> bool;
 
     /// Says goodbye; at most 2 s.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What a host's sshd found when it tried a TCP connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// It was opened.
+    Open,
+    /// The other end refused it: nothing listens, and the path is open.
+    Refused,
+    /// It did not come about, and why: the path is closed.
+    Blocked(String),
+    /// It cannot be told, and why: sshd forwards nothing, or gives no reason.
+    Untold(String),
 }
 
 /// A running stream. Dropping it closes its channel.

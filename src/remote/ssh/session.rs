@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::{Client, Left};
 use super::collect::{Bounded, Collector};
 use super::link::{self, Link, Opened};
-use crate::remote::{Remote, RemoteError, Stream};
+use crate::remote::{Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Frame, OUTPUT_LIMIT, Output, mask};
 
 /// Sessions at once: these and one urgent and the streams are six; OpenSSH allows ten.
@@ -102,21 +102,15 @@ impl SshHost {
         Ok(Stream { output: reader, input })
     }
 
-    async fn ask(&self, address: &str, port: u16, within: Duration) -> Result<bool, RemoteError> {
-        let title = format!("connect to {address}:{port}");
-        let cut_off = |what: String| RemoteError::CutOff { title: title.clone(), what };
+    async fn ask(&self, address: &str, port: u16, within: Duration) -> Result<Reached, RemoteError> {
         match self.link.open_tcp(address, port, Instant::now() + within).await {
             Opened::Channel(channel) => {
                 link::close(&channel, &self.link.dead).await;
-                Ok(true)
+                Ok(Reached::Open)
             }
-            Opened::Refused { reason, .. } if reason.to_lowercase().contains("refused") => Ok(false),
-            Opened::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => {
-                Err(cut_off(format!("sshd of {} forbids it (AllowTcpForwarding)", self.link.name)))
-            }
-            Opened::Refused { reason, .. } => Err(cut_off(format!("{} says: {}", self.link.name, reason.to_lowercase()))),
+            Opened::Refused { code, reason } => Ok(reached(code, &reason.to_lowercase())),
             Opened::Dead => Err(self.link.lost()),
-            Opened::Late => Err(RemoteError::Timeout { title, after: within }),
+            Opened::Late => Ok(Reached::Blocked(format!("no answer within {} s", within.as_secs()))),
         }
     }
 
@@ -140,7 +134,7 @@ impl Remote for SshHost {
         self.follow(command).boxed()
     }
 
-    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<bool, RemoteError>> {
+    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>> {
         self.ask(address, port, within).boxed()
     }
 
@@ -150,6 +144,19 @@ impl Remote for SshHost {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.end().boxed()
+    }
+}
+
+/// OpenSSH's sshd gives the system's reason as text; another server may give none.
+fn reached(code: ChannelOpenFailure, reason: &str) -> Reached {
+    if reason.contains("refused") {
+        Reached::Refused
+    } else if code == ChannelOpenFailure::AdministrativelyProhibited {
+        Reached::Untold("its sshd forwards nothing (AllowTcpForwarding)".to_owned())
+    } else if ["timed out", "no route", "unreachable", "resolve", "not known"].iter().any(|r| reason.contains(r)) {
+        Reached::Blocked(reason.to_owned())
+    } else {
+        Reached::Untold(format!("its sshd says only: {reason}"))
     }
 }
 
