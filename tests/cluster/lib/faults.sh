@@ -7,14 +7,20 @@ fault() {
     case $name in
     pause | unpause) docker "$name" "$host" >/dev/null ;;
     unplug) docker network disconnect "$network" "$host" ;;
-    plug) docker network connect --ip "$(address "$host")" "$network" "$host" ;;
-    power-off) docker kill "$host" >/dev/null ;;
-    power-on)
-        docker start "$host" >/dev/null
-        await_ready "$host"
+    plug)
+        docker network connect --ip "$(address "$host")" "$network" "$host"
+        docker exec "$host" sh -c 'cat /run/orch-host/names >>/etc/hosts'
         ;;
+    power-off) docker kill "$host" >/dev/null ;;
+    power-on) power_on "$host" ;;
     *) docker exec "$host" fault "$name" "$@" ;;
     esac
+}
+
+power_on() {
+    rm -f "$run/hosts/$1/ready"
+    docker start "$1" >/dev/null
+    await_ready "$1"
 }
 
 # heal HOST...: whatever was broken works again.
@@ -23,10 +29,7 @@ heal() {
     for host in "$@"; do
         case $(docker inspect -f '{{.State.Status}}' "$host") in
         paused) docker unpause "$host" >/dev/null ;;
-        exited)
-            docker start "$host" >/dev/null
-            await_ready "$host"
-            ;;
+        exited) power_on "$host" ;;
         esac
         [ -n "$(docker inspect -f "{{with index .NetworkSettings.Networks \"$network\"}}{{.IPAddress}}{{end}}" "$host")" ] ||
             fault "$host" plug
