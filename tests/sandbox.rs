@@ -1,5 +1,10 @@
 //! The sandbox as its users meet it: OpenSSH's own client logs in, runs scripts, drives the stand-ins; afterwards nothing is left.
-#![expect(clippy::disallowed_methods, reason = "the proof is real programs")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "the proof is real programs, driven by helpers of a test"
+)]
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -49,7 +54,13 @@ async fn script(sandbox: &Sandbox, host: &str, text: &str) -> Output {
 
 async fn ok(sandbox: &Sandbox, host: &str, text: &str) -> String {
     let out = script(sandbox, host, text).await;
-    assert!(out.status.success(), "{text}: {:?}\n{}{}", out.status, String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{text}: {:?}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
     String::from_utf8(out.stdout).expect("text")
 }
 
@@ -142,12 +153,23 @@ async fn a_container_lives_as_docker_says() {
     .await;
     assert_eq!(id.trim().len(), 64);
     assert_eq!(
-        ok(&sandbox, "gpu01", "docker inspect --format '{{.Name}} {{.State.Running}} {{index .Config.Labels \"a.b\"}} {{.HostConfig.ShmSize}}' box").await,
+        ok(
+            &sandbox,
+            "gpu01",
+            "docker inspect --format '{{.Name}} {{.State.Running}} {{index .Config.Labels \"a.b\"}} {{.HostConfig.ShmSize}}' box"
+        )
+        .await,
         "/box true c 34359738368\n"
     );
-    assert_eq!(ok(&sandbox, "gpu01", "docker ps -a --filter label=a.b=c --format '{{.Names}} {{.Label \"a.b\"}} {{.State}}'").await, "box c running\n");
-    assert_eq!(ok(&sandbox, "gpu01", "docker exec -e Y=2 box sh -c 'echo $X $Y; pwd; command -v docker || echo none; nvidia-smi -L | wc -l'").await,
-        format!("it's 2\n{}\nnone\n4\n", sandbox.host_root(0).expect("a host").join("home").display()));
+    assert_eq!(
+        ok(&sandbox, "gpu01", "docker ps -a --filter label=a.b=c --format '{{.Names}} {{.Label \"a.b\"}} {{.State}}'").await,
+        "box c running\n"
+    );
+    assert_eq!(
+        ok(&sandbox, "gpu01", "docker exec -e Y=2 box sh -c 'echo $X $Y; pwd; command -v docker || echo none; nvidia-smi -L | wc -l'")
+            .await,
+        format!("it's 2\n{}\nnone\n4\n", sandbox.host_root(0).expect("a host").join("home").display())
+    );
     assert_eq!(ok(&sandbox, "gpu01", "printf 'a b' | docker exec -i box cat").await, "a b");
     assert_eq!(fails(&sandbox, "gpu01", "docker exec box sh -c 'exit 9'").await.0, 9);
     assert_eq!(fails(&sandbox, "gpu01", "docker exec box nope").await.0, 127);
@@ -177,7 +199,11 @@ async fn docker_refuses_in_its_own_words() {
         ("docker run -d --nope demo/train:1", 125, "unknown flag: --nope"),
         ("docker run -d nothing:1", 125, "pull access denied for nothing"),
         ("docker run -d --pull never other:2 true", 125, "No such image: other:2"),
-        ("docker run -d --mount type=bind,source=/not/there,target=/x demo/train:1 true", 125, "bind source path does not exist: /not/there"),
+        (
+            "docker run -d --mount type=bind,source=/not/there,target=/x demo/train:1 true",
+            125,
+            "bind source path does not exist: /not/there",
+        ),
         ("docker run -d --name c1 demo/train:1 nope", 127, "exec: \"nope\": executable file not found in $PATH"),
         ("docker stop nobody", 1, "No such container: nobody"),
         ("docker frobnicate", 1, "is not a docker command"),
@@ -240,7 +266,13 @@ async fn ports_are_reached_through_a_host_and_hosts_through_each_other() {
     let config = sandbox.ssh_config_path();
     let proxy = format!("ProxyCommand=ssh -F {} -W %h:%p gpu01", config.display());
     let mut command = Command::new("ssh");
-    command.arg("-F").arg(&config).args(["-o", &proxy, "gpu02", "hostname"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("-F")
+        .arg(&config)
+        .args(["-o", &proxy, "gpu02", "hostname"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     assert_eq!(finish(command.spawn().expect("ssh")).await.stdout, b"gpu02\n");
     // A port where nobody listens: the forward is refused, and ssh says so.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
@@ -302,7 +334,12 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
         return;
     }
     let sandbox = start("hosts: 2").await;
-    sandbox.set_faults("gpu02", &Faults { oom_kill: Some(OomKill { rank: 2, after: 1.0, matching: "train.sh".to_owned() }), ..Faults::default() }).expect("a host");
+    sandbox
+        .set_faults(
+            "gpu02",
+            &Faults { oom_kill: Some(OomKill { rank: 2, after: 1.0, matching: "train.sh".to_owned() }), ..Faults::default() },
+        )
+        .expect("a host");
     let demo = sandbox.dir().join("demo").display().to_string();
     let text = |extra: &str| launch(1, 0, free_port(), extra).replace("{DEMO}", &demo);
     let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1"), text("-e PAUSE=0.2 -e STEPS=1000"));
@@ -310,10 +347,16 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
     let log = String::from_utf8_lossy(&failed.stdout).into_owned();
     assert_eq!(failed.status.code(), Some(1), "{log}");
     assert!(log.starts_with("false\n") && log.contains("exitcode  : 1 (pid: ") && log.contains("rank      : 1 (local_rank: 1)"), "{log}");
-    assert!(log.contains("CUDA out of memory") && log.contains("closing signal SIGTERM") && log.contains("[rank 3] SIGTERM: checkpoint"), "{log}");
+    assert!(
+        log.contains("CUDA out of memory") && log.contains("closing signal SIGTERM") && log.contains("[rank 3] SIGTERM: checkpoint"),
+        "{log}"
+    );
     let log = String::from_utf8_lossy(&starved.stdout).into_owned();
     assert_eq!(starved.status.code(), Some(1), "{log}");
-    assert!(log.starts_with("true\n") && log.contains("exitcode  : -9 (pid: ") && log.contains("Signal 9 (SIGKILL) received by PID"), "{log}");
+    assert!(
+        log.starts_with("true\n") && log.contains("exitcode  : -9 (pid: ") && log.contains("Signal 9 (SIGKILL) received by PID"),
+        "{log}"
+    );
     sandbox.stop().await.expect("nothing is left");
 }
 
@@ -348,5 +391,82 @@ async fn sixty_four_hosts_answer_at_once() {
     let said = futures_util::future::join_all(asked).await;
     let expected: Vec<Vec<u8>> = names.iter().map(|name| format!("{name}\n").into_bytes()).collect();
     assert_eq!(said, expected);
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn torchrun_meets_by_c10d_restarts_and_is_stopped() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("hosts: 2").await;
+    let port = free_port();
+    let text = format!(
+        "torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id=r1 --no-python sh -c 'echo $RANK of $WORLD_SIZE'"
+    );
+    let first = script(&sandbox, "gpu01", &text);
+    let second = async {
+        // Who only looks whether the port is open is not a node.
+        until("the port is open", async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
+        script(&sandbox, "gpu02", &text).await
+    };
+    let (first, second) = tokio::join!(first, second);
+    let mut ranks: Vec<String> = [&first, &second]
+        .iter()
+        .flat_map(|out| String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    ranks.sort();
+    assert_eq!(ranks, ["0 of 4", "1 of 4", "2 of 4", "3 of 4"], "{first:?} {second:?}");
+    assert!(first.status.success() && second.status.success());
+
+    let port = free_port();
+    let text = format!(
+        "python3 -m torch.distributed.run --max_restarts 2 --master_port {port} --no_python sh -c 'echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'"
+    );
+    assert_eq!(ok(&sandbox, "gpu01", &text).await, "try 0\ntry 1\n");
+
+    let text = format!(
+        "torchrun --master_port {port} --no_python sh -c 'trap \"echo saved; exit 0\" TERM; echo up >up; while :; do sleep 0.05; done' & p=$!; while ! [ -e up ]; do sleep 0.02; done; kill -TERM $p; wait $p"
+    );
+    let out = script(&sandbox, "gpu01", &text).await;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(1) && out.stdout == b"saved\n" && said.contains("SignalException: Process"), "{out:?}");
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_counted_and_passwords_asked() {
+    if !have_ssh() {
+        return;
+    }
+    let sandbox = start("{hosts: 1, password: open sesame, faults: {max_sessions: 2}}").await;
+    let socket = sandbox.dir().join("mux");
+    let socket = socket.to_str().expect("text");
+    let mut master = ssh(&sandbox, "gpu01", &["-M", "-S", socket, "-N"]).spawn().expect("ssh");
+    until("the master is there", async || std::fs::metadata(socket).ok()).await;
+    // Never a connection of its own: what the master's connection refuses is refused.
+    let through = |command: &str| ssh(&sandbox, "gpu01", &["-S", socket, "-o", "ProxyCommand=false", command]).spawn().expect("ssh");
+    let mut held = [through("echo >a; exec sleep 1000"), through("echo >b; exec sleep 1000")];
+    let home = sandbox.host_root(0).expect("a host").join("home");
+    until("both run", async || (home.join("a").exists() && home.join("b").exists()).then_some(())).await;
+    let refused = finish(through("echo third")).await;
+    assert!(refused.status.code() == Some(255) && refused.stdout.is_empty(), "{refused:?}");
+    let pid = sandbox
+        .processes()
+        .into_iter()
+        .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|l| l.starts_with("sleep")));
+    std::process::Command::new("kill").arg(pid.expect("a sleep").to_string()).status().expect("kill ran");
+    until("a place is free again", async || (finish(through("echo third")).await.stdout == b"third\n").then_some(())).await;
+    master.kill().await.expect("killed");
+    for child in &mut held {
+        child.wait().await.expect("ended with its master");
+    }
+
+    let askpass = sandbox.dir().join("askpass");
+    std::fs::write(&askpass, "#!/bin/sh\necho open sesame\n").expect("written");
+    std::fs::set_permissions(&askpass, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("changed");
+    let mut command = ssh(&sandbox, "gpu01", &["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no", "hostname"]);
+    let out = finish(command.env("SSH_ASKPASS", &askpass).env("SSH_ASKPASS_REQUIRE", "force").spawn().expect("ssh")).await;
+    assert_eq!(out.stdout, b"gpu01\n", "{out:?}");
     sandbox.stop().await.expect("nothing is left");
 }

@@ -19,6 +19,7 @@ mod server;
 mod stand_in;
 mod template;
 mod torchrun;
+mod wire;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 //! nvidia-smi's stand-in: lists, queries and loops over the GPUs that the scenario gives, busy where a rank of this host runs.
 //!
-//! Uses `place` and `processes`. A GPU is used by the innermost process whose environment has its index as `LOCAL_RANK`. The numbers move with
+//! Uses `place` and `processes`. A GPU is used by the innermost process whose environment has its index as `LOCAL_RANK` (or, with a `RANK` alone, all that it sees). The numbers move with
 //! the clock; they mean nothing.
 #![expect(clippy::disallowed_methods, reason = "a stand-in reads its environment and the clock")]
 
@@ -27,6 +27,13 @@ struct Asked {
     every: Option<Duration>,
 }
 
+/// A GPU by the number that is shown and the one it has on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gpu {
+    index: u32,
+    real: u32,
+}
+
 /// A process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct App {
@@ -51,7 +58,7 @@ pub(super) fn main(here: &Here, words: &[String]) -> ExitCode {
     let mut first = true;
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let answer = answer(&asked, &settings, &visible, &apps(here), now, first);
+        let answer = answer(&asked, &settings, &visible, &apps(here, &settings), now, first);
         let code = answer.say();
         let Some(pause) = asked.every else { return code };
         if answer.code != 0 || std::io::stdout().flush().is_err() || code != ExitCode::SUCCESS {
@@ -89,22 +96,26 @@ fn parse(words: &[String]) -> Result<Asked, String> {
     Ok(asked)
 }
 
-/// Which GPUs are shown: in a container those it was given.
-fn visible(here: &Here, settings: &Settings, ids: Option<&[String]>) -> Vec<u32> {
-    let given = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|list| here.container.is_some() && list != "all");
-    let all = 0..settings.gpus;
-    let mut shown: Vec<u32> = match given {
-        Some(list) => list.split(',').filter_map(|index| index.parse().ok()).filter(|index| all.contains(index)).collect(),
-        None => all.collect(),
-    };
+/// Which GPUs are shown. In a container they are those it was given, numbered anew.
+fn visible(here: &Here, settings: &Settings, ids: Option<&[String]>) -> Vec<Gpu> {
+    let given = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|_| here.container.is_some());
+    let mut shown: Vec<Gpu> = (0..).zip(chosen(given.as_deref(), settings.gpus)).map(|(index, real)| Gpu { index, real }).collect();
     if let Some(ids) = ids {
-        shown.retain(|index| ids.iter().any(|id| id == &index.to_string() || *id == uuid(settings, *index)));
+        shown.retain(|gpu| ids.iter().any(|id| id == &gpu.index.to_string() || *id == uuid(settings, gpu.real)));
     }
     shown
 }
 
-/// The innermost process of each rank of this host.
-fn apps(here: &Here) -> Vec<App> {
+/// The GPUs that a list of indexes means; no list or `all`: every one.
+fn chosen(list: Option<&str>, there: u32) -> Vec<u32> {
+    match list.filter(|list| *list != "all") {
+        Some(list) => list.split(',').filter_map(|index| index.parse().ok()).filter(|index| *index < there).collect(),
+        None => (0..there).collect(),
+    }
+}
+
+/// The innermost process of each rank of this host. Looked for only where a launcher has left a record: looking is not free.
+fn apps(here: &Here, settings: &Settings) -> Vec<App> {
     let host = format!("SANDBOX_HOST={}", here.place.root().display());
     let Ok(entries) = std::fs::read_dir(here.place.root().join("gpu")) else { return Vec::new() };
     if entries.count() == 0 {
@@ -113,25 +124,43 @@ fn apps(here: &Here) -> Vec<App> {
     let mut found: Vec<App> = Vec::new();
     for pid in processes::members(&host) {
         let variables = processes::environ(pid);
-        let Some(gpu) = variables.iter().find_map(|v| v.strip_prefix("LOCAL_RANK=")).and_then(|n| n.parse().ok()) else { continue };
-        let line = processes::command_line(pid);
-        let name = line.split(' ').next().unwrap_or_default().to_owned();
+        let name = processes::command_line(pid).split(' ').next().unwrap_or_default().to_owned();
         if name.ends_with("sleep") {
             continue;
         }
-        found.retain(|app| app.gpu != gpu);
-        found.push(App { pid, gpu, name });
+        for gpu in gpus_of(&variables, settings.gpus) {
+            found.retain(|app| app.gpu != gpu);
+            found.push(App { pid, gpu, name: name.clone() });
+        }
     }
     found
 }
 
-fn answer(asked: &Asked, settings: &Settings, visible: &[u32], apps: &[App], now: Duration, first: bool) -> Answer {
-    let header = |names: &[String], unit: fn(&str) -> &'static str| {
-        let names = names.iter().map(|name| if asked.nounits { plain(name, unit) } else { format!("{}{}", plain(name, |_| ""), unit(name)) });
+/// Which GPUs a process uses: the one of its `LOCAL_RANK`, all that it sees if it has only a `RANK`, none if it has neither.
+fn gpus_of(variables: &[String], there: u32) -> Vec<u32> {
+    let value = |name: &str| variables.iter().find_map(|v| v.strip_prefix(name)?.strip_prefix('='));
+    let given = chosen(value("NVIDIA_VISIBLE_DEVICES"), there);
+    let narrowed = value("CUDA_VISIBLE_DEVICES").map(|list| chosen(Some(list), there));
+    let seen: Vec<u32> = match narrowed {
+        Some(list) => list.into_iter().filter_map(|index| given.get(index as usize).copied()).collect(),
+        None => given,
+    };
+    match value("LOCAL_RANK").map(str::parse::<usize>) {
+        Some(Ok(local)) => seen.get(local).copied().into_iter().collect(),
+        Some(Err(_)) => Vec::new(),
+        None if value("RANK").is_some() => seen,
+        None => Vec::new(),
+    }
+}
+
+fn answer(asked: &Asked, settings: &Settings, visible: &[Gpu], apps: &[App], now: Duration, first: bool) -> Answer {
+    // The head names the units whether or not the values carry them.
+    let header = |names: &[String]| {
+        let names = names.iter().map(|name| format!("{}{}", plain(name), unit_of(name)));
         if first && !asked.noheader { format!("{}\n", names.collect::<Vec<_>>().join(", ")) } else { String::new() }
     };
     if asked.list {
-        let lines = visible.iter().map(|g| format!("GPU {g}: {} (UUID: {})\n", settings.gpu_model, uuid(settings, *g)));
+        let lines = visible.iter().map(|g| format!("GPU {}: {} (UUID: {})\n", g.index, settings.gpu_model, uuid(settings, g.real)));
         return Answer::ok(lines.collect::<String>());
     }
     let rows: Vec<Vec<Option<(String, &'static str)>>>;
@@ -141,7 +170,7 @@ fn answer(asked: &Asked, settings: &Settings, visible: &[u32], apps: &[App], now
         rows = visible.iter().map(|g| fields.iter().map(|f| gpu_field(f, *g, visible.len(), settings, apps, now)).collect()).collect();
     } else if let Some(fields) = &asked.apps {
         names = fields;
-        let shown = apps.iter().filter(|app| visible.contains(&app.gpu));
+        let shown = apps.iter().filter(|app| visible.iter().any(|g| g.real == app.gpu));
         rows = shown.map(|app| fields.iter().map(|f| app_field(f, app, settings, now)).collect()).collect();
         if let Some(wrong) = fields.iter().find(|f| app_field(f, &App { pid: 0, gpu: 0, name: String::new() }, settings, now).is_none()) {
             return Answer { code: 2, stdout: format!("Field \"{wrong}\" is not a valid field to query.\n\n"), stderr: String::new() };
@@ -149,7 +178,7 @@ fn answer(asked: &Asked, settings: &Settings, visible: &[u32], apps: &[App], now
     } else {
         return Answer::ok(table(settings, visible, apps, now));
     }
-    let mut out = header(names, unit_of);
+    let mut out = header(names);
     for row in rows {
         let mut cells = Vec::new();
         for (cell, name) in row.into_iter().zip(names) {
@@ -163,7 +192,7 @@ fn answer(asked: &Asked, settings: &Settings, visible: &[u32], apps: &[App], now
     Answer::ok(out)
 }
 
-fn plain(name: &str, _: fn(&str) -> &'static str) -> String {
+fn plain(name: &str) -> String {
     match name {
         "used_gpu_memory" | "used_memory" => "used_gpu_memory".to_owned(),
         name => name.to_owned(),
@@ -201,19 +230,13 @@ fn used(settings: &Settings, gpu: u32, busy: bool, now: Duration) -> u64 {
     4 + (settings.gpu_memory_mib as f64 * share) as u64
 }
 
-fn gpu_field(
-    name: &str,
-    gpu: u32,
-    count: usize,
-    settings: &Settings,
-    apps: &[App],
-    now: Duration,
-) -> Option<(String, &'static str)> {
+fn gpu_field(name: &str, shown: Gpu, count: usize, settings: &Settings, apps: &[App], now: Duration) -> Option<(String, &'static str)> {
+    let gpu = shown.real;
     let busy = apps.iter().any(|app| app.gpu == gpu);
     let total = settings.gpu_memory_mib;
     let between = |idle: f64, low: f64, high: f64| format!("{:.0}", if busy { wander(now, gpu, low, high) } else { idle });
     Some(match name {
-        "index" | "gpu_index" => (gpu.to_string(), ""),
+        "index" | "gpu_index" => (shown.index.to_string(), ""),
         "uuid" | "gpu_uuid" => (uuid(settings, gpu), ""),
         "name" | "gpu_name" => (settings.gpu_model.clone(), ""),
         "count" => (count.to_string(), ""),
@@ -228,7 +251,9 @@ fn gpu_field(
         "utilization.memory" => (between(0.0, 40.0, 62.0), "%"),
         "temperature.gpu" => (between(31.0, 58.0, 67.0), ""),
         "temperature.memory" => (between(38.0, 66.0, 74.0), ""),
-        "power.draw" | "power.draw.average" | "power.draw.instant" => (format!("{:.2}", if busy { wander(now, gpu, 540.0, 690.0) } else { 71.5 }), "W"),
+        "power.draw" | "power.draw.average" | "power.draw.instant" => {
+            (format!("{:.2}", if busy { wander(now, gpu, 540.0, 690.0) } else { 71.5 }), "W")
+        }
         "power.limit" | "enforced.power.limit" | "power.max_limit" => ("700.00".to_owned(), "W"),
         "clocks.sm" | "clocks.current.sm" | "clocks.gr" | "clocks.current.graphics" => (between(345.0, 1755.0, 1980.0), "MHz"),
         "clocks.mem" | "clocks.current.memory" => ("2619".to_owned(), "MHz"),
@@ -240,7 +265,9 @@ fn gpu_field(
         "ecc.mode.current" => ("Enabled".to_owned(), ""),
         "compute_cap" => ("9.0".to_owned(), ""),
         "fan.speed" | "serial" | "vbios_version" => ("[N/A]".to_owned(), ""),
-        _ if name.starts_with("ecc.errors.") || name.starts_with("retired_pages.") || name.starts_with("remapped_rows.") => ("0".to_owned(), ""),
+        _ if name.starts_with("ecc.errors.") || name.starts_with("retired_pages.") || name.starts_with("remapped_rows.") => {
+            ("0".to_owned(), "")
+        }
         _ if name.ends_with("_reasons.active") => ("0x0000000000000000".to_owned(), ""),
         _ if name.starts_with("clocks_throttle_reasons.") || name.starts_with("clocks_event_reasons.") => ("Not Active".to_owned(), ""),
         _ if name.starts_with("pcie.link.gen") => ("5".to_owned(), ""),
@@ -257,19 +284,20 @@ fn app_field(name: &str, app: &App, settings: &Settings, now: Duration) -> Optio
         "gpu_uuid" => (uuid(settings, app.gpu), ""),
         "gpu_bus_id" => (bus(app.gpu), ""),
         "gpu_name" => (settings.gpu_model.clone(), ""),
-        "timestamp" => gpu_field("timestamp", app.gpu, 1, settings, &[], now)?,
+        "timestamp" => gpu_field("timestamp", Gpu { index: 0, real: app.gpu }, 1, settings, &[], now)?,
         _ => return None,
     })
 }
 
-fn table(settings: &Settings, visible: &[u32], apps: &[App], now: Duration) -> String {
+fn table(settings: &Settings, visible: &[Gpu], apps: &[App], now: Duration) -> String {
     let mut out = format!("| NVIDIA-SMI {DRIVER}    Driver Version: {DRIVER}    CUDA Version: {CUDA} |\n");
     for gpu in visible {
         let cell = |name| gpu_field(name, *gpu, 1, settings, apps, now).map(|(value, unit)| format!("{value}{unit}")).unwrap_or_default();
         out.push_str(&format!(
-            "| {gpu:>3}  {}  {} | {}C  {} / {} | {} / {} | {} |\n",
+            "| {:>3}  {}  {} | {}C  {} / {} | {} / {} | {} |\n",
+            gpu.index,
             settings.gpu_model,
-            bus(*gpu),
+            bus(gpu.real),
             cell("temperature.gpu"),
             cell("power.draw"),
             cell("power.limit"),
@@ -294,7 +322,14 @@ mod tests {
 
     fn ask(line: &str, apps: &[App]) -> Answer {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        answer(&parse(&words).expect("a query"), &settings(), &[0, 1], apps, Duration::from_secs(7), true)
+        answer(
+            &parse(&words).expect("a query"),
+            &settings(),
+            &[Gpu { index: 0, real: 0 }, Gpu { index: 1, real: 1 }],
+            apps,
+            Duration::from_secs(7),
+            true,
+        )
     }
 
     #[test]
@@ -313,6 +348,16 @@ mod tests {
         assert!(busy[0] == 0 && busy[1] > 90, "{said}");
         let said = ask("--query-compute-apps=pid,gpu_uuid --format=csv,noheader", &[app]).stdout;
         assert!(said.starts_with("7, GPU-"), "{said}");
+    }
+
+    #[test]
+    fn a_process_uses_the_gpus_it_can_see() {
+        let of = |text: &str| gpus_of(&text.split(' ').map(str::to_owned).collect::<Vec<_>>(), 8);
+        assert_eq!(of("RANK=9 LOCAL_RANK=1"), [1]);
+        assert_eq!(of("NVIDIA_VISIBLE_DEVICES=4,5 LOCAL_RANK=1"), [5]);
+        assert_eq!(of("NVIDIA_VISIBLE_DEVICES=4,5 CUDA_VISIBLE_DEVICES=1 LOCAL_RANK=0"), [5]);
+        assert_eq!(of("NVIDIA_VISIBLE_DEVICES=4,5 RANK=0"), [4, 5]);
+        assert_eq!(of("HOME=/"), Vec::<u32>::new());
     }
 
     #[test]

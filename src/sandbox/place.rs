@@ -84,6 +84,15 @@ impl Place {
         self.root.parent().and_then(Path::parent).map_or_else(|| self.root.clone(), Path::to_path_buf)
     }
 
+    /// Whether the sandbox is gone without having ended this process: it holds a lock as long as it lives.
+    pub(super) fn abandoned(&self) -> bool {
+        let alive = self.sandbox().join("alive");
+        match fs::File::open(&alive) {
+            Ok(file) => file.try_lock_shared().is_ok(),
+            Err(_) => !fs::exists(&alive).unwrap_or(true),
+        }
+    }
+
     /// What the host is; a host whose file is gone has nothing.
     pub(super) fn settings(&self) -> Settings {
         read_json(&self.root.join("host.json")).unwrap_or_default()
@@ -122,10 +131,7 @@ impl Place {
 
     /// The variables by which a process is known to be this host's.
     pub(super) fn marks(&self) -> Vec<(String, String)> {
-        vec![
-            ("SANDBOX_DIR".to_owned(), self.sandbox().display().to_string()),
-            ("SANDBOX_HOST".to_owned(), self.root.display().to_string()),
-        ]
+        vec![("SANDBOX_DIR".to_owned(), self.sandbox().display().to_string()), ("SANDBOX_HOST".to_owned(), self.root.display().to_string())]
     }
 
     /// Where programs are found inside a container.

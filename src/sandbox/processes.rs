@@ -188,8 +188,11 @@ mod tests {
     fn a_killed_tree_is_gone() {
         let marker = format!("SANDBOX_TEST={}", std::process::id());
         let (name, value) = marker.split_once('=').expect("a pair");
-        let mut child =
-            std::process::Command::new("/bin/sh").args(["-c", "sleep 300 & env -i sleep 300 & wait"]).env(name, value).spawn().expect("a shell");
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", "sleep 300 & env -i sleep 300 & wait"])
+            .env(name, value)
+            .spawn()
+            .expect("a shell");
         while members(&marker).len() < 3 {
             std::thread::sleep(Duration::from_millis(5));
         }

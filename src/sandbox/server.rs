@@ -8,32 +8,34 @@ use std::collections::HashMap;
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
 use russh::server::{Auth, ChannelOpenHandle, Handle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
-use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, Sig};
+use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, MethodKind, MethodSet, Sig};
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::place::Place;
 use super::scenario::Faults;
+use super::wire::Wire;
 
 /// As sshd's `MaxSessions`.
 const MAX_SESSIONS: usize = 10;
 /// How much of what a command is sent is searched for a fault's phrase.
 const SEARCHED: usize = 256 << 10;
+/// What may wait for a command that does not read its input; a client that sends more loses its connection.
+const BACKLOG: usize = 64 << 20;
 /// How long a forwarded connection may take to open.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,7 +75,10 @@ pub(super) struct Fake {
 impl Fake {
     /// A host that lets `client` in as `user`.
     pub(super) fn new(place: Place, user: &str, password: Option<String>, client: &KeyPair, own: KeyPair, program: &Path) -> Self {
+        let mut methods = vec![MethodKind::PublicKey];
+        methods.extend(password.as_ref().map(|_| MethodKind::Password));
         let config = russh::server::Config {
+            methods: MethodSet::from(methods.as_slice()),
             server_id: russh::SshId::Standard("SSH-2.0-OpenSSH_9.2-sandbox".into()),
             auth_rejection_time: Duration::from_millis(10),
             auth_rejection_time_initial: Some(Duration::ZERO),
@@ -152,15 +157,9 @@ async fn connection(host: Arc<Fake>, stream: TcpStream, tasks: TaskTracker) {
         tracing::debug!(%error, "nodelay");
     }
     let gone = CancellationToken::new();
-    let handler = Connection {
-        host: Arc::clone(&host),
-        tasks,
-        cut: cut.clone(),
-        slots: HashMap::new(),
-        _gone: gone.clone().drop_guard(),
-        gone,
-    };
-    let wire = Wire { stream, left: faults.drop_after_bytes, cut: cut.clone(), cancelled: Box::pin(cut.clone().cancelled_owned()) };
+    let handler =
+        Connection { host: Arc::clone(&host), tasks, cut: cut.clone(), slots: HashMap::new(), _gone: gone.clone().drop_guard(), gone };
+    let wire = Wire::new(stream, faults.drop_after_bytes, cut.clone());
     let Ok(session) = russh::server::run_stream(Arc::clone(&host.config), wire, handler).await else { return };
     tokio::pin!(session);
     tokio::select! {
@@ -186,49 +185,6 @@ async fn limit(seconds: Option<f64>) {
     match seconds {
         Some(seconds) => pause(seconds).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The TCP stream, which can be cut from outside or after so many bytes.
-struct Wire {
-    stream: TcpStream,
-    left: Option<u64>,
-    cut: CancellationToken,
-    cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.cancelled.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.cut.is_cancelled() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        let most = self.left.map_or(bytes.len(), |left| usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len()));
-        let Some(part) = bytes.get(..most).filter(|part| !part.is_empty() || bytes.is_empty()) else {
-            self.cut.cancel();
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        };
-        let written = Pin::new(&mut self.stream).poll_write(cx, part);
-        if let (Poll::Ready(Ok(count)), Some(left)) = (&written, self.left.as_mut()) {
-            *left = left.saturating_sub(*count as u64);
-        }
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -295,6 +251,7 @@ impl Handler for Connection {
     }
 
     async fn channel_open_session(&mut self, channel: Channel<Msg>, reply: ChannelOpenHandle, _: &mut Session) -> Result<(), Self::Error> {
+        self.slots.retain(|_, slot| !slot.closed.is_cancelled());
         if self.slots.len() >= self.host.place.faults().max_sessions.unwrap_or(MAX_SESSIONS) {
             reply.reject(ChannelOpenFailure::ConnectFailed).await;
             return Ok(());
@@ -430,6 +387,7 @@ impl Run {
         *self.leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
             child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let (input, queue) = mpsc::unbounded_channel();
+        let waiting = AtomicUsize::new(0);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let ended = async {
             let status = child.wait().await;
@@ -440,7 +398,7 @@ impl Run {
             tokio::join!(self.pump(stdout, None, &writer), self.pump(stderr, Some(1), &writer));
         };
         let feed = async {
-            tokio::join!(self.listen(reader, input), self.feed(stdin, queue));
+            tokio::join!(self.listen(reader, input, &waiting), self.feed(stdin, queue, &waiting));
         };
         let work = async {
             let (status, ()) = tokio::join!(ended, talk);
@@ -450,7 +408,7 @@ impl Run {
     }
 
     /// Hands on what the client sends; goes on reading whatever happens, for an unread channel stops the whole connection.
-    async fn listen(&self, mut reader: ChannelReadHalf, input: mpsc::UnboundedSender<bytes::Bytes>) {
+    async fn listen(&self, mut reader: ChannelReadHalf, input: mpsc::UnboundedSender<bytes::Bytes>, waiting: &AtomicUsize) {
         let mut input = Some(input);
         let mut seen = Vec::new();
         loop {
@@ -468,8 +426,11 @@ impl Run {
                     if input.is_some() && self.strikes(&seen) {
                         return drain(reader).await;
                     }
+                    let size = data.len();
                     if input.as_ref().is_some_and(|input| input.send(data).is_err()) {
                         input = None;
+                    } else if input.is_some() && waiting.fetch_add(size, Ordering::Relaxed) > BACKLOG {
+                        self.cut.cancel();
                     }
                 }
                 Some(_) => {}
@@ -477,13 +438,18 @@ impl Run {
         }
     }
 
-    async fn feed(&self, stdin: Option<ChildStdin>, mut queue: mpsc::UnboundedReceiver<bytes::Bytes>) {
+    async fn feed(&self, stdin: Option<ChildStdin>, mut queue: mpsc::UnboundedReceiver<bytes::Bytes>, waiting: &AtomicUsize) {
         let Some(mut stdin) = stdin else { return };
         loop {
             tokio::select! {
                 () = self.closed.cancelled() => return,
                 bytes = queue.recv() => match bytes {
-                    Some(bytes) => if !self.put(&mut stdin, &bytes).await { return },
+                    Some(bytes) => {
+                        if !self.put(&mut stdin, &bytes).await {
+                            return;
+                        }
+                        waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+                    }
                     None => return,
                 }
             }
@@ -536,6 +502,8 @@ impl Run {
             (None, None) => self.send(writer.exit_status(255)).await,
         }
         self.send(writer.close()).await;
+        // The handler is not told when the client answers this close: the place is free from here on, and the listener has nothing to hear.
+        self.closed.cancel();
     }
 
     /// Whether a fault waits for these bytes; a lost connection is lost here.
@@ -572,6 +540,7 @@ fn number(signal: &Sig) -> Option<Signal> {
 }
 
 fn name(signal: i32) -> Option<Sig> {
-    let known = [Sig::ABRT, Sig::ALRM, Sig::FPE, Sig::HUP, Sig::ILL, Sig::INT, Sig::KILL, Sig::PIPE, Sig::QUIT, Sig::SEGV, Sig::TERM, Sig::USR1];
+    let known =
+        [Sig::ABRT, Sig::ALRM, Sig::FPE, Sig::HUP, Sig::ILL, Sig::INT, Sig::KILL, Sig::PIPE, Sig::QUIT, Sig::SEGV, Sig::TERM, Sig::USR1];
     known.into_iter().find(|sig| number(sig).is_some_and(|n| n.as_raw() == signal))
 }

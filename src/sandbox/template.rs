@@ -253,7 +253,8 @@ fn evaluate(words: &[Word], scope: &Scope) -> Result<Value, String> {
 /// `.Label "k"` of `docker ps`.
 fn method(fields: &[String], arguments: &[Value], scope: &Scope) -> Result<Value, String> {
     let name = fields.first().map(String::as_str).unwrap_or_default();
-    let hidden = lookup(scope, ".").and_then(|dot| dot.get(format!("{name}()"))).ok_or(format!("{name} has arguments but cannot be invoked"))?;
+    let hidden =
+        lookup(scope, ".").and_then(|dot| dot.get(format!("{name}()"))).ok_or(format!("{name} has arguments but cannot be invoked"))?;
     let key = arguments.first().and_then(Value::as_str).unwrap_or_default();
     Ok(hidden.get(key).cloned().unwrap_or_else(|| "".into()))
 }

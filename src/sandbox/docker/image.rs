@@ -83,7 +83,8 @@ pub(super) fn list(store: &Store, flags: &Flags) -> Answer {
         let short = id.get(7..19).unwrap_or(&id);
         match &template {
             Some(template) => {
-                let value = json!({"Repository": name, "Tag": tag, "ID": if flags.has("no-trunc") { id.as_str() } else { short }, "Size": "1.2GB"});
+                let value =
+                    json!({"Repository": name, "Tag": tag, "ID": if flags.has("no-trunc") { id.as_str() } else { short }, "Size": "1.2GB"});
                 out.push_str(&format!("{}\n", template.render(&value).unwrap_or_default()));
             }
             None if flags.has("quiet") => out.push_str(&format!("{short}\n")),

@@ -50,11 +50,8 @@ fn shape(container: &Container) -> Value {
         .iter()
         .map(|m| json!({"Type": "bind", "Source": m.source, "Destination": m.target, "Mode": "", "RW": !m.read_only, "Propagation": "rprivate"}))
         .collect();
-    let binds: Vec<Value> = container
-        .mounts
-        .iter()
-        .map(|m| json!({"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only}))
-        .collect();
+    let binds: Vec<Value> =
+        container.mounts.iter().map(|m| json!({"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only})).collect();
     json!({
         "Id": container.id, "Created": container.created, "Name": format!("/{}", container.name), "Image": image_of(container),
         "Path": words.first(), "Args": words.get(1..).unwrap_or_default(), "RestartCount": 0, "Driver": "overlay2", "Platform": "linux",
@@ -131,8 +128,9 @@ pub(super) fn inspect(store: &Store, flags: &Flags) -> Result<Answer, Failure> {
 fn passes(container: &Container, filters: &[String]) -> Result<bool, Failure> {
     let mut kinds: Vec<(&str, bool)> = Vec::new();
     for filter in filters {
-        let (key, value) =
-            filter.split_once('=').ok_or_else(|| Failure::new(1, format!("invalid argument \"{filter}\" for \"-f, --filter\" flag: bad format of filter (expected name=value)")))?;
+        let (key, value) = filter.split_once('=').ok_or_else(|| {
+            Failure::new(1, format!("invalid argument \"{filter}\" for \"-f, --filter\" flag: bad format of filter (expected name=value)"))
+        })?;
         let fits = match key {
             "label" => match value.split_once('=') {
                 Some((name, wanted)) => container.labels.get(name).is_some_and(|v| v == wanted),
@@ -228,6 +226,9 @@ pub(super) fn info(here: &Here, store: &Store, flags: &Flags) -> Result<Answer, 
     match flags.last("format") {
         Some("json") => Ok(Answer::ok(format!("{value}\n"))),
         Some(text) => Ok(Answer::ok(format!("{}\n", fill(&parse(text)?, &value)?))),
-        None => Ok(Answer::ok(format!("Server:\n Containers: {}\n Server Version: {VERSION}\n Storage Driver: overlay2\n", state.containers.len()))),
+        None => Ok(Answer::ok(format!(
+            "Server:\n Containers: {}\n Server Version: {VERSION}\n Storage Driver: overlay2\n",
+            state.containers.len()
+        ))),
     }
 }

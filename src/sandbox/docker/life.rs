@@ -20,7 +20,7 @@ const RECORD: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(10);
 
 /// Starts a created or ended container; returns when its main process lives.
-pub(super) fn launch(here: &Here, store: &Store, id: &str) -> Result<(), Failure> {
+pub(super) fn launch(here: &Here, store: &Store, id: &str, stdin: Stdio) -> Result<(), Failure> {
     let state = store.read();
     let container = state.find(id).ok_or_else(|| no_container(id))?;
     if container.status == Status::Running {
@@ -33,7 +33,10 @@ pub(super) fn launch(here: &Here, store: &Store, id: &str) -> Result<(), Failure
     let Some(program) = words.first() else { return Err(Failure::new(125, "Error response from daemon: no command specified")) };
     let variables = inside(&here.place, store, container);
     if let Err(failure) = find_program(store, container, &variables, program) {
-        let text = format!("failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: {}", failure.text);
+        let text = format!(
+            "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: {}",
+            failure.text
+        );
         store.change(|state| -> Result<(), Failure> {
             state.find_mut(id).into_iter().for_each(|c| {
                 c.exit_code = i32::from(failure.code);
@@ -47,7 +50,7 @@ pub(super) fn launch(here: &Here, store: &Store, id: &str) -> Result<(), Failure
         fs::create_dir_all(store.folder(&container.id).join(folder))?;
     }
     let mut shim = again("sandbox-shim")?;
-    shim.args(["container", &container.id]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    shim.args(["container", &container.id]).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::null());
     // The supervisor is not a part of the shell that started it: it must survive the end of that session.
     shim.env_clear().envs(here.place.marks());
     let mut child = shim.spawn()?;
@@ -77,7 +80,7 @@ fn each(flags: &Flags, mut act: impl FnMut(&str) -> Result<String, Failure>) -> 
 pub(super) fn start(here: &Here, store: &Store, flags: &Flags) -> Result<Answer, Failure> {
     Ok(each(flags, |word| {
         let id = store.read().find(word).map(|c| c.id.clone()).ok_or_else(|| no_container(word))?;
-        launch(here, store, &id).map_err(|failure| Failure::new(1, failure.text)).map(|()| word.to_owned())
+        launch(here, store, &id, Stdio::null()).map_err(|failure| Failure::new(1, failure.text)).map(|()| word.to_owned())
     }))
 }
 
@@ -141,7 +144,9 @@ fn catches(_: i32, _: Signal) -> bool {
 /// `docker stop`.
 pub(super) fn stop(store: &Store, flags: &Flags) -> Result<Answer, Failure> {
     let asked = flags.last("time").or(flags.last("timeout"));
-    let asked = asked.map(|t| t.parse::<i64>().map_err(|_| Failure::new(125, format!("invalid argument \"{t}\" for \"-t, --time\" flag")))).transpose()?;
+    let asked = asked
+        .map(|t| t.parse::<i64>().map_err(|_| Failure::new(125, format!("invalid argument \"{t}\" for \"-t, --time\" flag"))))
+        .transpose()?;
     Ok(each(flags, |word| {
         let state = store.read();
         let container = state.find(word).ok_or_else(|| no_container(word))?;
@@ -184,10 +189,13 @@ pub(super) fn forget(store: &Store, id: &str) -> Result<(), Failure> {
         state.containers.retain(|c| c.id != id);
         Ok(())
     })?;
-    match fs::remove_dir_all(store.folder(id)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
+    for removed in [fs::remove_file(store.gpu_record(id)), fs::remove_dir_all(store.folder(id))] {
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// `docker rm`.
@@ -201,7 +209,10 @@ pub(super) fn remove(store: &Store, flags: &Flags) -> Result<Answer, Failure> {
         if container.status == Status::Running {
             if !force {
                 let text = "Stop the container before attempting removal or force remove";
-                return Err(Failure::new(1, format!("Error response from daemon: You cannot remove a running container {}. {text}", container.id)));
+                return Err(Failure::new(
+                    1,
+                    format!("Error response from daemon: You cannot remove a running container {}. {text}", container.id),
+                ));
             }
             processes::signal(container.pid, Signal::KILL);
             wait_for(store, &container.id, RECORD, ended);

@@ -67,12 +67,13 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
     let Some((command, args)) = words.split_first() else { return Ok(Answer::ok("Usage:  docker [OPTIONS] COMMAND\n").say()) };
     faults(here, command, words)?;
     let store = Store::of(&here.place);
-    let parsed = |anywhere| {
-        flags::of(command).parse(args, anywhere).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")))
-    };
+    let parsed =
+        |anywhere| flags::of(command).parse(args, anywhere).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")));
     match (kind, command.as_str()) {
         ("image", "inspect") => image::inspect(&store, &parsed(true)?).map(|a| a.say()),
-        ("image", "ls") | (_, "images") => Ok(image::list(&store, &flags::of("images").parse(args, true).map_err(|e| Failure::new(125, e))?).say()),
+        ("image", "ls") | (_, "images") => {
+            Ok(image::list(&store, &flags::of("images").parse(args, true).map_err(|e| Failure::new(125, e))?).say())
+        }
         (_, "pull") => image::pull(here, &store, &parsed(true)?).map(|a| a.say()),
         (_, "version") => inspect::version(&parsed(true)?).map(|a| a.say()),
         (_, "info") => inspect::info(here, &store, &parsed(true)?).map(|a| a.say()),
@@ -80,7 +81,9 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
         (_, "start") => life::start(here, &store, &parsed(true)?).map(|a| a.say()),
         (_, "exec") => run::exec(here, &store, args),
         (_, "inspect") => inspect::inspect(&store, &parsed(true)?).map(|a| a.say()),
-        (_, "ps") | ("container", "ls") => inspect::ps(&store, &flags::of("ps").parse(args, true).map_err(|e| Failure::new(125, e))?).map(|a| a.say()),
+        (_, "ps") | ("container", "ls") => {
+            inspect::ps(&store, &flags::of("ps").parse(args, true).map_err(|e| Failure::new(125, e))?).map(|a| a.say())
+        }
         (_, "stop") => life::stop(&store, &parsed(true)?).map(|a| a.say()),
         (_, "kill") => life::kill(&store, &parsed(true)?).map(|a| a.say()),
         (_, "rm") => life::remove(&store, &parsed(true)?).map(|a| a.say()),

@@ -42,7 +42,8 @@ pub(super) fn run(here: &Here, store: &Store, args: &[String], command: &str) ->
     if command == "create" {
         return Ok(Answer::ok(format!("{id}\n")).say());
     }
-    if let Err(failure) = life::launch(here, store, &id) {
+    let reads = flags.has("interactive") && !flags.has("detach");
+    if let Err(failure) = life::launch(here, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
         let code = if failure.code == 127 || failure.code == 126 { failure.code } else { 125 };
         return Err(Failure::new(code, said(failure.text.trim_end_matches('.').to_owned()).text));
     }
@@ -199,8 +200,12 @@ fn mount(text: &str) -> Result<Bind, String> {
     }
     match (bind.source.starts_with('/'), bind.target.starts_with('/')) {
         (true, true) => Ok(bind),
-        (false, _) => Err(format!("invalid mount config for type \"bind\": invalid mount path: '{}' mount path must be absolute", bind.source)),
-        (_, false) => Err(format!("invalid mount config for type \"bind\": invalid mount path: '{}' mount path must be absolute", bind.target)),
+        (false, _) => {
+            Err(format!("invalid mount config for type \"bind\": invalid mount path: '{}' mount path must be absolute", bind.source))
+        }
+        (_, false) => {
+            Err(format!("invalid mount config for type \"bind\": invalid mount path: '{}' mount path must be absolute", bind.target))
+        }
     }
 }
 
@@ -233,7 +238,9 @@ fn size(text: &str) -> Result<u64, String> {
         "t" => 40,
         _ => return Err(format!("invalid size: '{text}'")),
     };
-    digits.parse::<f64>().map(|number| (number * f64::from(1_u32 << (shift % 32)) * if shift >= 32 { 4_294_967_296.0 } else { 1.0 }) as u64)
+    digits
+        .parse::<f64>()
+        .map(|number| (number * f64::from(1_u32 << (shift % 32)) * if shift >= 32 { 4_294_967_296.0 } else { 1.0 }) as u64)
         .map_err(|_| format!("invalid size: '{text}'"))
 }
 
@@ -262,7 +269,9 @@ pub(super) fn translate(store: &Store, container: &Container, path: &str) -> Pat
     let behind = container
         .mounts
         .iter()
-        .filter_map(|bind| Path::new(path).strip_prefix(&bind.target).ok().map(|rest| (bind.target.len(), Path::new(&bind.source).join(rest))))
+        .filter_map(|bind| {
+            Path::new(path).strip_prefix(&bind.target).ok().map(|rest| (bind.target.len(), Path::new(&bind.source).join(rest)))
+        })
         .max_by_key(|(length, _)| *length);
     match behind {
         Some((_, path)) => path,
@@ -280,7 +289,12 @@ pub(super) fn workdir(store: &Store, container: &Container, asked: Option<&str>)
 }
 
 /// Where a program is, or docker's words for its absence with the exit code.
-pub(super) fn find_program(store: &Store, container: &Container, variables: &[(String, String)], program: &str) -> Result<PathBuf, Failure> {
+pub(super) fn find_program(
+    store: &Store,
+    container: &Container,
+    variables: &[(String, String)],
+    program: &str,
+) -> Result<PathBuf, Failure> {
     use std::os::unix::fs::PermissionsExt;
     let path = variables.iter().rev().find(|(k, _)| k == "PATH").map(|(_, v)| v.as_str()).unwrap_or_default();
     let candidates: Vec<PathBuf> = if program.contains('/') {
@@ -288,7 +302,8 @@ pub(super) fn find_program(store: &Store, container: &Container, variables: &[(S
     } else {
         path.split(':').map(|dir| Path::new(dir).join(program)).collect()
     };
-    let found: Vec<_> = candidates.into_iter().filter_map(|path| fs::metadata(&path).ok().filter(fs::Metadata::is_file).map(|m| (path, m))).collect();
+    let found: Vec<_> =
+        candidates.into_iter().filter_map(|path| fs::metadata(&path).ok().filter(fs::Metadata::is_file).map(|m| (path, m))).collect();
     if let Some((path, _)) = found.iter().find(|(_, meta)| meta.permissions().mode() & 0o111 != 0) {
         return Ok(path.clone());
     }
@@ -323,6 +338,9 @@ pub(super) fn exec(here: &Here, store: &Store, args: &[String]) -> Result<ExitCo
     command.arg("setsid").arg(found).args(rest).env_clear().envs(variables);
     command.current_dir(workdir(store, container, flags.last("workdir"))?);
     if flags.has("detach") {
+        if container.gpus.is_some() {
+            fs::write(store.gpu_record(&container.id), "")?;
+        }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         return Ok(ExitCode::SUCCESS);
     }

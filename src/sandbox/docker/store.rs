@@ -174,6 +174,11 @@ impl Store {
         self.place.root().join("docker").join(id.get(..12).unwrap_or(id))
     }
 
+    /// Where it is noted that a container's processes may use GPUs.
+    pub(super) fn gpu_record(&self, id: &str) -> PathBuf {
+        self.place.root().join("gpu").join(id.get(..12).unwrap_or(id))
+    }
+
     fn file(&self) -> PathBuf {
         self.place.root().join("docker/state.json")
     }

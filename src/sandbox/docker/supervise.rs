@@ -1,7 +1,7 @@
 //! What docker's shim does: starts a container's main process, waits for it, ends what is left of the container and writes down how it went.
 #![expect(clippy::disallowed_methods, reason = "a supervisor is a process that starts, watches and kills others")]
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -40,7 +40,8 @@ fn begin(here: &Here, store: &Store, id: &str) -> Result<(Child, Container), Fai
     let mut command: Command = again("sandbox-shim")?;
     command.arg("setsid").arg(program).args(words).env_clear().envs(variables).current_dir(workdir(store, &container, None)?);
     let log = |name: &str| File::options().create(true).append(true).open(folder.join(name));
-    command.stdin(Stdio::null()).stdout(log("out")?).stderr(log("err")?);
+    // Our own input is the client's, where `docker run -i` gives one, and /dev/null else.
+    command.stdin(Stdio::inherit()).stdout(log("out")?).stderr(log("err")?);
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
     store.change(|state| -> Result<(), Failure> {
@@ -65,7 +66,6 @@ fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) ->
         tracing::debug!("nobody waits for the container's start");
     }
     let started = Instant::now();
-    let alive = here.place.sandbox().join("alive");
     let mut looked = Instant::now();
     let mut oom_killed = false;
     let status = loop {
@@ -76,7 +76,7 @@ fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) ->
         }
         if looked.elapsed() > Duration::from_millis(500) {
             looked = Instant::now();
-            if abandoned(&alive) {
+            if here.place.abandoned() {
                 processes::kill_all(&container.marker(), END);
             }
             let fault = here.place.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
@@ -120,13 +120,5 @@ fn record(store: &Store, id: &str, status: ExitStatus, left: &[i32]) -> ExitCode
         },
         Ok(false) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
-    }
-}
-
-/// Whether the sandbox is gone: it holds a lock as long as it lives.
-fn abandoned(alive: &std::path::Path) -> bool {
-    match File::open(alive) {
-        Ok(file) => file.try_lock_shared().is_ok(),
-        Err(_) => !fs::exists(alive).unwrap_or(true),
     }
 }

@@ -33,8 +33,21 @@ pub(super) struct Args {
 
 /// Options that take a value and change nothing here.
 const IGNORED: &[&str] = &[
-    "role", "monitor_interval", "start_method", "log_dir", "redirects", "tee", "local_ranks_filter", "local_addr", "logs_specs", "run_path",
-    "event_log_handler", "numa_binding", "signals_to_handle", "r", "t",
+    "role",
+    "monitor_interval",
+    "start_method",
+    "log_dir",
+    "redirects",
+    "tee",
+    "local_ranks_filter",
+    "local_addr",
+    "logs_specs",
+    "run_path",
+    "event_log_handler",
+    "numa_binding",
+    "signals_to_handle",
+    "r",
+    "t",
 ];
 
 fn usage(text: &str) -> String {
@@ -60,7 +73,8 @@ pub(super) fn parse(words: &[String], gpus: u32) -> Result<Args, String> {
             }
             "nnodes" | "nproc_per_node" | "node_rank" | "master_addr" | "master_port" | "rdzv_backend" | "rdzv_endpoint" | "rdzv_id"
             | "rdzv_conf" | "max_restarts" => {
-                let value = value.or_else(|| rest.next().cloned()).ok_or_else(|| usage(&format!("argument --{name}: expected one argument")))?;
+                let value =
+                    value.or_else(|| rest.next().cloned()).ok_or_else(|| usage(&format!("argument --{name}: expected one argument")))?;
                 given.insert(name, value);
             }
             _ if IGNORED.contains(&name.as_str()) => {
@@ -98,10 +112,17 @@ fn build(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> R
     };
     let conf = text("rdzv_conf", "");
     let args = Args {
-        nnodes: nnodes.split(':').next().unwrap_or("1").parse().map_err(|_| format!("ValueError: invalid literal for int() with base 10: '{nnodes}'"))?,
+        nnodes: nnodes
+            .split(':')
+            .next()
+            .unwrap_or("1")
+            .parse()
+            .map_err(|_| format!("ValueError: invalid literal for int() with base 10: '{nnodes}'"))?,
         nproc,
         node_rank: number("node_rank", "0")?,
-        port: port.parse().map_err(|_| format!("ValueError: The port number of the rendezvous endpoint '{address}:{port}' must be an integer between 0 and 65536."))?,
+        port: port.parse().map_err(|_| {
+            format!("ValueError: The port number of the rendezvous endpoint '{address}:{port}' must be an integer between 0 and 65536.")
+        })?,
         address,
         backend,
         run_id: text("rdzv_id", "none"),
@@ -130,7 +151,8 @@ mod tests {
 
     #[test]
     fn both_spellings_and_both_forms_are_read() {
-        let args = read("--nnodes=2 --nproc-per-node 5 --node_rank 1 --master_addr 10.0.0.1 --master-port=29501 --no_python /w --x -y").expect("args");
+        let args = read("--nnodes=2 --nproc-per-node 5 --node_rank 1 --master_addr 10.0.0.1 --master-port=29501 --no_python /w --x -y")
+            .expect("args");
         assert_eq!((args.nnodes, args.nproc, args.node_rank, args.port), (2, 5, 1, 29501));
         assert_eq!((args.address.as_str(), args.backend.as_str()), ("10.0.0.1", "static"));
         assert!(args.no_python);

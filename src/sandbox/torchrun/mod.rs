@@ -83,8 +83,15 @@ async fn agent(here: &Here, args: &Args) -> ExitCode {
             }
             End::Stopped(name, number) => {
                 gang.close().await;
-                let text = format!("torch.distributed.elastic.multiprocessing.api.SignalException: Process {} got signal: {number}", std::process::id());
-                say(&format!("W{} {} torch/distributed/elastic/agent/server/api.py:719] Received {name} death signal, shutting down workers\nTraceback (most recent call last):\n{text}", stamp(), std::process::id()));
+                let text = format!(
+                    "torch.distributed.elastic.multiprocessing.api.SignalException: Process {} got signal: {number}",
+                    std::process::id()
+                );
+                say(&format!(
+                    "W{} {} torch/distributed/elastic/agent/server/api.py:719] Received {name} death signal, shutting down workers\nTraceback (most recent call last):\n{text}",
+                    stamp(),
+                    std::process::id()
+                ));
                 return ExitCode::from(1);
             }
             End::Failed => {
@@ -106,7 +113,12 @@ struct Stops {
 
 impl Stops {
     fn new() -> std::io::Result<Self> {
-        let each = [(SignalKind::terminate(), "Signals.SIGTERM"), (SignalKind::interrupt(), "Signals.SIGINT"), (SignalKind::hangup(), "Signals.SIGHUP"), (SignalKind::quit(), "Signals.SIGQUIT")];
+        let each = [
+            (SignalKind::terminate(), "Signals.SIGTERM"),
+            (SignalKind::interrupt(), "Signals.SIGINT"),
+            (SignalKind::hangup(), "Signals.SIGHUP"),
+            (SignalKind::quit(), "Signals.SIGQUIT"),
+        ];
         let each = each.into_iter().map(|(kind, name)| Ok((signal(kind)?, name, kind.as_raw_value()))).collect::<std::io::Result<_>>()?;
         Ok(Stops { each })
     }
@@ -184,7 +196,12 @@ impl Gang {
         loop {
             tokio::select! {
                 (name, number) = stops.next() => return End::Stopped(name, number),
-                () = tokio::time::sleep(LOOK) => starved = starved || self.starve(here),
+                () = tokio::time::sleep(LOOK) => {
+                    starved = starved || self.starve(here);
+                    if here.place.abandoned() {
+                        self.workers.iter().for_each(|w| kill_group(w.pid, Signal::KILL));
+                    }
+                }
                 ended = self.waiting.join_next() => match ended {
                     None => return End::Success,
                     Some(Ok((local, status))) => {

@@ -2,7 +2,6 @@
 //!
 //! Lines over TCP: `join NODE_RANK NPROC RUN_ID` answered by `go NODE_RANK OFFSET WORLD`, at the end `done`. A caller that says nothing (somebody
 //! who looks whether the port is open) is ignored. The death of a node is not noticed, as with torchrun's static rendezvous.
-#![expect(clippy::disallowed_methods, reason = "it waits for others, for so long and no longer")]
 
 use std::io;
 use std::time::Duration;
