@@ -341,7 +341,10 @@ fn deliberate_violations_are_caught() {
 #[test]
 fn what_is_allowed_is_not_caught() {
     for (path, code) in [
-        ("state/mod.rs", "// use crate::report;\n/* crate::cli /* nested */ crate::tui */ let s = \"crate::engine\"; let r = r#\"crate::\"cli\"#;"),
+        (
+            "state/mod.rs",
+            "// use crate::report;\n/* crate::cli /* nested */ crate::tui */ let s = \"crate::engine\"; let r = r#\"crate::\"cli\"#;",
+        ),
         ("report/line.rs", "use crate::{event::Event, state::RunState}; use super::words; let c = '\"'; fn f<'a>(x: &'a str) {}"),
         ("report/mod.rs", "use crate::report::line; pub mod line;"),
         ("remote/ssh/client.rs", "use russh::client; use crate::shell::Command;"),
