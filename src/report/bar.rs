@@ -190,7 +190,7 @@ fn wrong(host: &HostState, sum: &Sum<'_>) -> bool {
 
 fn row(state: &RunState, at: usize, sum: &Sum<'_>, (name, width): (usize, usize), cleaner: &Cleaner, style: Style, now: Millis) -> String {
     let host = &state.hosts[at];
-    let full = if sum.all == 0 { 0 } else { sum.ended * BAR / sum.all };
+    let full = (sum.ended * BAR).checked_div(sum.all).unwrap_or(0);
     let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR - full));
     let (role, text) = doing(state, at, sum, cleaner, now);
     let room = width.saturating_sub(name + BAR + 7);
