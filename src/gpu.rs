@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_healthy_host() {
-        let gpus = parse("0, GPU-5a1b, NVIDIA H20, 97871, 1024, 87, 54, 312.45, 500.00\n1, GPU-6c, NVIDIA H20, 97871, 0, 0, 30, 75.10, 500.00\n");
+        let gpus =
+            parse("0, GPU-5a1b, NVIDIA H20, 97871, 1024, 87, 54, 312.45, 500.00\n1, GPU-6c, NVIDIA H20, 97871, 0, 0, 30, 75.10, 500.00\n");
         assert_eq!(gpus.len(), 2);
         let first = Gpu {
             index: 0,

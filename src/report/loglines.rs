@@ -146,10 +146,16 @@ impl LogLines {
 
     /// All lines that wait.
     pub fn take(&mut self, state: &RunState, cleaner: &Cleaner, style: Style) -> Vec<String> {
+        let mut last = (Vec::new(), String::new());
         let held = std::mem::take(&mut self.held);
-        held.into_iter()
-            .map(|held| format!("{} {}", style.paint(Role::Dim, &prefix(&held.files, state, cleaner)), cleaner.line(&held.text)))
-            .collect()
+        let text = |held: Held| {
+            if held.files != last.0 {
+                let prefix = style.paint(Role::Dim, &prefix(&held.files, state, cleaner));
+                last = (held.files, prefix);
+            }
+            format!("{} {}", last.1, cleaner.line(&held.text))
+        };
+        held.into_iter().map(text).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! run. A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
 
 pub mod aside;
+pub mod bar;
 pub mod fold;
 pub mod journal;
 pub mod json;
