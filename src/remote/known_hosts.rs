@@ -191,3 +191,99 @@ fn hashed(name: &str, salt: [u8; 20]) -> Option<String> {
     mac.update(name.as_bytes());
     Some(format!("|1|{}|{}", STANDARD.encode(salt), STANDARD.encode(mac.finalize().into_bytes())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ED: &str = "AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti";
+    const OTHER: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIE6HtTpxqFp4EXxZ9fkLCNX6PNVbZMVGpRk0qvQyM3Zr";
+
+    fn file(text: &str) -> Vec<File> {
+        vec![File { path: PathBuf::from("kh"), entries: Arc::new(parse(text)) }]
+    }
+
+    fn blob(text: &str) -> Vec<u8> {
+        STANDARD.decode(text).expect("base64")
+    }
+
+    fn verdict(text: &str, name: &str) -> Verdict {
+        judge(&lookup(&file(text), name), &blob(ED))
+    }
+
+    fn place(verdict: &Verdict) -> Option<usize> {
+        match verdict {
+            Verdict::Known | Verdict::Unknown => None,
+            Verdict::Changed(line) | Verdict::Revoked(line) => Some(line.line),
+        }
+    }
+
+    #[test]
+    fn names_are_matched_as_openssh_matches_them() {
+        for names in ["gpu01", "GPU01", "a,gpu01,b", "gpu*", "gpu?1", "*", "gpu01\t", "  gpu01"] {
+            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED} comment"), "Gpu01"), Verdict::Known, "{names}");
+        }
+        for names in ["gpu1", "gpu01.corp", "*,!gpu01", "!gpu01", "[gpu01]:22", "gpu?", "# gpu01"] {
+            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED}"), "gpu01"), Verdict::Unknown, "{names}");
+        }
+        assert_eq!(verdict(&format!("[gpu01]:2222 ssh-ed25519 {ED}"), &name("GPU01", 2222)), Verdict::Known);
+        assert_eq!(verdict(&format!("[*]:2222 ssh-ed25519 {ED}"), &name("gpu01", 2222)), Verdict::Known);
+    }
+
+    #[test]
+    fn one_of_several_keys_is_enough_and_bad_lines_harm_nobody() {
+        let text =
+            format!("garbage\ngpu01 ssh-ed25519 !!!\n@what gpu01 ssh-ed25519 {OTHER}\ngpu01 ssh-ed25519 {OTHER}\ngpu01 ssh-ed25519 {ED}\n");
+        assert_eq!(verdict(&text, "gpu01"), Verdict::Known);
+        assert_eq!(verdict(&format!("gpu01 ssh-rsa {ED}"), "gpu01"), Verdict::Unknown, "the type belies the key");
+    }
+
+    #[test]
+    fn a_changed_key_is_named_with_its_line() {
+        let text = format!("# comment\n\ngpu01 ssh-ed25519 {OTHER}\n");
+        assert_eq!(place(&verdict(&text, "gpu01")), Some(3));
+        let rsa = STANDARD.encode([&[0, 0, 0, 7], b"ssh-rsa".as_slice(), &[1, 2, 3]].concat());
+        let text = format!("gpu01 ssh-rsa {rsa}\ngpu01 ssh-ed25519 {OTHER}\n");
+        assert_eq!(place(&verdict(&text, "gpu01")), Some(2), "the line of the same type is shown");
+        assert_eq!(place(&verdict(&format!("gpu01 ssh-rsa {rsa}"), "gpu01")), Some(1), "another type is a change as well");
+    }
+
+    #[test]
+    fn a_revoked_key_is_revoked_wherever_else_it_stands() {
+        let text = format!("gpu01 ssh-ed25519 {ED}\n@revoked * ssh-ed25519 {ED}\n");
+        assert!(matches!(verdict(&text, "gpu01"), Verdict::Revoked(line) if line.line == 2));
+        assert_eq!(verdict(&format!("@revoked gpu01 ssh-ed25519 {OTHER}"), "gpu01"), Verdict::Unknown);
+        assert_eq!(
+            verdict(&format!("@cert-authority * ssh-ed25519 {ED}"), "gpu01"),
+            Verdict::Unknown,
+            "an authority's key is no host's key"
+        );
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the judge is ssh-keygen")]
+    fn ssh_keygen_agrees_about_hashes_and_fingerprints() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("kh");
+        let names = ["gpu01", "10.0.0.1", "[gpu01]:2222", "[fd00::1]:22022"];
+        let text: String = names.iter().map(|n| format!("{n} ssh-ed25519 {ED}\n")).collect();
+        std::fs::write(&path, text).expect("written");
+        let keygen = |args: &[&str]| {
+            let out = std::process::Command::new("ssh-keygen").args(args).arg("-f").arg(&path).output().expect("ssh-keygen is there");
+            String::from_utf8_lossy(&out.stdout).into_owned()
+        };
+        keygen(&["-H"]);
+        let hashed_by_them = std::fs::read_to_string(&path).expect("readable");
+        assert!(!hashed_by_them.contains("gpu01"), "{hashed_by_them}");
+        for name in names {
+            assert_eq!(verdict(&hashed_by_them, name), Verdict::Known, "{name}");
+        }
+        assert_eq!(verdict(&hashed_by_them, "gpu02"), Verdict::Unknown);
+        let ours: String = names.iter().map(|n| line(n, "ssh-ed25519", &blob(ED), Some([7; 20])) + "\n").collect();
+        std::fs::write(&path, ours).expect("written");
+        for name in names {
+            assert!(keygen(&["-F", name]).contains(ED), "ssh-keygen does not find {name}");
+        }
+        assert!(keygen(&["-l"]).contains(&fingerprint(&blob(ED))));
+    }
+}

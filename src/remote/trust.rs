@@ -53,11 +53,12 @@ pub(super) enum Answer {
 }
 
 type Stamp = (Option<SystemTime>, u64);
+type Reading = (Stamp, Arc<Vec<Entry>>);
 
 /// The files that were read, so that many hosts share one reading.
 #[derive(Default)]
 pub(super) struct Files {
-    read: Mutex<HashMap<PathBuf, (Stamp, Arc<Vec<Entry>>)>>,
+    read: Mutex<HashMap<PathBuf, Reading>>,
 }
 
 impl Files {

@@ -1,4 +1,5 @@
 //! A real sshd on loopback for one test: its own folder, keys and port, run as whoever runs the test.
+#![expect(clippy::expect_used, clippy::panic, reason = "a fixture fails loudly")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -9,6 +9,9 @@ const NOISE: usize = 64 << 10;
 /// What is kept of the newest bytes, so that a mark cut in two is found.
 const MARK: usize = 256;
 
+/// What a shell is told before its script, so that it can be killed by its number where sshd delivers no signals (to root, for one).
+pub(super) const INTRODUCE: &str = "printf '\\036shell %d\\n' \"$$\"\n";
+
 /// Looks for the begin mark behind login noise.
 pub(super) struct Opening {
     mark: Vec<u8>,
@@ -37,6 +40,14 @@ impl Opening {
     /// What came before the mark, or instead of it.
     pub(super) fn noise(&self) -> &[u8] {
         &self.noise
+    }
+
+    /// The shell's process number, as it introduced itself; never 0 or 1.
+    pub(super) fn shell(&self) -> Option<u32> {
+        let head = b"\x1eshell ";
+        let at = memchr::memmem::rfind(&self.noise, head)? + head.len();
+        let line = self.noise.get(at..)?.split(|b| *b == b'\n').next()?;
+        std::str::from_utf8(line).ok()?.parse().ok().filter(|pid| *pid > 1)
     }
 }
 
@@ -105,6 +116,11 @@ impl Collector {
         self.opening.noise()
     }
 
+    /// The shell's process number, if it introduced itself.
+    pub(super) fn shell(&self) -> Option<u32> {
+        self.opening.shell()
+    }
+
     /// The body and how much of it was beyond the limit.
     pub(super) fn finish(mut self) -> (Vec<u8>, u64) {
         self.keep(self.tail.len());
@@ -170,6 +186,18 @@ mod tests {
         text.extend(b"\x1eend-n 3\n");
         let (code, body, dropped) = collect(&text, 333, 1000);
         assert_eq!((code, body.len(), dropped), (Some(3), 1000, 4000));
+    }
+
+    #[test]
+    fn a_shell_introduces_itself() {
+        let mut opening = Opening::new(&Frame::new("n"));
+        assert!(opening.push(b"Welcome\n\x1eshell 4711\n").is_none());
+        assert_eq!(opening.shell(), Some(4711));
+        assert_eq!(opening.push(b"\x1ebegin-n\nrest"), Some(b"rest".to_vec()));
+        assert_eq!(opening.shell(), Some(4711));
+        let mut opening = Opening::new(&Frame::new("n"));
+        opening.push(b"\x1eshell 1\n");
+        assert_eq!(opening.shell(), None);
     }
 
     #[test]

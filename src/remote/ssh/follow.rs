@@ -29,17 +29,26 @@ impl Job {
             }
         };
         let begun = CancellationToken::new();
+        let mut opening = Opening::new(&self.frame);
         let end = tokio::select! {
-            end = self.read(&mut read, output, started, &begun) => end,
+            end = self.read(&mut read, &mut opening, output, started, &begun) => end,
             () = feed(&write, script, input, &begun) => End::default(),
         };
-        self.finish(&write, &end, !end.over()).await;
+        let kill = (!end.over()).then(|| opening.shell());
+        self.finish(&write, &end, kill).await;
     }
 
-    async fn read(&self, read: &mut ChannelReadHalf, output: Output, started: Started, begun: &CancellationToken) -> End {
+    async fn read(
+        &self,
+        read: &mut ChannelReadHalf,
+        opening: &mut Opening,
+        output: Output,
+        started: Started,
+        begun: &CancellationToken,
+    ) -> End {
         let (mut end, mut stderr) = (End::default(), Bounded::default());
         let mut started = started;
-        let begin = self.begin(read, &mut started, &mut end, &mut stderr).await;
+        let begin = self.begin(read, opening, &mut started, &mut end, &mut stderr).await;
         let rest = match begin {
             Ok(Some(rest)) => rest,
             Ok(None) => return end,
@@ -86,11 +95,11 @@ impl Job {
     async fn begin(
         &self,
         read: &mut ChannelReadHalf,
+        opening: &mut Opening,
         started: &mut Started,
         end: &mut End,
         stderr: &mut Bounded,
     ) -> Result<Option<Bytes>, RemoteError> {
-        let mut opening = Opening::new(&self.frame);
         loop {
             let message: Option<ChannelMsg> = tokio::select! {
                 biased;

@@ -43,6 +43,9 @@ impl Key {
     }
 }
 
+/// The keys that can be offered, and why others were passed over.
+pub(super) type Read = (Vec<(PathBuf, Key)>, Vec<String>);
+
 type Opened = Arc<OnceCell<Result<Arc<PrivateKey>, RemoteError>>>;
 type Secret = Arc<OnceCell<Option<String>>>;
 
@@ -64,7 +67,7 @@ impl Keyring {
     }
 
     /// Reads a hop's key files. A file that the inventory names must be readable; others are passed over, with the reason.
-    pub(super) fn read(&self, hop: &Hop) -> Result<(Vec<(PathBuf, Key)>, Vec<String>), RemoteError> {
+    pub(super) fn read(&self, hop: &Hop) -> Result<Read, RemoteError> {
         let (mut keys, mut passed) = (Vec::new(), Vec::new());
         for file in &hop.keys {
             match self.key(file) {
@@ -100,7 +103,7 @@ impl Keyring {
         check_mode(path)?;
         let wrong = |e: &dyn std::fmt::Display| format!("{} is not a private key that can be used: {e}", path.display());
         match russh::keys::decode_secret_key(&text, None) {
-            Ok(key) => Ok(Some(Key::Open(Arc::new(key)))),
+            Ok(key) => Ok(Some(Key::Open(self.keep(path, Arc::new(key))))),
             Err(e) => match sealed(path, &text) {
                 Some(key) => Ok(Some(Key::Sealed(key))),
                 None if text.contains("ENCRYPTED") => {
@@ -109,6 +112,13 @@ impl Keyring {
                 None => Err(wrong(&e)),
             },
         }
+    }
+
+    /// Keeps a key for the other hosts.
+    fn keep(&self, path: &Path, key: Arc<PrivateKey>) -> Arc<PrivateKey> {
+        let cell = Arc::new(OnceCell::new_with(Some(Ok(key.clone()))));
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), cell);
+        key
     }
 
     /// Opens an encrypted key, asking for its passphrase; hosts that want the same key wait for the one answer.

@@ -23,7 +23,9 @@ use crate::remote::hop::Hop;
 use crate::remote::trust::Trust;
 
 /// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(2);
+const GOODBYE: Duration = Duration::from_millis(1500);
+/// How long its tasks may take to notice.
+const GRACE: Duration = Duration::from_millis(500);
 /// How long after a refused open its reason may come.
 const REASON: Duration = Duration::from_millis(200);
 /// Channels that carry other hosts' connections hold more messages than their inner window has packets, so that one host cannot stop another.
@@ -180,15 +182,16 @@ impl Link {
 
     /// Says goodbye and waits for the end.
     pub(super) async fn goodbye(&self) {
+        self.left.why.get_or_init(|| "closed by us".to_owned());
         let bye = async {
             if self.handle.disconnect(russh::Disconnect::ByApplication, "goodbye", "").await.is_ok() {
                 self.dead.cancelled().await;
             }
         };
         let said = tokio::time::timeout(GOODBYE, bye).await;
-        self.left.why.get_or_init(|| "closed by us".to_owned());
         self.cut.cancel();
-        if said.is_err() {
+        self.tasks.close();
+        if said.is_err() || tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
             tracing::debug!(host = %self.name, "no goodbye in time");
         }
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Left};
-use super::collect::{Bounded, Collector};
+use super::collect::{Bounded, Collector, INTRODUCE};
 use super::link::{self, Link, Opened};
 use crate::remote::{Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Frame, OUTPUT_LIMIT, Output, mask};
@@ -27,6 +27,8 @@ const STREAMS: usize = 3;
 const GRACE: Duration = Duration::from_millis(200);
 /// Chunks that a stream's writer holds.
 const INPUT: usize = 64;
+/// How long ending a script may take before the connection goes.
+const KILL: Duration = Duration::from_secs(5);
 /// What every script is handed to, whatever the login shell is.
 const SHELL: &str = "exec /bin/sh -s";
 
@@ -74,7 +76,7 @@ impl SshHost {
     async fn run(&self, slots: &Arc<Semaphore>, command: &Command) -> Result<Output, RemoteError> {
         let permit = self.slot(slots, command).await?;
         let job = self.job(command);
-        let script = job.frame.wrap(&command.script);
+        let script = format!("{INTRODUCE}{}", job.frame.wrap(&command.script));
         let (tx, rx) = oneshot::channel();
         self.link.tasks.spawn(async move {
             let mut tx = tx;
@@ -90,7 +92,7 @@ impl SshHost {
     async fn follow(&self, command: &Command) -> Result<Stream, RemoteError> {
         let permit = self.slot(&self.streams, command).await?;
         let job = self.job(command);
-        let script = job.frame.wrap_stream(&command.script);
+        let script = format!("{INTRODUCE}{}", job.frame.wrap_stream(&command.script));
         let (output, reader) = mpsc::unbounded_channel();
         let (input, writer) = mpsc::channel(INPUT);
         let (tx, rx) = oneshot::channel();
@@ -112,12 +114,6 @@ impl SshHost {
             Opened::Dead => Err(self.link.lost()),
             Opened::Late => Ok(Reached::Blocked(format!("no answer within {} s", within.as_secs()))),
         }
-    }
-
-    async fn end(&self) {
-        self.link.goodbye().await;
-        self.link.tasks.close();
-        self.link.tasks.wait().await;
     }
 }
 
@@ -143,7 +139,7 @@ impl Remote for SshHost {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.end().boxed()
+        self.link.goodbye().boxed()
     }
 }
 
@@ -258,14 +254,15 @@ impl Job {
             Answer { collector: Collector::new(self.frame.clone(), OUTPUT_LIMIT), stderr: Bounded::default(), end: End::default() };
         let result = tokio::select! {
             biased;
-            result = self.collect(&mut read, &mut answer) => result,
             () = unwanted => Err(self.late()),
+            result = self.collect(&mut read, &mut answer) => result,
             error = sending(&write, script) => {
                 tracing::debug!(host = %self.host, %error, "a script was not taken to its end");
                 self.collect(&mut read, &mut answer).await
             }
         };
-        self.finish(&write, &answer.end, result.is_err()).await;
+        let kill = result.is_err().then(|| answer.collector.shell());
+        self.finish(&write, &answer.end, kill).await;
         result?;
         let Answer { collector, stderr, .. } = answer;
         let code = collector.ended().unwrap_or_default();
@@ -279,10 +276,11 @@ impl Job {
         loop {
             let done = answer.collector.ended().is_some();
             let message = tokio::select! {
+                // The time first: a script that never stops talking is late as well. What was received comes before the news of an end.
                 biased;
+                () = tokio::time::sleep_until(until) => return if done { Ok(()) } else { Err(self.late()) },
                 message = read.wait() => message,
                 () = self.dead.cancelled() => None,
-                () = tokio::time::sleep_until(until) => return if done { Ok(()) } else { Err(self.late()) },
             };
             let Answer { collector, stderr, end } = answer;
             match message.map(|message| note(message, end)) {
@@ -305,19 +303,32 @@ impl Job {
         }
     }
 
-    /// Closes the channel; what still runs there is killed first where it was not let end.
-    pub(super) async fn finish(&self, write: &ChannelWriteHalf<Msg>, end: &End, kill: bool) {
+    /// Closes the channel. `kill`: what still runs there is killed first, by a signal and, since sshd delivers none to root's sessions, by
+    /// the shell's number where it is known.
+    pub(super) async fn finish(&self, write: &ChannelWriteHalf<Msg>, end: &End, kill: Option<Option<u32>>) {
         if end.closed {
             return;
         }
         let goodbye = async {
-            if kill {
+            if kill.is_some() {
                 write.signal(Sig::KILL).await?;
+            }
+            if let Some(shell) = kill.flatten().filter(|_| !end.over()) {
+                let killer = self.handle.channel_open_session().await?;
+                killer.exec(false, format!("exec /bin/sh -c 'kill -9 -{shell}'")).await?;
+                let (mut read, killer) = killer.split();
+                while read.wait().await.is_some_and(|message| !matches!(message, ChannelMsg::Close)) {}
+                killer.close().await?;
             }
             write.close().await
         };
-        if let Some(Ok(Err(error))) = self.dead.run_until_cancelled(tokio::time::timeout(GRACE * 10, goodbye)).await {
-            tracing::debug!(host = %self.host, %error, "a channel was closed already");
+        match self.dead.run_until_cancelled(tokio::time::timeout(KILL, goodbye)).await {
+            None | Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(error))) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
+            Some(Err(_)) => {
+                self.left.why.get_or_init(|| format!("`{}` could not be ended in time", self.title));
+                self.cut.cancel();
+            }
         }
     }
 }
