@@ -69,11 +69,13 @@ pub async fn carry_out(
         _ => Arc::new(|_| Vec::new()),
     };
     session.begin(run.as_deref().unwrap_or_default(), Some(&plan));
-    let carried = session.engine.carry_out(&plan, facts, &offsets, Temper::EachHostForItself, breaking).await;
-    for (host, trouble, _) in &carried.failed {
-        leftover(session, *host, trouble.what.clone());
+    let carried = session.engine.carry_out(&plan, facts, &offsets, Temper::Teardown, breaking).await;
+    // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.
+    let removed = way.depth == Depth::All && carried.failed.iter().all(|f| f.phase == crate::event::Phase::Stop);
+    for failed in carried.failed.iter().filter(|_| !removed) {
+        leftover(session, failed.host, failed.trouble.what.clone());
     }
-    Ok(match (carried.lock_lost, carried.failed.is_empty(), carried.interrupted) {
+    Ok(match (carried.lock_lost, carried.failed.is_empty() || removed, carried.interrupted) {
         (true, ..) => Outcome::Locked,
         (_, false, _) | (_, _, true) => Outcome::Leftovers,
         (false, true, false) => Outcome::Ok,

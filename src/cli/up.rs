@@ -214,7 +214,7 @@ async fn change(
     let carried = session.engine.carry_out(&plan, &facts, &offsets, Temper::Strict, &signals.breaking).await;
     session.engine.unlock(held).await;
     if !carried.ok() {
-        return broken_off(session, args, job, &plan, &carried, signals).await;
+        return broken_off(session, args, job, &carried, signals).await;
     }
     followed(session, args, job, &plan, &offsets, signals).await
 }
@@ -224,13 +224,10 @@ async fn broken_off(
     session: &mut Session,
     args: &UpArgs,
     job: &Job,
-    plan: &Plan,
     carried: &crate::engine::worker::Carried,
     signals: &mut Signals,
 ) -> Ended {
-    let refused = carried.failed.iter().all(|(_, _, unreachable)| !unreachable);
-    let preflight = plan.steps.iter().take_while(|s| s.phase <= crate::event::Phase::Pull).count();
-    tracing::debug!(preflight, changed = carried.changed, "the launch was broken off");
+    let refused = carried.failed.iter().all(|f| !f.unreachable);
     let outcome = match (signals.came(), carried.lock_lost) {
         (Some(number), _) => Outcome::Signal(number),
         (None, true) => Outcome::Locked,
@@ -243,7 +240,7 @@ async fn broken_off(
     }
     let why = match (signals.came(), carried.failed.first()) {
         (Some(_), _) => "stopped during the launch".to_owned(),
-        (None, Some((host, trouble, _))) => format!("{}: {}", session.names().get(*host).map_or("?", String::as_str), trouble.what),
+        (None, Some(f)) => format!("{}: {}", session.names().get(f.host).map_or("?", String::as_str), f.trouble.what),
         (None, None) => "the launch was broken off".to_owned(),
     };
     if carried.changed == 0 && carried.launched.is_empty() {

@@ -1,6 +1,6 @@
 //! Decides what to start next. Pure, though it lives here: same plan, same ledger, same answer.
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use crate::plan::words::Phase;
 
 /// Where a step stands.
@@ -21,20 +21,20 @@ pub enum Standing {
 pub enum Temper {
     /// A failure ends everything: no further step is begun (a launch).
     Strict,
-    /// A failure ends that host's further steps; the others go on (a teardown).
-    EachHostForItself,
+    /// A failure ends nothing, but a log that could not be fetched is not deleted (a teardown).
+    Teardown,
 }
 
 /// The steps to begin now. A phase is a barrier; within it each host goes through its steps in order, side by side with the others.
 pub fn next(plan: &Plan, ledger: &[Standing], temper: Temper) -> Vec<u32> {
     let standing = |id: u32| ledger.get(id as usize).copied().unwrap_or(Standing::Failed);
-    let failed_hosts: Vec<usize> = plan.steps.iter().filter(|s| standing(s.id) == Standing::Failed).map(|s| s.host).collect();
-    if temper == Temper::Strict && !failed_hosts.is_empty() {
+    let failed: Vec<&Step> = plan.steps.iter().filter(|s| standing(s.id) == Standing::Failed).collect();
+    if temper == Temper::Strict && !failed.is_empty() {
         return Vec::new();
     }
-    let open = |host: usize| !failed_hosts.contains(&host);
-    let unfinished = |s: &&crate::plan::Step| match standing(s.id) {
-        Standing::Waiting => open(s.host),
+    let open = |step: &Step| step.phase != Phase::Clean || !failed.iter().any(|f| f.host == step.host && f.phase == Phase::Fetch);
+    let unfinished = |s: &&Step| match standing(s.id) {
+        Standing::Waiting => open(s),
         Standing::Running => true,
         Standing::Done | Standing::Failed => false,
     };
@@ -44,7 +44,7 @@ pub fn next(plan: &Plan, ledger: &[Standing], temper: Temper) -> Vec<u32> {
     for step in plan.steps.iter().filter(|s| s.phase == phase) {
         match standing(step.id) {
             Standing::Running => busy.push(step.host),
-            Standing::Waiting if open(step.host) && !busy.contains(&step.host) => {
+            Standing::Waiting if open(step) && !busy.contains(&step.host) => {
                 busy.push(step.host);
                 begin.push(step.id);
             }
@@ -81,10 +81,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_launch_begins_nothing_more_and_a_teardown_goes_on_elsewhere() {
+    fn a_failed_launch_begins_nothing_more_and_a_teardown_goes_on() {
         let plan = plan();
         let ledger = [Failed, Waiting, Done, Waiting, Waiting];
         assert_eq!(next(&plan, &ledger, Temper::Strict), Vec::<u32>::new());
-        assert_eq!(next(&plan, &ledger, Temper::EachHostForItself), [4]);
+        assert_eq!(next(&plan, &ledger, Temper::Teardown), [1]);
+    }
+
+    #[test]
+    fn a_log_that_was_not_fetched_is_not_deleted() {
+        let mut plan = Plan::empty(Vec::new());
+        for (host, phase) in [(0, Phase::Fetch), (1, Phase::Fetch), (0, Phase::Clean), (1, Phase::Clean), (0, Phase::Verify)] {
+            plan.push(host, phase, Action::Reach(Reach { address: String::new(), port: 1 }));
+        }
+        assert_eq!(next(&plan, &[Failed, Done, Waiting, Waiting, Waiting], Temper::Teardown), [3]);
+        assert_eq!(next(&plan, &[Failed, Done, Waiting, Done, Waiting], Temper::Teardown), [4]);
     }
 }

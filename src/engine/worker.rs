@@ -14,17 +14,31 @@ use crate::engine::watch::{self, Offsets};
 use crate::event::EventKind;
 use crate::plan::action::{Action, Do, Seen, Trouble, Verdict};
 use crate::plan::facts::HostFacts;
+use crate::plan::words::Phase;
 use crate::plan::{Plan, Step};
 use crate::remote::{Reached, RemoteError};
 
 /// How often a step is tried on a new connection.
 const TRIES: u32 = 4;
 
+/// A step that failed.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    /// Its host.
+    pub host: usize,
+    /// Its phase.
+    pub phase: Phase,
+    /// What is wrong.
+    pub trouble: Trouble,
+    /// Whether the host could not be reached.
+    pub unreachable: bool,
+}
+
 /// How a plan was carried out.
 #[derive(Debug, Default)]
 pub struct Carried {
-    /// What failed: host, what, and whether the host could not be reached.
-    pub failed: Vec<(usize, Trouble, bool)>,
+    /// What failed.
+    pub failed: Vec<Failed>,
     /// Steps that changed something.
     pub changed: u32,
     /// Another operator took the lock.
@@ -139,7 +153,7 @@ impl Engine {
         let mut hints: Vec<&str> = troubles.iter().map(|t| t.hint.as_str()).filter(|h| !h.is_empty()).collect();
         hints.dedup();
         self.emit.send(EventKind::StepFailed { step: step.id, error, hint: hints.join("; ") });
-        carried.failed.extend(troubles.into_iter().map(|t| (step.host, t, unreachable)));
+        carried.failed.extend(troubles.into_iter().map(|trouble| Failed { host: step.host, phase: step.phase, trouble, unreachable }));
         Standing::Failed
     }
 }
