@@ -89,9 +89,13 @@ fn valid_regex(text: &str) -> Result<(), (String, String)> {
     match regex::RegexBuilder::new(text).size_limit(1 << 20).build() {
         Ok(_) => Ok(()),
         Err(error) => {
+            let hint = match error {
+                regex::Error::CompiledTooBig(_) => "make its repetitions smaller",
+                _ => "write \\( for a plain bracket, \\. for a plain dot",
+            };
             let text = error.to_string();
-            let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Err((format!("not a regular expression: {why}"), "write \\( for a plain bracket, \\. for a plain dot".to_owned()))
+            let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            Err((format!("not a regular expression: {why}"), hint.to_owned()))
         }
     }
 }
@@ -221,7 +225,7 @@ fn for_torchrun(words: &[String], command: &Node, check: &mut Check) {
         );
     } else if matches!(program, "bash" | "sh" | "accelerate" | "deepspeed") {
         check.wrong(place, format!("torchrun cannot start `{program}`"), "use `with: script` for a command that starts the ranks itself");
-    } else if let Some(flag) = first.strip_prefix('-').filter(|_| first != "-m") {
+    } else if let Some(flag) = first.strip_prefix('-').filter(|_| !matches!(first.as_str(), "-m" | "--no_python" | "--no-python")) {
         let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
         let hint = match name.as_str() {
             "nproc_per_node" | "master_port" => format!("set launch.{name}"),

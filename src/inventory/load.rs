@@ -81,12 +81,15 @@ fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> 
     let mut whole = true;
     for source in sources {
         match raw::parse(&source.name, &source.text) {
-            Ok(node) if matches!(node.kind, Kind::Map(_)) => files.push(node),
-            Ok(node) => {
+            (Some(node), problems) if matches!(node.kind, Kind::Map(_)) => {
+                check.problems.extend(problems);
+                files.push(node);
+            }
+            (Some(node), _) => {
                 check.wrong(&node.place, format!("{} where the inventory's keys are expected", node.what()), "begin with `name: …`");
                 whole = false;
             }
-            Err(problems) => {
+            (None, problems) => {
                 check.problems.extend(problems);
                 whole = false;
             }
@@ -128,10 +131,13 @@ fn setting(set: &str, files: &[Node]) -> Result<Node, Vec<Problem>> {
     }
     let at = |keys: &[&str]| Place { path: keys.iter().fold(Path::file(SET), |path, key| path.key(key)), ..whole.clone() };
     let value = if value.trim().is_empty() {
-        Node::scalar(at(&keys), value, value.is_empty())
+        Node::scalar(at(&keys), value, false)
     } else {
-        let parsed = raw::parse(SET, value)
-            .map_err(|problems| problems.into_iter().map(|p| Problem { path: at(&keys).path.to_string(), ..p }).collect::<Vec<_>>())?;
+        let (parsed, problems) = raw::parse(SET, value);
+        let here = at(&keys).path.to_string();
+        let problems: Vec<Problem> =
+            problems.into_iter().map(|problem| Problem { line: 0, column: 0, path: here.clone(), ..problem }).collect();
+        let Some(parsed) = parsed.filter(|_| problems.is_empty()) else { return Err(problems) };
         moved(parsed, &at(&keys))
     };
     let (value, keys) = host_setting(value, &keys, files).map_err(wrong)?;

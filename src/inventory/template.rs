@@ -2,6 +2,8 @@
 //!
 //! Uses minijinja's expressions and [`Scope`](super::scope::Scope)'s names. Knows nothing of what the values are for.
 
+use std::collections::BTreeMap;
+
 use minijinja::value::ValueKind;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
@@ -96,10 +98,9 @@ pub(super) fn value(node: &Node) -> Result<Value, String> {
         Kind::Scalar { text, plain: true } => scalar(text),
         Kind::Scalar { text, plain: false } => Value::from(text.as_str()),
         Kind::List(items) => Value::from(items.iter().map(value).collect::<Result<Vec<_>, _>>()?),
-        Kind::Map(entries) => {
-            let pairs = entries.iter().map(|entry| Ok((entry.key.clone(), value(&entry.value)?))).collect::<Result<Vec<_>, String>>()?;
-            Value::from_iter(pairs)
-        }
+        Kind::Map(entries) => Value::from(
+            entries.iter().map(|entry| Ok((entry.key.clone(), value(&entry.value)?))).collect::<Result<BTreeMap<_, _>, String>>()?,
+        ),
     })
 }
 
@@ -125,7 +126,7 @@ fn build(value: &Value, place: &Place, budget: &mut usize) -> Result<Node, Strin
     *budget = budget.checked_sub(1).ok_or_else(|| format!("it gives more than {ITEM_LIMIT} values"))?;
     Ok(match value.kind() {
         ValueKind::None => Node::scalar(place.clone(), "", true),
-        ValueKind::Bool | ValueKind::Number => Node::scalar(place.clone(), value.to_string(), true),
+        ValueKind::Bool | ValueKind::Number => Node::scalar(place.clone(), text(value)?, true),
         ValueKind::String => Node::scalar(place.clone(), text(value)?, false),
         ValueKind::Seq | ValueKind::Iterable => {
             let mut items = Vec::new();
@@ -149,7 +150,9 @@ fn build(value: &Value, place: &Place, budget: &mut usize) -> Result<Node, Strin
 /// What an expression gave, as a part of a text.
 pub(super) fn text(value: &Value) -> Result<String, String> {
     let text = match value.kind() {
-        ValueKind::Bool | ValueKind::Number | ValueKind::String => value.to_string(),
+        // As YAML writes them, not as Python does.
+        ValueKind::Bool => if value.is_true() { "true" } else { "false" }.to_owned(),
+        ValueKind::Number | ValueKind::String => value.to_string(),
         ValueKind::None => return Err("it gives none, which is no text".to_owned()),
         ValueKind::Undefined => return Err("it is not defined".to_owned()),
         other => return Err(format!("it gives a {other} in the middle of a text")),
