@@ -2,10 +2,12 @@
 //!
 //! Uses every part of the room. Knows no files: names and texts come in.
 
+use std::sync::OnceLock;
+
 use super::check::Check;
 use super::scope::{Facts, Scope, is_given};
 use super::tree::{Entry, Kind, Node, Path, Place, shorten};
-use super::{Engine, Gpus, Host, Inventory, Known, Problem, container, expand, hosts, job, raw, schema};
+use super::{Engine, Gpus, HashText, Host, Inventory, Known, Problem, container, expand, hosts, job, raw, schema};
 
 /// What values of `--set` are said to stand in.
 const SET: &str = "--set";
@@ -27,6 +29,8 @@ pub(super) struct Read {
     pub(super) tree: Node,
     /// One mapping a host, in rank order.
     pub(super) members: Vec<Node>,
+    /// What decides "equal", for every host; made when it is first asked for.
+    pub(super) hashes: OnceLock<Vec<HashText>>,
 }
 
 impl Inventory {
@@ -71,6 +75,7 @@ impl Inventory {
         self.hosts.retain(|_| keep.next().unwrap_or(false));
         let mut keep = kept.iter().copied();
         self.read.members.retain(|_| keep.next().unwrap_or(false));
+        self.read.hashes = OnceLock::new();
         Ok(())
     }
 }
@@ -114,7 +119,7 @@ fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> 
         check.wrong(&place.inside("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
     }
     hosts::master_first(&tree, &mut members, check);
-    Some(Read { tree, members })
+    Some(Read { tree, members, hashes: OnceLock::new() })
 }
 
 /// `a.b.c=value` as the file that it stands for.

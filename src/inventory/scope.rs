@@ -149,6 +149,10 @@ impl<'a> Scope<'a> {
     /// What an expression comes to.
     pub(super) fn expression(&self, expression: &str, place: &Place, host: Option<usize>) -> Term {
         let shown = shorten(expression);
+        if expression.len() > template::EXPRESSION_LIMIT {
+            let says = format!("an expression of more than {} bytes", template::EXPRESSION_LIMIT);
+            return self.wrong(place, says, "divide it among several vars");
+        }
         let compiled = match self.environment.compile_expression(expression) {
             Ok(compiled) => compiled,
             Err(error) => {

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 
 use minijinja::value::ValueKind;
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use super::raw;
 use super::tree::{Entry, Kind, Node, Place};
 
+/// The longest expression.
+pub(super) const EXPRESSION_LIMIT: usize = 2000;
 /// The longest text and the most values that one template may become.
 const TEXT_LIMIT: usize = 1 << 20;
 const ITEM_LIMIT: usize = 10_000;
@@ -38,6 +40,8 @@ pub(super) fn environment() -> Environment<'static> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(100_000));
     environment.set_recursion_limit(50);
+    environment.add_filter("join", join);
+    environment.add_filter("replace", replace);
     // These make texts of any length from a small number.
     for filter in ["indent", "format", "pprint"] {
         environment.remove_filter(filter);
@@ -45,6 +49,34 @@ pub(super) fn environment() -> Environment<'static> {
     environment.remove_global("debug");
     environment.remove_global("lipsum");
     environment
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("it gives more than {TEXT_LIMIT} bytes"))
+}
+
+/// `list | join(",")`, bounded.
+fn join(items: Vec<Value>, between: Option<String>) -> Result<String, Error> {
+    let between = between.unwrap_or_default();
+    let mut joined = String::new();
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            joined.push_str(&between);
+        }
+        joined.push_str(&text(item).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))?);
+        if joined.len() > TEXT_LIMIT {
+            return Err(too_long());
+        }
+    }
+    Ok(joined)
+}
+
+/// `text | replace("a", "b")`, bounded.
+fn replace(text: &str, from: &str, to: &str) -> Result<String, Error> {
+    if text.matches(from).count().saturating_mul(to.len()).saturating_add(text.len()) > TEXT_LIMIT {
+        return Err(too_long());
+    }
+    Ok(text.replace(from, to))
 }
 
 /// Cuts a text at its expressions; `None`: it has none. The error says what is missing.

@@ -362,6 +362,51 @@ fn a_file_that_only_wastes_is_refused_quickly() {
     assert!(problems(&doubling).contains("more than 1"), "{}", problems(&doubling));
 }
 
+#[test]
+fn an_expression_cannot_fill_the_memory() {
+    let refused = |expression: &str| {
+        problems(&format!("name: a\nvars: {{ v: {:?} }}\nhosts: [g]\nlaunch: {{ command: [a] }}", format!("{{{{ {expression} }}}}")))
+    };
+    for (expression, why) in [
+        ("'x' * 10000000000", "repeated string is too large"),
+        ("'x' * 90000000", "more than 1048576 bytes"),
+        ("range(100000)|join('x' * 100000)", "more than 1048576 bytes"),
+        ("('x' * 100000)|replace('x', 'x' * 100000)", "more than 1048576 bytes"),
+        ("range(10000000000)", "cannot be evaluated"),
+        ("range(90000)", "more than 10000 values"),
+        ("9 ** 9 ** 9 ** 9", "cannot be evaluated"),
+        ("'%99999999s'|format(1)", "filter format is unknown"),
+    ] {
+        let problems = refused(expression);
+        assert!(problems.contains(why), "{expression}: {problems}");
+    }
+    assert!(refused(&"(".repeat(1900)).contains("is not an expression"));
+    assert!(refused(&"1+".repeat(1900)).contains("more than 2000 bytes"));
+}
+
+#[test]
+fn plain_words_stay_as_they_are_written() {
+    let job = job(
+        "name: a\nhosts: [gpu01]\nx: &e { A: yes, B: 1.10, C: 0x10, D: true, E: 1e3, F: 'null', G: '' }\nlaunch: { command: [a.py, 1.10, 007, yes, on, -1, .5] }\nenv: { <<: *e, A: no }"
+            .replace("x: &e", "vars: &e")
+            .as_str(),
+    );
+    assert_eq!(words(&job.hosts[0]), ["a.py", "1.10", "007", "yes", "on", "-1", ".5"]);
+    let env: Vec<String> = job.hosts[0].env.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    assert_eq!(env, ["A=no", "B=1.10", "C=0x10", "D=true", "E=1e3", "F=null", "G="]);
+}
+
+#[test]
+fn many_hosts_are_read_in_a_moment() {
+    let mut text = "name: a\nvars: { size: '{{ world_size }}' }\nhosts: [{ name: 'gpu[001-256]', gpus: 8, address: '10.0.0.[0-255]' }]\n\
+        container: { image: x, mounts: ['/d/{{ host.name }}:/d'] }\nenv: { H: '{{ host.name }}' }\nconstraints: [size == 2048]\nlaunch:\n  command:\n  - a.py\n"
+        .to_owned();
+    text.extend((0..40).map(|i| format!("  - --a{i}={{{{ size + host.rank }}}}\n")));
+    let inventory = load(&text);
+    let job = inventory.job(&known(&inventory, 8)).expect("a job");
+    assert_eq!(words(&job.hosts[255]).last(), Some(&"--a39=2303"));
+}
+
 fn fragment() -> impl Strategy<Value = String> {
     let known = schema::ROOT.keys.iter().chain(schema::LAUNCH.keys).chain(schema::CONTAINER.keys).chain(schema::SSH.keys);
     let mut words: Vec<String> = known.map(|(key, _)| format!("{key}: ")).collect();
