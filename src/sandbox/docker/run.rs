@@ -1,0 +1,390 @@
+//! `docker run`, `create` and `exec`: from flags to a container, and into one.
+#![expect(clippy::disallowed_methods, reason = "a stand-in starts processes and looks at files")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use super::super::place::Place;
+use super::super::stand_in::{Answer, Here, again};
+use super::flags::{EXEC, Flags, RUN};
+use super::store::{Bind, Container, Status, Store, image_id, new_id, now};
+use super::{Failure, image, life, no_container};
+
+/// Lists that docker remembers and this stand-in does not act upon.
+const REMEMBERED: &[&str] = &["ulimit", "device", "cap-add", "cap-drop", "security-opt", "log-opt", "add-host", "group-add", "tmpfs"];
+
+/// `docker run` and `docker create`.
+pub(super) fn run(here: &Here, store: &Store, args: &[String], command: &str) -> Result<ExitCode, Failure> {
+    let said = |text: String| Failure::new(125, format!("docker: {text}.\nSee 'docker run --help'."));
+    let flags = RUN.parse(args, false).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")))?;
+    let Some(reference) = flags.words.first() else {
+        return Err(Failure::new(1, format!("\"docker {command}\" requires at least 1 argument.\nSee 'docker {command} --help'.")));
+    };
+    if let Some(text) = here.place.faults().run_fails {
+        return Err(said(format!("Error response from daemon: {text}")));
+    }
+    image::ensure(here, store, reference, flags.last("pull").unwrap_or("missing"))
+        .map_err(|failure| said(failure.text.trim_end_matches('.').to_owned()))?;
+    let container = build(here, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
+    let id = container.id.clone();
+    store
+        .change(|state| -> Result<(), Failure> {
+            if let Some(other) = state.containers.iter().find(|c| c.name == container.name) {
+                return Err(Failure::new(125, conflict(&container.name, &other.id)));
+            }
+            state.containers.push(container);
+            Ok(())
+        })
+        .map_err(|failure| said(format!("Error response from daemon: {}", failure.text.trim_end_matches('.'))))?;
+    if command == "create" {
+        return Ok(Answer::ok(format!("{id}\n")).say());
+    }
+    let reads = flags.has("interactive") && !flags.has("detach");
+    if let Err(failure) = life::launch(here, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
+        let code = if failure.code == 127 || failure.code == 126 { failure.code } else { 125 };
+        return Err(Failure::new(code, said(failure.text.trim_end_matches('.').to_owned()).text));
+    }
+    if flags.has("detach") {
+        return Ok(Answer::ok(format!("{id}\n")).say());
+    }
+    foreground(store, &id)
+}
+
+fn conflict(name: &str, other: &str) -> String {
+    format!(
+        "Conflict. The container name \"/{name}\" is already in use by container \"{other}\". You have to remove (or rename) that container to \
+         be able to reuse that name."
+    )
+}
+
+/// Follows a container that was started without `-d` to its end.
+fn foreground(store: &Store, id: &str) -> Result<ExitCode, Failure> {
+    life::follow(store, id)?;
+    let code = store.read().find(id).map_or(0, |c| c.exit_code);
+    let auto_remove = store.read().find(id).is_some_and(|c| c.auto_remove);
+    if auto_remove {
+        life::forget(store, id)?;
+    }
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
+}
+
+fn build(here: &Here, store: &Store, flags: &Flags) -> Result<Container, String> {
+    let (reference, cmd) = flags.words.split_first().ok_or("no image")?;
+    let spec = store.image(reference);
+    let id = new_id().map_err(|e| e.to_string())?;
+    let entrypoint = flags.last("entrypoint");
+    let (all_gpus, gpus) = gpus(flags.last("gpus"), here.place.settings().gpus)?;
+    let mut env = spec.env.clone();
+    env.extend(environment(flags)?);
+    let own_cmd = entrypoint.is_none() && cmd.is_empty();
+    let name = flags.last("name").map_or_else(|| format!("brave_{}", id.get(..6).unwrap_or_default()), str::to_owned);
+    if !name.bytes().enumerate().all(|(at, b)| b.is_ascii_alphanumeric() || (at > 0 && b"_.-".contains(&b))) {
+        return Err(format!("Invalid container name ({name}), only [a-zA-Z0-9][a-zA-Z0-9_.-] are allowed"));
+    }
+    Ok(Container {
+        name,
+        image: reference.clone(),
+        created: now(),
+        labels: pairs(&flags.all("label")),
+        env,
+        entrypoint: entrypoint.map_or(spec.entrypoint, |e| if e.is_empty() { Vec::new() } else { vec![e.to_owned()] }),
+        cmd: if own_cmd { spec.cmd } else { cmd.to_vec() },
+        workdir: flags.last("workdir").map_or(spec.workdir, str::to_owned),
+        user: flags.last("user").map_or(spec.user, str::to_owned),
+        mounts: mounts(flags)?,
+        network: flags.last("network").or(flags.last("net")).unwrap_or("bridge").to_owned(),
+        gpus,
+        all_gpus,
+        init: flags.has("init"),
+        auto_remove: flags.has("rm"),
+        stop_timeout: flags.last("stop-timeout").and_then(|t| t.parse().ok()),
+        stop_signal: flags.last("stop-signal").unwrap_or("SIGTERM").to_owned(),
+        shm_size: flags.last("shm-size").map_or(Ok(64 << 20), size)?,
+        ipc: flags.last("ipc").unwrap_or("private").to_owned(),
+        restart: flags.last("restart").unwrap_or("no").to_owned(),
+        privileged: flags.has("privileged"),
+        lists: REMEMBERED.iter().map(|name| ((*name).to_owned(), flags.all(name))).filter(|(_, list)| !list.is_empty()).collect(),
+        log_driver: flags.last("log-driver").unwrap_or("json-file").to_owned(),
+        started: super::store::NEVER.to_owned(),
+        finished: super::store::NEVER.to_owned(),
+        id,
+        ..Container::default()
+    })
+}
+
+/// `-e K=V`, `-e K` (the client's own value) and `--env-file`.
+fn environment(flags: &Flags) -> Result<Vec<String>, String> {
+    let mut variables = Vec::new();
+    for file in flags.all("env-file") {
+        let text = fs::read_to_string(&file).map_err(|_| format!("open {file}: no such file or directory"))?;
+        variables.extend(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned));
+    }
+    for variable in flags.all("env") {
+        if variable.contains('=') {
+            variables.push(variable);
+        } else if let Ok(value) = std::env::var(&variable) {
+            variables.push(format!("{variable}={value}"));
+        }
+    }
+    Ok(variables)
+}
+
+fn pairs(list: &[String]) -> BTreeMap<String, String> {
+    list.iter().map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+/// Which GPUs `--gpus` gives: whether all, and the indexes.
+fn gpus(asked: Option<&str>, there: u32) -> Result<(bool, Option<Vec<u32>>), String> {
+    let Some(asked) = asked.map(|a| a.trim_matches('"')) else { return Ok((false, None)) };
+    let unknown = || format!("invalid argument \"{asked}\" for \"--gpus\" flag");
+    if asked == "all" || asked == "count=all" || asked == "count=-1" || asked == "-1" {
+        return Ok((true, Some((0..there).collect())));
+    }
+    if let Some(devices) = asked.strip_prefix("device=") {
+        let list = devices.trim_matches('"').split(',').map(str::parse).collect::<Result<Vec<u32>, _>>().map_err(|_| unknown())?;
+        if let Some(wrong) = list.iter().find(|index| **index >= there) {
+            return Err(format!(
+                "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start \
+                 container process: error during container init: nvidia-container-cli: device error: {wrong}: unknown device: unknown"
+            ));
+        }
+        return Ok((false, Some(list)));
+    }
+    let count: u32 = asked.strip_prefix("count=").unwrap_or(asked).parse().map_err(|_| unknown())?;
+    Ok((false, Some((0..count.min(there)).collect())))
+}
+
+fn mounts(flags: &Flags) -> Result<Vec<Bind>, String> {
+    let mut binds = Vec::new();
+    for text in flags.all("mount") {
+        let bind = mount(&text)?;
+        if !Path::new(&bind.source).exists() {
+            return Err(format!("invalid mount config for type \"bind\": bind source path does not exist: {}", bind.source));
+        }
+        binds.push(bind);
+    }
+    for text in flags.all("volume") {
+        let mut parts = text.split(':');
+        let (Some(source), Some(target)) = (parts.next(), parts.next()) else { continue };
+        if source.starts_with('/') && !Path::new(source).exists() {
+            fs::create_dir_all(source).map_err(|e| format!("error while creating mount source path '{source}': {e}"))?;
+        }
+        let read_only = parts.next().is_some_and(|options| options.split(',').any(|o| o == "ro"));
+        binds.push(Bind { source: source.to_owned(), target: target.to_owned(), read_only });
+    }
+    for (index, bind) in binds.iter().enumerate() {
+        if binds.iter().take(index).any(|other| other.target == bind.target) {
+            return Err(format!("Duplicate mount point: {}", bind.target));
+        }
+    }
+    Ok(binds)
+}
+
+/// `type=bind,source=…,target=…[,readonly]`; a field with a comma is in double quotes, as in CSV.
+fn mount(text: &str) -> Result<Bind, String> {
+    let mut bind = Bind::default();
+    for field in csv(text) {
+        let (key, value) = field.split_once('=').unwrap_or((&field, "true"));
+        match key {
+            "type" if value == "bind" => {}
+            "type" => return Err(format!("mount type unknown: \"{value}\"")),
+            "source" | "src" => bind.source = value.to_owned(),
+            "target" | "dst" | "destination" => bind.target = value.to_owned(),
+            "readonly" | "ro" => bind.read_only = value != "false",
+            "bind-propagation" | "consistency" => {}
+            _ => return Err(format!("invalid argument \"{text}\" for \"--mount\" flag: unexpected key '{key}' in '{field}'")),
+        }
+    }
+    match (bind.source.starts_with('/'), bind.target.starts_with('/')) {
+        (true, true) => Ok(bind),
+        (false, _) => {
+            Err(format!("invalid mount config for type \"bind\": invalid mount path: '{}' mount path must be absolute", bind.source))
+        }
+        (_, false) => {
+            Err(format!("invalid mount config for type \"bind\": invalid mount path: '{}' mount path must be absolute", bind.target))
+        }
+    }
+}
+
+fn csv(text: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                fields.last_mut().into_iter().for_each(|f| f.push('"'));
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            c => fields.last_mut().into_iter().for_each(|f| f.push(c)),
+        }
+    }
+    fields
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let lower = text.to_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_alphabetic());
+    let shift = match lower.get(digits.len()..).unwrap_or_default().trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(format!("invalid size: '{text}'")),
+    };
+    digits
+        .parse::<f64>()
+        .map(|number| (number * f64::from(1_u32 << (shift % 32)) * if shift >= 32 { 4_294_967_296.0 } else { 1.0 }) as u64)
+        .map_err(|_| format!("invalid size: '{text}'"))
+}
+
+/// The environment of a container's processes.
+pub(super) fn inside(place: &Place, store: &Store, container: &Container) -> Vec<(String, String)> {
+    let settings = place.settings();
+    let home = store.folder(&container.id).join("root");
+    let mut variables = vec![
+        ("PATH".to_owned(), place.inside_path(container.gpus.is_some())),
+        ("HOSTNAME".to_owned(), if container.network == "host" { settings.name } else { container.short().to_owned() }),
+        ("HOME".to_owned(), home.display().to_string()),
+        ("TMPDIR".to_owned(), store.folder(&container.id).join("tmp").display().to_string()),
+    ];
+    if let Some(gpus) = &container.gpus {
+        let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        variables.push(("NVIDIA_VISIBLE_DEVICES".to_owned(), if container.all_gpus { "all".to_owned() } else { list }));
+    }
+    variables.extend(container.env.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
+    variables.extend(place.marks());
+    variables.push(("SANDBOX_CONTAINER".to_owned(), container.id.clone()));
+    variables
+}
+
+/// Where a path of the container really lies: behind a mount at its source, else as it is if it is there, else in the container's own folder.
+pub(super) fn translate(store: &Store, container: &Container, path: &str) -> PathBuf {
+    let behind = container
+        .mounts
+        .iter()
+        .filter_map(|bind| {
+            Path::new(path).strip_prefix(&bind.target).ok().map(|rest| (bind.target.len(), Path::new(&bind.source).join(rest)))
+        })
+        .max_by_key(|(length, _)| *length);
+    match behind {
+        Some((_, path)) => path,
+        None if Path::new(path).is_dir() => PathBuf::from(path),
+        None => store.folder(&container.id).join("root").join(path.trim_start_matches('/')),
+    }
+}
+
+/// Where a process of the container starts.
+pub(super) fn workdir(store: &Store, container: &Container, asked: Option<&str>) -> std::io::Result<PathBuf> {
+    let path = asked.unwrap_or(if container.workdir.is_empty() { "/" } else { &container.workdir });
+    let folder = translate(store, container, path);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Where a program is, or docker's words for its absence with the exit code.
+pub(super) fn find_program(
+    store: &Store,
+    container: &Container,
+    variables: &[(String, String)],
+    program: &str,
+) -> Result<PathBuf, Failure> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = variables.iter().rev().find(|(k, _)| k == "PATH").map(|(_, v)| v.as_str()).unwrap_or_default();
+    let candidates: Vec<PathBuf> = if program.contains('/') {
+        vec![PathBuf::from(program), translate(store, container, program)]
+    } else {
+        path.split(':').map(|dir| Path::new(dir).join(program)).collect()
+    };
+    let found: Vec<_> =
+        candidates.into_iter().filter_map(|path| fs::metadata(&path).ok().filter(fs::Metadata::is_file).map(|m| (path, m))).collect();
+    if let Some((path, _)) = found.iter().find(|(_, meta)| meta.permissions().mode() & 0o111 != 0) {
+        return Ok(path.clone());
+    }
+    let start = format!("unable to start container process: exec: \"{program}\"");
+    Err(match (found.is_empty(), program.contains('/')) {
+        (false, _) => Failure::new(126, format!("{start}: permission denied: unknown")),
+        (true, true) => Failure::new(127, format!("{start}: stat {program}: no such file or directory: unknown")),
+        (true, false) => Failure::new(127, format!("{start}: executable file not found in $PATH: unknown")),
+    })
+}
+
+/// `docker exec`.
+pub(super) fn exec(here: &Here, store: &Store, args: &[String]) -> Result<ExitCode, Failure> {
+    let flags = EXEC.parse(args, false).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker exec --help'.")))?;
+    let [name, program, rest @ ..] = flags.words.as_slice() else {
+        return Err(Failure::new(1, "\"docker exec\" requires at least 2 arguments.\nSee 'docker exec --help'."));
+    };
+    let state = store.read();
+    let container = state.find(name).ok_or_else(|| no_container(name))?;
+    if container.status != Status::Running {
+        return Err(Failure::new(1, format!("Error response from daemon: container {} is not running", container.id)));
+    }
+    let mut variables = inside(&here.place, store, container);
+    let extra = environment(&flags).map_err(|e| Failure::new(125, e))?;
+    variables.extend(extra.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
+    let found = match find_program(store, container, &variables, program) {
+        Ok(found) => found,
+        Err(_) if flags.has("detach") => return Ok(ExitCode::SUCCESS),
+        Err(failure) => return Err(Failure::new(failure.code, format!("OCI runtime exec failed: exec failed: {}", failure.text))),
+    };
+    let mut command = again("sandbox-shim")?;
+    command.arg("setsid").arg(found).args(rest).env_clear().envs(variables);
+    command.current_dir(workdir(store, container, flags.last("workdir"))?);
+    if flags.has("detach") {
+        if container.gpus.is_some() {
+            fs::write(store.gpu_record(&container.id), "")?;
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !flags.has("interactive") {
+        command.stdin(Stdio::null());
+    }
+    let status = command.status()?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
+}
+
+/// The id that `docker inspect` shows as `.Image`.
+pub(super) fn image_of(container: &Container) -> String {
+    image_id(&container.image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_as_docker_reads_them() {
+        let bind = mount("type=bind,source=/a b,target=/c,readonly").expect("a bind");
+        assert_eq!((bind.source.as_str(), bind.target.as_str(), bind.read_only), ("/a b", "/c", true));
+        let bind = mount("type=bind,\"source=/a,b\",target=/c").expect("a quoted field");
+        assert_eq!(bind.source, "/a,b");
+        assert!(mount("type=bind,source=a,target=/c").expect_err("relative").contains("must be absolute"));
+        assert!(mount("type=bind,sauce=/a,target=/c").expect_err("unknown").contains("unexpected key 'sauce'"));
+    }
+
+    #[test]
+    fn gpus_are_chosen() {
+        assert_eq!(gpus(Some("all"), 4), Ok((true, Some(vec![0, 1, 2, 3]))));
+        assert_eq!(gpus(Some("\"device=1,3\""), 4), Ok((false, Some(vec![1, 3]))));
+        assert_eq!(gpus(Some("2"), 4), Ok((false, Some(vec![0, 1]))));
+        assert_eq!(gpus(None, 4), Ok((false, None)));
+        assert!(gpus(Some("device=9"), 4).expect_err("no such device").contains("unknown device"));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("64m"), Ok(64 << 20));
+        assert_eq!(size("32g"), Ok(32 << 30));
+        assert_eq!(size("1024"), Ok(1024));
+        assert!(size("3x").is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! Docker's memory on one fake host: images and containers in a JSON file that every stand-in locks while it reads or changes it.
+#![expect(clippy::disallowed_methods, reason = "docker's state is a file")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::place::{Place, read_json, write_json};
+use super::super::scenario::ImageSpec;
+
+/// Everything docker knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct State {
+    /// References of images that are here.
+    pub(super) images: Vec<String>,
+    /// Oldest first.
+    pub(super) containers: Vec<Container>,
+}
+
+/// `State.Status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    /// Made, never started.
+    #[default]
+    Created,
+    /// Its main process lives.
+    Running,
+    /// Its main process has ended.
+    Exited,
+}
+
+impl Status {
+    /// As docker prints it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Status::Created => "created",
+            Status::Running => "running",
+            Status::Exited => "exited",
+        }
+    }
+}
+
+/// A bind mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Bind {
+    /// On the host.
+    pub(super) source: String,
+    /// In the container.
+    pub(super) target: String,
+    /// `readonly`.
+    pub(super) read_only: bool,
+}
+
+/// One container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Container {
+    /// 64 hexadecimal digits.
+    pub(super) id: String,
+    /// Without the slash.
+    pub(super) name: String,
+    /// As it was asked for.
+    pub(super) image: String,
+    /// RFC 3339.
+    pub(super) created: String,
+    /// Its labels.
+    pub(super) labels: BTreeMap<String, String>,
+    /// `K=V`, the image's first.
+    pub(super) env: Vec<String>,
+    /// What precedes `cmd`.
+    pub(super) entrypoint: Vec<String>,
+    /// The main process's words after the entrypoint.
+    pub(super) cmd: Vec<String>,
+    /// `-w`; empty: `/`.
+    pub(super) workdir: String,
+    /// `-u`.
+    pub(super) user: String,
+    /// Its mounts.
+    pub(super) mounts: Vec<Bind>,
+    /// `--network`.
+    pub(super) network: String,
+    /// What `--gpus` gave: indexes. `None`: no `--gpus`.
+    pub(super) gpus: Option<Vec<u32>>,
+    /// Whether all GPUs were asked for.
+    pub(super) all_gpus: bool,
+    /// `--init`.
+    pub(super) init: bool,
+    /// `--rm`.
+    pub(super) auto_remove: bool,
+    /// `--stop-timeout`.
+    pub(super) stop_timeout: Option<u64>,
+    /// `--stop-signal`.
+    pub(super) stop_signal: String,
+    /// `--shm-size` in bytes.
+    pub(super) shm_size: u64,
+    /// `--ipc`.
+    pub(super) ipc: String,
+    /// `--restart`.
+    pub(super) restart: String,
+    /// `--privileged`.
+    pub(super) privileged: bool,
+    /// Lists that are only remembered, by flag.
+    pub(super) lists: BTreeMap<String, Vec<String>>,
+    /// `--log-driver`.
+    pub(super) log_driver: String,
+    /// Where it stands.
+    pub(super) status: Status,
+    /// The main process; 0: none.
+    pub(super) pid: i32,
+    /// Of the main process.
+    pub(super) exit_code: i32,
+    /// Whether memory ran out.
+    pub(super) oom_killed: bool,
+    /// Why it could not start.
+    pub(super) error: String,
+    /// RFC 3339.
+    pub(super) started: String,
+    /// RFC 3339.
+    pub(super) finished: String,
+}
+
+/// Docker's zero time.
+pub(super) const NEVER: &str = "0001-01-01T00:00:00Z";
+
+impl Container {
+    /// The first twelve digits, as docker shows them.
+    pub(super) fn short(&self) -> &str {
+        self.id.get(..12).unwrap_or(&self.id)
+    }
+
+    /// Whether a person means this one: its name, its id or the beginning of its id.
+    pub(super) fn answers_to(&self, word: &str) -> bool {
+        let word = word.strip_prefix('/').unwrap_or(word);
+        self.name == word || (!word.is_empty() && self.id.starts_with(word))
+    }
+
+    /// The variable by which its processes are known.
+    pub(super) fn marker(&self) -> String {
+        format!("SANDBOX_CONTAINER={}", self.id)
+    }
+}
+
+impl State {
+    /// The container a person means.
+    pub(super) fn find(&self, word: &str) -> Option<&Container> {
+        let exact = self.containers.iter().find(|c| c.name == word.strip_prefix('/').unwrap_or(word));
+        exact.or_else(|| self.containers.iter().find(|c| c.answers_to(word)))
+    }
+
+    /// The same, to change it.
+    pub(super) fn find_mut(&mut self, word: &str) -> Option<&mut Container> {
+        let id = self.find(word)?.id.clone();
+        self.containers.iter_mut().find(|c| c.id == id)
+    }
+}
+
+/// The way to the state of one host.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    place: Place,
+}
+
+impl Store {
+    /// The host's.
+    pub(super) fn of(place: &Place) -> Self {
+        Store { place: place.clone() }
+    }
+
+    /// The folder of a container's own files.
+    pub(super) fn folder(&self, id: &str) -> PathBuf {
+        self.place.root().join("docker").join(id.get(..12).unwrap_or(id))
+    }
+
+    /// Where it is noted that a container's processes may use GPUs.
+    pub(super) fn gpu_record(&self, id: &str) -> PathBuf {
+        self.place.root().join("gpu").join(id.get(..12).unwrap_or(id))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.place.root().join("docker/state.json")
+    }
+
+    /// The state as it is; made from the host's settings the first time.
+    pub(super) fn read(&self) -> State {
+        read_json(&self.file()).unwrap_or_else(|| State { images: self.place.settings().images, containers: Vec::new() })
+    }
+
+    /// Changes the state while nobody else does; nothing is kept when `change` fails.
+    pub(super) fn change<T, E: From<io::Error>>(&self, change: impl FnOnce(&mut State) -> Result<T, E>) -> Result<T, E> {
+        let lock = File::create(self.place.root().join("docker/lock"))?;
+        lock.lock()?;
+        let mut state = self.read();
+        let before = state.clone();
+        let answer = change(&mut state)?;
+        if state != before {
+            write_json(&self.file(), &state)?;
+        }
+        Ok(answer)
+    }
+
+    /// What is said about an image beyond its name.
+    pub(super) fn image(&self, reference: &str) -> ImageSpec {
+        self.place.settings().image_details.get(reference).cloned().unwrap_or_default()
+    }
+}
+
+/// An image's id: its reference's fingerprint.
+pub(super) fn image_id(reference: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(with_tag(reference).as_bytes());
+    format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// `image` means `image:latest`.
+pub(super) fn with_tag(reference: &str) -> String {
+    let last = reference.rsplit('/').next().unwrap_or(reference);
+    if last.contains(':') || last.contains('@') { reference.to_owned() } else { format!("{reference}:latest") }
+}
+
+/// A new container's id.
+pub(super) fn new_id() -> io::Result<String> {
+    let mut bytes = [0_u8; 32];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Now, as docker prints it.
+pub(super) fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}

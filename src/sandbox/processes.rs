@@ -1,0 +1,202 @@
+//! Which processes are a fake host's or a container's, and their end.
+//!
+//! Uses /proc, or `ps` where there is none. A process belongs to a marker when its environment carries it, when an ancestor does, or when it
+//! shares a session with one that does: a program that wipes its environment stays in.
+#![expect(clippy::disallowed_methods, reason = "the sandbox kills what it started and waits until that is true")]
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::scenario::OomKill;
+
+/// One process of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    /// Its number.
+    pub(super) pid: i32,
+    /// Its parent's.
+    pub(super) parent: i32,
+    /// Its session's leader; 0: not known.
+    pub(super) session: i32,
+}
+
+/// Every process that is not already dead.
+#[cfg(target_os = "linux")]
+pub(super) fn all() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).filter_map(one).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn one(pid: i32) -> Option<Process> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after) = stat.rsplit_once(')')?;
+    let mut fields = after.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    (state != "Z" && state != "X").then_some(Process { pid, parent, session })
+}
+
+/// The environment of a process, as `K=V`; empty where it may not be read.
+#[cfg(target_os = "linux")]
+pub(super) fn environ(pid: i32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    bytes.split(|b| *b == 0).filter(|v| !v.is_empty()).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+}
+
+/// The words of a process's command line, joined.
+#[cfg(target_os = "linux")]
+pub(super) fn command_line(pid: i32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes.split(|b| *b == 0).map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ").trim_end().to_owned()
+}
+
+#[cfg(target_os = "linux")]
+fn carries(pid: i32, marker: &str) -> bool {
+    let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    bytes.split(|b| *b == 0).any(|variable| variable == marker.as_bytes())
+}
+
+/// Every process, by `ps`: macOS has no /proc, and does not tell sessions.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn all() -> Vec<Process> {
+    let text = ps(&["-ax", "-o", "pid=,ppid=,stat="]);
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let (pid, parent) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+            (!fields.next()?.starts_with('Z')).then_some(Process { pid, parent, session: 0 })
+        })
+        .collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ps(args: &[&str]) -> String {
+    let out = std::process::Command::new("/bin/ps").args(args).output();
+    out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
+}
+
+/// The environment of a process as far as `ps` shows it.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn environ(pid: i32) -> Vec<String> {
+    ps(&["-Eww", "-o", "command=", "-p", &pid.to_string()]).split_whitespace().map(str::to_owned).collect()
+}
+
+/// The words of a process's command line.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn command_line(pid: i32) -> String {
+    ps(&["-ww", "-o", "command=", "-p", &pid.to_string()]).trim_end().to_owned()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn carries(pid: i32, marker: &str) -> bool {
+    environ(pid).iter().any(|variable| variable == marker)
+}
+
+/// The processes that belong to `marker` (`NAME=value`), outermost first as far as numbers tell. Never this process.
+pub(super) fn members(marker: &str) -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let all = all();
+    let own_session = all.iter().find(|p| p.pid == own).map_or(0, |p| p.session);
+    let marked: HashSet<i32> = all.iter().filter(|p| p.pid != own && carries(p.pid, marker)).map(|p| p.pid).collect();
+    close(&all, marked, own, own_session)
+}
+
+/// Adds descendants and those of the same session until nothing is added.
+fn close(all: &[Process], mut found: HashSet<i32>, own: i32, own_session: i32) -> Vec<i32> {
+    loop {
+        // Only the sessions that a member leads: a member that was merely born into a foreign session proves nothing about its neighbours.
+        let sessions: HashSet<i32> =
+            all.iter().filter(|p| found.contains(&p.pid) && p.session == p.pid && p.session != own_session).map(|p| p.session).collect();
+        let more: Vec<i32> = all
+            .iter()
+            .filter(|p| p.pid != own && !found.contains(&p.pid))
+            .filter(|p| found.contains(&p.parent) || (p.session > 1 && sessions.contains(&p.session)))
+            .map(|p| p.pid)
+            .collect();
+        if more.is_empty() {
+            break;
+        }
+        found.extend(more);
+    }
+    let mut members: Vec<i32> = found.into_iter().collect();
+    members.sort_unstable();
+    members
+}
+
+/// Sends a signal; a process that is gone is no error.
+pub(super) fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid)
+        && let Err(error) = kill_process(pid, signal)
+    {
+        tracing::debug!(pid = pid.as_raw_nonzero().get(), %error, "not signalled");
+    }
+}
+
+/// Kills what belongs to `marker` until nothing does; what is left after `within` is returned.
+pub(super) fn kill_all(marker: &str, within: Duration) -> Vec<i32> {
+    let end = Instant::now() + within;
+    loop {
+        let left = members(marker);
+        if left.is_empty() || Instant::now() >= end {
+            return left;
+        }
+        for pid in &left {
+            signal(*pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills the rank that a fault names, as the kernel does when memory is short; whether there was one.
+pub(super) fn starve(marker: &str, fault: &OomKill) -> bool {
+    let rank = format!("RANK={}", fault.rank);
+    let chosen = members(marker).into_iter().rev().find(|pid| {
+        let line = command_line(*pid);
+        let fits = if fault.matching.is_empty() { !line.starts_with("sleep") } else { line.contains(&fault.matching) };
+        fits && environ(*pid).contains(&rank)
+    });
+    chosen.inspect(|pid| signal(*pid, Signal::KILL)).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32, session: i32) -> Process {
+        Process { pid, parent, session }
+    }
+
+    #[test]
+    fn descendants_and_led_sessions_belong_neighbours_do_not() {
+        let all = [
+            process(10, 1, 10),
+            process(11, 10, 10),
+            process(12, 1, 10), // an orphan of the session that 10 leads
+            process(13, 12, 13),
+            process(20, 1, 20), // a stranger
+            process(30, 1, 20), // marked, but born into the stranger's session
+        ];
+        assert_eq!(close(&all, HashSet::from([10]), 99, 99), [10, 11, 12, 13]);
+        assert_eq!(close(&all, HashSet::from([30]), 99, 99), [30]);
+    }
+
+    #[test]
+    fn a_killed_tree_is_gone() {
+        let marker = format!("SANDBOX_TEST={}", std::process::id());
+        let (name, value) = marker.split_once('=').expect("a pair");
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", "sleep 300 & env -i sleep 300 & wait"])
+            .env(name, value)
+            .spawn()
+            .expect("a shell");
+        while members(&marker).len() < 3 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(kill_all(&marker, Duration::from_secs(5)), Vec::<i32>::new());
+        child.wait().expect("reaped");
+    }
+}

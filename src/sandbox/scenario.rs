@@ -1,0 +1,229 @@
+//! What a sandbox shall be: how many hosts, what they have, and what is wrong with them. The YAML door of the sandbox.
+//!
+//! Uses nothing of the house. Knows nothing of how the hosts are made.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::SandboxError;
+
+/// A sandbox on paper.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// A count (`hosts: 4` gives gpu01 … gpu04) or a list of hosts.
+    #[serde(deserialize_with = "count_or_list")]
+    pub hosts: Vec<HostSpec>,
+    /// GPUs of each host that does not say otherwise.
+    pub gpus: u32,
+    /// What `nvidia-smi` calls them.
+    pub gpu_model: String,
+    /// Memory of each GPU.
+    pub gpu_memory_mib: u64,
+    /// Images that every host has.
+    pub images: Vec<String>,
+    /// Images that a host can pull.
+    pub registry: Vec<String>,
+    /// What is special about an image, by its name.
+    pub image_details: BTreeMap<String, ImageSpec>,
+    /// Who may log in.
+    pub user: String,
+    /// A password that opens the hosts too.
+    pub password: Option<String>,
+    /// What is wrong with every host that has no `faults` of its own.
+    pub faults: Faults,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario {
+            hosts: numbered(1),
+            gpus: 8,
+            gpu_model: "NVIDIA H100 80GB HBM3".to_owned(),
+            gpu_memory_mib: 81_559,
+            images: vec!["demo/train:1".to_owned()],
+            registry: Vec::new(),
+            image_details: BTreeMap::new(),
+            user: "demo".to_owned(),
+            password: None,
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl Scenario {
+    /// So many healthy hosts.
+    pub fn with_hosts(count: usize) -> Self {
+        Scenario { hosts: numbered(count), ..Scenario::default() }
+    }
+
+    /// Reads a scenario from YAML text.
+    pub fn parse(text: &str) -> Result<Self, SandboxError> {
+        let scenario: Scenario = serde_yaml::from_str(text).map_err(|e| SandboxError::Scenario(e.to_string()))?;
+        scenario.check()
+    }
+
+    /// Refuses host names that cannot be a folder or that are used twice.
+    pub(super) fn check(self) -> Result<Self, SandboxError> {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let plain = host.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.');
+            if host.name.is_empty() || !plain || host.name.starts_with('.') {
+                return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is not a host name", host.name)));
+            }
+            if self.hosts.iter().take(index).any(|other| other.name == host.name) {
+                return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is there twice", host.name)));
+            }
+        }
+        if self.hosts.is_empty() {
+            return Err(SandboxError::Scenario("hosts: at least one is needed".to_owned()));
+        }
+        Ok(self)
+    }
+}
+
+/// One host of a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSpec {
+    /// Its name.
+    pub name: String,
+    /// Its GPUs, if not the scenario's.
+    pub gpus: Option<u32>,
+    /// Its images, if not the scenario's.
+    pub images: Option<Vec<String>>,
+    /// Its faults, if not the scenario's.
+    pub faults: Option<Faults>,
+}
+
+/// What an image says about its containers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImageSpec {
+    /// `ENTRYPOINT`.
+    pub entrypoint: Vec<String>,
+    /// `CMD`.
+    pub cmd: Vec<String>,
+    /// `ENV`, as `K=V`.
+    pub env: Vec<String>,
+    /// `USER`.
+    pub user: String,
+    /// `WORKDIR`.
+    pub workdir: String,
+}
+
+/// What is wrong with a host. Times are seconds. May be changed while the host runs: `faults.json` in the host's root is read anew at each event.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Faults {
+    /// The right key is refused.
+    pub refuse_key: bool,
+    /// How long after TCP's handshake the banner comes.
+    pub slow_connect: f64,
+    /// How long each authentication request takes.
+    pub auth_delay: f64,
+    /// A connection is lost after the host has sent so many bytes.
+    pub drop_after_bytes: Option<u64>,
+    /// A connection is lost after so long.
+    pub drop_after_seconds: Option<f64>,
+    /// A command that contains this (in its words or in what it is sent to read) is held and never starts.
+    pub hang_on: Option<String>,
+    /// As `hang_on`, but the connection is lost instead.
+    pub drop_on: Option<String>,
+    /// What rc files print before each command.
+    pub noise: Option<String>,
+    /// Sessions a connection may have at a time (10).
+    pub max_sessions: Option<usize>,
+    /// TCP forwarding is forbidden.
+    pub no_forwarding: bool,
+    /// There is no `docker` on the host.
+    pub docker_missing: bool,
+    /// Docker's daemon does not run.
+    pub docker_down: bool,
+    /// The user may not use docker's socket (`sudo` may).
+    pub docker_permission_denied: bool,
+    /// `sudo -n` asks for a password.
+    pub sudo_refused: bool,
+    /// Docker has no nvidia runtime.
+    pub no_gpu_runtime: bool,
+    /// How long a pull takes.
+    pub pull_delay: f64,
+    /// No pull succeeds.
+    pub pull_fails: bool,
+    /// Docker refuses each `run` with this text.
+    pub run_fails: Option<String>,
+    /// A rank is killed as the kernel does when memory is short.
+    pub oom_kill: Option<OomKill>,
+    /// The host's clock is ahead by so much (behind, if negative), for `date`.
+    pub clock_skew: f64,
+}
+
+/// Which rank is killed for lack of memory, and when.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OomKill {
+    /// The process with this `RANK`.
+    pub rank: u32,
+    /// How long after its start.
+    pub after: f64,
+    /// Only a process whose command line contains this; empty: the innermost that is not a `sleep`.
+    pub matching: String,
+}
+
+fn numbered(count: usize) -> Vec<HostSpec> {
+    (1..=count).map(|n| HostSpec { name: format!("gpu{n:02}"), ..HostSpec::default() }).collect()
+}
+
+fn count_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<HostSpec>, D::Error> {
+    struct Hosts;
+    impl<'de> Visitor<'de> for Hosts {
+        type Value = Vec<HostSpec>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number of hosts from 1 to 1024, or a list of hosts")
+        }
+        fn visit_u64<E: de::Error>(self, count: u64) -> Result<Self::Value, E> {
+            match usize::try_from(count) {
+                Ok(count) if (1..=1024).contains(&count) => Ok(numbered(count)),
+                _ => Err(E::invalid_value(de::Unexpected::Unsigned(count), &self)),
+            }
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut hosts = Vec::new();
+            while let Some(host) = seq.next_element()? {
+                hosts.push(host);
+            }
+            Ok(hosts)
+        }
+    }
+    deserializer.deserialize_any(Hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_a_count_or_a_list() {
+        let scenario = Scenario::parse("hosts: 3\ngpus: 2").expect("a count");
+        assert_eq!(scenario.hosts.iter().map(|h| h.name.as_str()).collect::<Vec<_>>(), ["gpu01", "gpu02", "gpu03"]);
+        let scenario = Scenario::parse("hosts: [{name: a, gpus: 4}, {name: b, faults: {refuse_key: true}}]").expect("a list");
+        assert_eq!(scenario.hosts[0].gpus, Some(4));
+        assert!(scenario.hosts[1].faults.as_ref().expect("faults").refuse_key);
+    }
+
+    #[test]
+    fn wrong_scenarios_are_refused() {
+        for (text, expected) in [
+            ("hosts: 0", "from 1 to 1024"),
+            ("hosts: [{name: a}, {name: a}]", "twice"),
+            ("hosts: [{name: ../x}]", "not a host name"),
+            ("host: 3", "unknown field"),
+            ("faults: {hang: true}", "unknown field"),
+        ] {
+            let error = Scenario::parse(text).expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! torchrun's stand-in: one agent a node that meets the others, starts the workers with torchrun's environment, and ends as torchrun ends.
+//!
+//! Uses `processes` and its host's faults. Each worker leads its own session, as torchrun's do. The agent does not notice that another node
+//! died, and with `--max_restarts` only its own workers are started again.
+#![expect(clippy::disallowed_methods, reason = "an agent starts, signals and waits")]
+
+mod args;
+mod rendezvous;
+
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::task::JoinSet;
+
+use super::processes;
+use super::stand_in::{Answer, Here, again};
+use args::Args;
+use rendezvous::{Seat, meet};
+
+/// From TERM to KILL.
+const GRACE: Duration = Duration::from_secs(30);
+/// How often the faults are looked at.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Acts as `torchrun`.
+pub(super) fn main(here: &Here, words: &[String]) -> ExitCode {
+    let gpus = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|list| list != "all");
+    let gpus = gpus.map_or_else(|| here.place.settings().gpus, |list| u32::try_from(list.split(',').count()).unwrap_or(1));
+    let args = match args::parse(words, gpus) {
+        Ok(args) => args,
+        Err(text) => return Answer::fail(if text.starts_with("usage") { 2 } else { 1 }, text).say(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(agent(here, &args)),
+        Err(error) => Answer::fail(1, format!("torchrun: {error}")).say(),
+    }
+}
+
+fn say(text: &str) {
+    if std::io::stderr().write_all(format!("{text}\n").as_bytes()).is_err() {
+        tracing::debug!("nobody reads torchrun's standard error");
+    }
+}
+
+fn stamp() -> String {
+    jiff::Zoned::now().strftime("%m%d %H:%M:%S.%6f").to_string()
+}
+
+async fn agent(here: &Here, args: &Args) -> ExitCode {
+    if args.nproc > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
+        say(&format!(
+            "W{} {} torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your \
+             system being overloaded, please further tune the variable for optimal performance in your application as needed.",
+            stamp(),
+            std::process::id()
+        ));
+    }
+    let (seat, store) = match meet(args).await {
+        Ok(found) => found,
+        Err(text) => {
+            say(&format!("Traceback (most recent call last):\n{text}"));
+            return ExitCode::from(1);
+        }
+    };
+    let Ok(mut stops) = Stops::new() else { return Answer::fail(1, "torchrun: no signal handlers").say() };
+    for restart in 0..=args.max_restarts {
+        let mut gang = match Gang::start(here, args, seat, restart) {
+            Ok(gang) => gang,
+            Err(text) => {
+                say(&text);
+                return ExitCode::from(1);
+            }
+        };
+        match gang.watch(here, &mut stops).await {
+            End::Success => {
+                store.leave().await;
+                return ExitCode::SUCCESS;
+            }
+            End::Stopped(name, number) => {
+                gang.close().await;
+                let text = format!(
+                    "torch.distributed.elastic.multiprocessing.api.SignalException: Process {} got signal: {number}",
+                    std::process::id()
+                );
+                say(&format!(
+                    "W{} {} torch/distributed/elastic/agent/server/api.py:719] Received {name} death signal, shutting down workers\nTraceback (most recent call last):\n{text}",
+                    stamp(),
+                    std::process::id()
+                ));
+                return ExitCode::from(1);
+            }
+            End::Failed => {
+                gang.close().await;
+                if restart == args.max_restarts {
+                    say(&gang.summary(here, args));
+                    return ExitCode::from(1);
+                }
+            }
+        }
+    }
+    ExitCode::from(1)
+}
+
+/// The signals that end torchrun.
+struct Stops {
+    each: Vec<(Signals, &'static str, i32)>,
+}
+
+impl Stops {
+    fn new() -> std::io::Result<Self> {
+        let each = [
+            (SignalKind::terminate(), "Signals.SIGTERM"),
+            (SignalKind::interrupt(), "Signals.SIGINT"),
+            (SignalKind::hangup(), "Signals.SIGHUP"),
+            (SignalKind::quit(), "Signals.SIGQUIT"),
+        ];
+        let each = each.into_iter().map(|(kind, name)| Ok((signal(kind)?, name, kind.as_raw_value()))).collect::<std::io::Result<_>>()?;
+        Ok(Stops { each })
+    }
+
+    async fn next(&mut self) -> (&'static str, i32) {
+        let waiting = self.each.iter_mut().map(|(stream, name, number)| {
+            Box::pin(async move {
+                stream.recv().await;
+                (*name, *number)
+            })
+        });
+        futures_util::future::select_all(waiting).await.0
+    }
+}
+
+enum End {
+    Success,
+    Failed,
+    Stopped(&'static str, i32),
+}
+
+struct Worker {
+    pid: i32,
+    local: u32,
+    rank: u32,
+    status: Option<ExitStatus>,
+}
+
+/// The workers of this node.
+struct Gang {
+    workers: Vec<Worker>,
+    waiting: JoinSet<(u32, ExitStatus)>,
+    failures: Vec<usize>,
+    started: Instant,
+    record: std::path::PathBuf,
+}
+
+impl Gang {
+    fn start(here: &Here, args: &Args, seat: Seat, restart: u32) -> Result<Self, String> {
+        let record = here.place.root().join("gpu").join(std::process::id().to_string());
+        if let Err(error) = std::fs::write(&record, "") {
+            say(&format!("torchrun: {error}"));
+        }
+        let mut gang = Gang { workers: Vec::new(), waiting: JoinSet::new(), failures: Vec::new(), started: Instant::now(), record };
+        for local in 0..args.nproc {
+            let mut command = again("sandbox-shim").map_err(|e| format!("torchrun: {e}"))?;
+            command.arg("setsid");
+            match (args.no_python, args.module) {
+                (true, _) => {}
+                (false, true) => drop(command.args(["python3", "-u", "-m"])),
+                (false, false) => drop(command.args(["python3", "-u"])),
+            }
+            command.args(&args.command).envs(environment(args, seat, local, restart));
+            let mut child = tokio::process::Command::from(command).spawn().map_err(|e| format!("torchrun: {e}"))?;
+            let pid = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or_default();
+            gang.workers.push(Worker { pid, local, rank: seat.offset + local, status: None });
+            gang.waiting.spawn(async move { (local, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))) });
+        }
+        Ok(gang)
+    }
+
+    fn note(&mut self, local: u32, status: ExitStatus) {
+        let index = local as usize;
+        if let Some(worker) = self.workers.get_mut(index) {
+            worker.status = Some(status);
+        }
+        if !status.success() {
+            self.failures.push(index);
+        }
+    }
+
+    /// Follows the workers until all have ended well, one has not, or torchrun is told to end.
+    async fn watch(&mut self, here: &Here, stops: &mut Stops) -> End {
+        let mut starved = false;
+        loop {
+            tokio::select! {
+                (name, number) = stops.next() => return End::Stopped(name, number),
+                () = tokio::time::sleep(LOOK) => {
+                    starved = starved || self.starve(here);
+                    if here.place.abandoned() {
+                        self.workers.iter().for_each(|w| kill_group(w.pid, Signal::KILL));
+                    }
+                }
+                ended = self.waiting.join_next() => match ended {
+                    None => return End::Success,
+                    Some(Ok((local, status))) => {
+                        self.note(local, status);
+                        if !status.success() {
+                            return End::Failed;
+                        }
+                    }
+                    Some(Err(_)) => return End::Failed,
+                },
+            }
+        }
+    }
+
+    /// The kernel kills a rank for lack of memory; in a container its supervisor does that.
+    fn starve(&self, here: &Here) -> bool {
+        let fault = here.place.faults().oom_kill.filter(|_| here.container.is_none());
+        let Some(fault) = fault.filter(|fault| self.workers.iter().any(|w| w.rank == fault.rank)) else { return false };
+        let marker = format!("SANDBOX_HOST={}", here.place.root().display());
+        self.started.elapsed().as_secs_f64() >= fault.after && processes::starve(&marker, &fault)
+    }
+
+    /// TERM to each worker's group, KILL after the grace.
+    async fn close(&mut self) {
+        for worker in self.workers.iter().filter(|w| w.status.is_none()) {
+            say(&format!(
+                "W{} {} torch/distributed/elastic/multiprocessing/api.py:897] Sending process {} closing signal SIGTERM",
+                stamp(),
+                std::process::id(),
+                worker.pid
+            ));
+            kill_group(worker.pid, Signal::TERM);
+        }
+        let end = tokio::time::Instant::now() + GRACE;
+        let first = self.failures.len();
+        loop {
+            match tokio::time::timeout_at(end, self.waiting.join_next()).await {
+                Ok(Some(Ok((local, status)))) => self.note(local, status),
+                Ok(Some(Err(_))) => {}
+                Ok(None) => break,
+                Err(_) => {
+                    self.workers.iter().filter(|w| w.status.is_none()).for_each(|w| kill_group(w.pid, Signal::KILL));
+                    while let Some(ended) = self.waiting.join_next().await {
+                        ended.into_iter().for_each(|(local, status)| self.note(local, status));
+                    }
+                    break;
+                }
+            }
+        }
+        // Those that ended because they were told to are no failures.
+        self.failures.truncate(first);
+    }
+
+    /// What torchrun prints about its failed workers.
+    fn summary(&self, here: &Here, args: &Args) -> String {
+        let Some(worker) = self.failures.first().and_then(|index| self.workers.get(*index)) else { return String::new() };
+        let status = worker.status.unwrap_or_default();
+        let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
+        let traceback = match status.signal() {
+            Some(number) => format!("Signal {number} ({}) received by PID {}", signal_name(number), worker.pid),
+            None => "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html".to_owned(),
+        };
+        let binary = args.command.first().map(String::as_str).filter(|_| args.no_python).unwrap_or("/usr/bin/python3");
+        let (double, single) = ("=".repeat(60), "-".repeat(60));
+        format!(
+            "E{} {} torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: {code}) local_rank: {} (pid: {}) of binary: {binary}\n\
+             Traceback (most recent call last):\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{double}\n{} FAILED\n{single}\n\
+             Failures:\n  <NO_OTHER_FAILURES>\n{single}\nRoot Cause (first observed failure):\n[0]:\n  time      : {}\n  host      : {}\n  rank      : \
+             {} (local_rank: {})\n  exitcode  : {code} (pid: {})\n  error_file: <N/A>\n  traceback : {traceback}\n{double}",
+            stamp(),
+            std::process::id(),
+            worker.local,
+            worker.pid,
+            args.command.first().map(String::as_str).unwrap_or_default(),
+            jiff::Zoned::now().strftime("%Y-%m-%d_%H:%M:%S"),
+            here.place.settings().name,
+            worker.rank,
+            worker.local,
+            worker.pid,
+        )
+    }
+}
+
+impl Drop for Gang {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.record) {
+            tracing::debug!(%error, "the record of busy GPUs stays");
+        }
+    }
+}
+
+fn environment(args: &Args, seat: Seat, local: u32, restart: u32) -> Vec<(String, String)> {
+    let rank = seat.offset + local;
+    let mut variables = vec![
+        ("RANK", rank.to_string()),
+        ("LOCAL_RANK", local.to_string()),
+        ("GROUP_RANK", seat.node.to_string()),
+        ("ROLE_RANK", rank.to_string()),
+        ("ROLE_NAME", "default".to_owned()),
+        ("WORLD_SIZE", seat.world.to_string()),
+        ("LOCAL_WORLD_SIZE", args.nproc.to_string()),
+        ("GROUP_WORLD_SIZE", args.nnodes.to_string()),
+        ("ROLE_WORLD_SIZE", seat.world.to_string()),
+        ("MASTER_ADDR", args.address.clone()),
+        ("MASTER_PORT", seat.port.to_string()),
+        ("TORCHELASTIC_RESTART_COUNT", restart.to_string()),
+        ("TORCHELASTIC_MAX_RESTARTS", args.max_restarts.to_string()),
+        ("TORCHELASTIC_RUN_ID", args.run_id.clone()),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True".to_owned()),
+    ];
+    if args.nproc > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
+        variables.push(("OMP_NUM_THREADS", "1".to_owned()));
+    }
+    variables.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+}
+
+fn kill_group(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid)
+        && let Err(error) = kill_process_group(pid, signal)
+    {
+        tracing::debug!(%error, "not signalled");
+    }
+}
+
+fn signal_name(number: i32) -> &'static str {
+    match number {
+        6 => "SIGABRT",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        15 => "SIGTERM",
+        2 => "SIGINT",
+        _ => "a signal",
+    }
+}
