@@ -261,7 +261,7 @@ fn duration(text: &str) -> Option<Duration> {
         total = total.checked_add(Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(unit)?))?;
         rest = tail;
     }
-    (last != u64::MAX && total <= Duration::from_hours(24 * 366)).then_some(total)
+    (last != u64::MAX && total <= Duration::from_secs(366 * 86_400)).then_some(total)
 }
 
 fn unknown_hint(key: &str, block: &Block) -> String {
@@ -290,7 +290,8 @@ fn unknown_hint(key: &str, block: &Block) -> String {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
             let keys = block.keys.iter().filter(|(_, status)| *status == Status::Now).map(|(key, _)| *key).collect::<Vec<_>>();
-            format!("the keys here are {}", keys.join(", "))
+            let whose = if block.path.is_empty() { "here".to_owned() } else { format!("of {}", block.path) };
+            format!("the keys {whose} are {}", keys.join(", "))
         }
     }
 }

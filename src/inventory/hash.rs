@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{
-    Container, ContainerGpus, Gate, Gpus, Inventory, JobHost, Known, Launch, Launcher, Mount, Payload, Pull, Rendezvous, Start, User,
+    Container, ContainerGpus, Gate, Gpus, Inventory, Job, JobHost, Known, Launch, Launcher, Mount, Payload, Pull, Rendezvous, Start, User,
 };
 
 /// Canonical texts, one `key value` a line, so that two of them can be compared line by line.
@@ -21,8 +21,15 @@ pub struct HashText {
 impl Inventory {
     /// What decides "equal" for one host. `run.id`, `run.stamp` and whatever only the hosts know stand in it as placeholders.
     pub fn hash_text(&self, host: usize) -> HashText {
-        let Ok(job) = self.job(&Known::default()) else { return HashText::default() };
-        let (Some(own), Some(member)) = (job.hosts.get(host), self.hosts.get(host)) else { return HashText::default() };
+        let all = self.read.hashes.get_or_init(|| match self.job(&Known::default()) {
+            Ok(job) => (0..self.hosts.len()).filter_map(|host| self.text_of(&job, host)).collect(),
+            Err(_) => Vec::new(),
+        });
+        all.get(host).cloned().unwrap_or_default()
+    }
+
+    fn text_of(&self, job: &Job, host: usize) -> Option<HashText> {
+        let (own, member) = (job.hosts.get(host)?, self.hosts.get(host)?);
         let mut container = Lines::default();
         if let Some(block) = &own.container {
             container_lines(&mut container, block);
@@ -40,7 +47,7 @@ impl Inventory {
         host_lines(&mut launch, own);
         launch.list("secrets", &job.secrets);
         launch_lines(&mut launch, &job.launch);
-        HashText { container: container.text, launch: launch.text }
+        Some(HashText { container: container.text, launch: launch.text })
     }
 }
 

@@ -93,8 +93,11 @@ fn long(item: &Node, entries: &[Entry], check: &mut Check) -> Vec<(String, Node)
                 match entry.key.as_str() {
                     "name" => entry.value = Node::scalar(entry.value.place.clone(), &name, false),
                     "address" => {
-                        if let Some(address) = addresses.get(i) {
-                            entry.value = Node::scalar(entry.value.place.clone(), address, false);
+                        let place = entry.value.place.clone();
+                        match &addresses {
+                            Addresses::AsWritten => {}
+                            Addresses::Each(all) => entry.value = Node::scalar(place, all.get(i).cloned().unwrap_or_default(), false),
+                            Addresses::Wrong => entry.value = Node { place, kind: Kind::Unknown(String::new()) },
                         }
                     }
                     _ => {}
@@ -106,23 +109,31 @@ fn long(item: &Node, entries: &[Entry], check: &mut Check) -> Vec<(String, Node)
     made.collect()
 }
 
-/// The addresses of a range of hosts; empty where the address is one text for all (a template, or one host's).
-fn addresses(item: &Node, count: usize, check: &mut Check) -> Vec<String> {
-    let Some(node) = item.get("address") else { return Vec::new() };
-    let Kind::Scalar { text, .. } = &node.kind else { return Vec::new() };
+/// The addresses of the hosts that one entry means.
+enum Addresses {
+    /// One text for all: a template, or one host's address.
+    AsWritten,
+    Each(Vec<String>),
+    /// And that was said.
+    Wrong,
+}
+
+fn addresses(item: &Node, count: usize, check: &mut Check) -> Addresses {
+    let Some(node) = item.get("address") else { return Addresses::AsWritten };
+    let Kind::Scalar { text, .. } = &node.kind else { return Addresses::AsWritten };
     if text.contains("{{") || !text.contains('[') || text.contains(':') {
-        return Vec::new();
+        return Addresses::AsWritten;
     }
     match expand::expand(text) {
-        Ok(all) if all.len() == count => all,
+        Ok(all) if all.len() == count => Addresses::Each(all),
         Ok(all) => {
             let says = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
             check.wrong(&node.place, says, "give both ranges the same length");
-            Vec::new()
+            Addresses::Wrong
         }
         Err(why) => {
             check.wrong(&node.place, format!("`{}`: {why}", shorten(text)), "write a range like 10.0.0.[1-16]");
-            Vec::new()
+            Addresses::Wrong
         }
     }
 }
@@ -143,7 +154,8 @@ fn named(text: &str, node: &Node, check: &mut Check) -> Vec<(String, Short)> {
         }
     };
     if let Some(bad) = names.iter().find(|name| !expand::is_host(name)) {
-        check.wrong(&node.place, format!("`{}` cannot name a host", shorten(bad)), hint);
+        let says = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` cannot name a host", shorten(bad)) };
+        check.wrong(&node.place, says, hint);
         return Vec::new();
     }
     names.into_iter().map(|name| (name, short.clone())).collect()
@@ -186,10 +198,7 @@ pub(super) fn master_first(tree: &Node, members: &mut Vec<Node>, check: &mut Che
         }
         None => {
             let names: Vec<String> = members.iter().map(|member| name(member).to_owned()).collect();
-            let hint = match nearest(&wanted, names.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the hosts are {}", shorten(&expand::fold(&names))),
-            };
+            let hint = format!("the hosts are {}", shorten(&expand::fold(&names)));
             check.wrong(&node.place, format!("no host is called `{}`", shorten(&wanted)), hint);
         }
     }
@@ -205,7 +214,7 @@ pub(super) fn host(scope: &Scope<'_>, index: usize, check: &mut Check) -> Option
     let ssh = ssh(&early(scope, &common.merge(own), index, check), check);
     let address = |key: &str, check: &mut Check| {
         let node = early(scope, member.get(key)?, index, check);
-        check.text_that(&node, |text| valid_address(text))
+        check.text_that(&node, valid_address)
     };
     let (address, fabric_address) = (address("address", check), address("fabric_address", check));
     let gpus = member.get("gpus").map(|node| gpus(&early(scope, node, index, check), check)).unwrap_or_default();
@@ -344,7 +353,7 @@ pub(super) fn keys(tree: &Node, members: &[Node], check: &mut Check) {
 /// Two names for one machine would start its ranks twice.
 pub(super) fn distinct(hosts: &[Host], members: &[Node], check: &mut Check) {
     for (index, host) in hosts.iter().enumerate() {
-        let Some(address) = &host.address else { continue };
+        let Some(address) = host.address.as_ref().filter(|address| !address.is_empty()) else { continue };
         let same =
             |other: &&Host| other.address.as_ref() == Some(address) && other.ssh.port == host.ssh.port && other.ssh.jump == host.ssh.jump;
         let first = hosts.iter().take(index).find(same);

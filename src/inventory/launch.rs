@@ -89,9 +89,13 @@ fn valid_regex(text: &str) -> Result<(), (String, String)> {
     match regex::RegexBuilder::new(text).size_limit(1 << 20).build() {
         Ok(_) => Ok(()),
         Err(error) => {
+            let hint = match error {
+                regex::Error::CompiledTooBig(_) => "make its repetitions smaller",
+                _ => "write \\( for a plain bracket, \\. for a plain dot",
+            };
             let text = error.to_string();
-            let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Err((format!("not a regular expression: {why}"), "write \\( for a plain bracket, \\. for a plain dot".to_owned()))
+            let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            Err((format!("not a regular expression: {why}"), hint.to_owned()))
         }
     }
 }

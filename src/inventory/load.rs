@@ -2,10 +2,12 @@
 //!
 //! Uses every part of the room. Knows no files: names and texts come in.
 
+use std::sync::OnceLock;
+
 use super::check::Check;
 use super::scope::{Facts, Scope, is_given};
 use super::tree::{Entry, Kind, Node, Path, Place, shorten};
-use super::{Engine, Gpus, Host, Inventory, Known, Problem, container, expand, hosts, job, raw, schema};
+use super::{Engine, Gpus, HashText, Host, Inventory, Known, Problem, container, expand, hosts, job, raw, schema};
 
 /// What values of `--set` are said to stand in.
 const SET: &str = "--set";
@@ -27,6 +29,8 @@ pub(super) struct Read {
     pub(super) tree: Node,
     /// One mapping a host, in rank order.
     pub(super) members: Vec<Node>,
+    /// What decides "equal", for every host; made when it is first asked for.
+    pub(super) hashes: OnceLock<Vec<HashText>>,
 }
 
 impl Inventory {
@@ -71,6 +75,7 @@ impl Inventory {
         self.hosts.retain(|_| keep.next().unwrap_or(false));
         let mut keep = kept.iter().copied();
         self.read.members.retain(|_| keep.next().unwrap_or(false));
+        self.read.hashes = OnceLock::new();
         Ok(())
     }
 }
@@ -81,12 +86,15 @@ fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> 
     let mut whole = true;
     for source in sources {
         match raw::parse(&source.name, &source.text) {
-            Ok(node) if matches!(node.kind, Kind::Map(_)) => files.push(node),
-            Ok(node) => {
+            (Some(node), problems) if matches!(node.kind, Kind::Map(_)) => {
+                check.problems.extend(problems);
+                files.push(node);
+            }
+            (Some(node), _) => {
                 check.wrong(&node.place, format!("{} where the inventory's keys are expected", node.what()), "begin with `name: …`");
                 whole = false;
             }
-            Err(problems) => {
+            (None, problems) => {
                 check.problems.extend(problems);
                 whole = false;
             }
@@ -111,7 +119,7 @@ fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> 
         check.wrong(&place.inside("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
     }
     hosts::master_first(&tree, &mut members, check);
-    Some(Read { tree, members })
+    Some(Read { tree, members, hashes: OnceLock::new() })
 }
 
 /// `a.b.c=value` as the file that it stands for.
@@ -128,10 +136,13 @@ fn setting(set: &str, files: &[Node]) -> Result<Node, Vec<Problem>> {
     }
     let at = |keys: &[&str]| Place { path: keys.iter().fold(Path::file(SET), |path, key| path.key(key)), ..whole.clone() };
     let value = if value.trim().is_empty() {
-        Node::scalar(at(&keys), value, value.is_empty())
+        Node::scalar(at(&keys), value, false)
     } else {
-        let parsed = raw::parse(SET, value)
-            .map_err(|problems| problems.into_iter().map(|p| Problem { path: at(&keys).path.to_string(), ..p }).collect::<Vec<_>>())?;
+        let (parsed, problems) = raw::parse(SET, value);
+        let here = at(&keys).path.to_string();
+        let problems: Vec<Problem> =
+            problems.into_iter().map(|problem| Problem { line: 0, column: 0, path: here.clone(), ..problem }).collect();
+        let Some(parsed) = parsed.filter(|_| problems.is_empty()) else { return Err(problems) };
         moved(parsed, &at(&keys))
     };
     let (value, keys) = host_setting(value, &keys, files).map_err(wrong)?;

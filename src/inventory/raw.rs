@@ -18,21 +18,20 @@ pub(super) const DEPTH_LIMIT: usize = 64;
 /// The most values, each alias counted as often as it is used.
 pub(super) const NODE_LIMIT: usize = 50_000;
 
-/// Reads one document.
-pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Problem>> {
+/// Reads one document: what could be read of it, and everything that is wrong with it.
+pub(super) fn parse(file: &str, text: &str) -> (Option<Node>, Vec<Problem>) {
     let whole = Place::whole(file);
     if text.len() > TEXT_LIMIT {
         let says = format!("{} bytes are more than the {TEXT_LIMIT} that an inventory may have", text.len());
-        return Err(vec![whole.problem(says, "is this the right file?")]);
+        return (None, vec![whole.problem(says, "is this the right file?")]);
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut walk = Walk { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0, depth: 0, problems: Vec::new() };
     match walk.document(&whole) {
-        Ok(node) if walk.problems.is_empty() => Ok(node),
-        Ok(_) => Err(walk.problems),
+        Ok(node) => (Some(node), walk.problems),
         Err(stop) => {
             walk.problems.push(*stop);
-            Err(walk.problems)
+            (None, walk.problems)
         }
     }
 }
@@ -179,8 +178,10 @@ impl<'a> Walk<'a> {
                 self.problems.push(at.problem(format!("the key is given twice, first at {first}"), "keep one of them"));
                 continue;
             }
-            seen.insert(key.clone(), entries.len());
-            entries.push(Entry { key, place: at, value });
+            if !key.is_empty() {
+                seen.insert(key.clone(), entries.len());
+                entries.push(Entry { key, place: at, value });
+            }
         }
         for value in merged {
             self.merge_key(value, &mut entries, &mut seen);
@@ -295,7 +296,15 @@ fn syntax_hint(info: &str) -> &'static str {
         "look at the indentation, and quote texts that contain `: `"
     } else if info.contains("block mapping") || info.contains("block collection") {
         "the keys of one block stand in one column"
+    } else if info.contains("illegal placement") || info.contains("flow") || info.contains("quote") {
+        "look above for a [, a { or a quote that is not closed"
     } else {
         ""
     }
+}
+
+/// Writes a value as YAML, for tests that read it back.
+#[cfg(test)]
+pub(super) fn write(value: &serde_json::Value) -> String {
+    serde_yaml::to_string(value).expect("plain values can be written")
 }

@@ -149,6 +149,10 @@ impl<'a> Scope<'a> {
     /// What an expression comes to.
     pub(super) fn expression(&self, expression: &str, place: &Place, host: Option<usize>) -> Term {
         let shown = shorten(expression);
+        if expression.len() > template::EXPRESSION_LIMIT {
+            let says = format!("an expression of more than {} bytes", template::EXPRESSION_LIMIT);
+            return self.wrong(place, says, "divide it among several vars");
+        }
         let compiled = match self.environment.compile_expression(expression) {
             Ok(compiled) => compiled,
             Err(error) => {
@@ -228,7 +232,7 @@ impl<'a> Scope<'a> {
                 let known = self.facts.known.addresses.get(host).and_then(Option::as_deref);
                 match known.or_else(|| self.facts.fabric.get(host).copied().flatten()) {
                     Some(address) => Term::Known(Value::from(address)),
-                    None => Term::Unknown(self.from_host(host, "fabric address")),
+                    None => Term::Unknown(self.comes_from(host, "fabric address")),
                 }
             }
             _ => Term::Known(Value::from(self.host_name(host))),
@@ -239,7 +243,7 @@ impl<'a> Scope<'a> {
         self.facts.names.get(host).copied().unwrap_or_default()
     }
 
-    fn from_host(&self, host: usize, what: &str) -> String {
+    fn comes_from(&self, host: usize, what: &str) -> String {
         format!("<from {}: {what}>", self.host_name(host))
     }
 
@@ -377,7 +381,7 @@ impl<'a> Scope<'a> {
         for host in 0..self.facts.names.len() {
             match self.given(host) {
                 Some(gpus) => all.push(gpus),
-                None => return Nproc::Unknown(self.from_host(host, "GPU count")),
+                None => return Nproc::Unknown(self.comes_from(host, "GPU count")),
             }
         }
         let least = all.iter().copied().min().unwrap_or(0);

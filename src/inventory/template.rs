@@ -2,12 +2,16 @@
 //!
 //! Uses minijinja's expressions and [`Scope`](super::scope::Scope)'s names. Knows nothing of what the values are for.
 
+use std::collections::BTreeMap;
+
 use minijinja::value::ValueKind;
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use super::raw;
 use super::tree::{Entry, Kind, Node, Place};
 
+/// The longest expression.
+pub(super) const EXPRESSION_LIMIT: usize = 2000;
 /// The longest text and the most values that one template may become.
 const TEXT_LIMIT: usize = 1 << 20;
 const ITEM_LIMIT: usize = 10_000;
@@ -36,6 +40,8 @@ pub(super) fn environment() -> Environment<'static> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(100_000));
     environment.set_recursion_limit(50);
+    environment.add_filter("join", join);
+    environment.add_filter("replace", replace);
     // These make texts of any length from a small number.
     for filter in ["indent", "format", "pprint"] {
         environment.remove_filter(filter);
@@ -43,6 +49,34 @@ pub(super) fn environment() -> Environment<'static> {
     environment.remove_global("debug");
     environment.remove_global("lipsum");
     environment
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("it gives more than {TEXT_LIMIT} bytes"))
+}
+
+/// `list | join(",")`, bounded.
+fn join(items: Vec<Value>, between: Option<String>) -> Result<String, Error> {
+    let between = between.unwrap_or_default();
+    let mut joined = String::new();
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            joined.push_str(&between);
+        }
+        joined.push_str(&text(item).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))?);
+        if joined.len() > TEXT_LIMIT {
+            return Err(too_long());
+        }
+    }
+    Ok(joined)
+}
+
+/// `text | replace("a", "b")`, bounded.
+fn replace(text: &str, from: &str, to: &str) -> Result<String, Error> {
+    if text.matches(from).count().saturating_mul(to.len()).saturating_add(text.len()) > TEXT_LIMIT {
+        return Err(too_long());
+    }
+    Ok(text.replace(from, to))
 }
 
 /// Cuts a text at its expressions; `None`: it has none. The error says what is missing.
@@ -96,10 +130,9 @@ pub(super) fn value(node: &Node) -> Result<Value, String> {
         Kind::Scalar { text, plain: true } => scalar(text),
         Kind::Scalar { text, plain: false } => Value::from(text.as_str()),
         Kind::List(items) => Value::from(items.iter().map(value).collect::<Result<Vec<_>, _>>()?),
-        Kind::Map(entries) => {
-            let pairs = entries.iter().map(|entry| Ok((entry.key.clone(), value(&entry.value)?))).collect::<Result<Vec<_>, String>>()?;
-            Value::from_iter(pairs)
-        }
+        Kind::Map(entries) => Value::from(
+            entries.iter().map(|entry| Ok((entry.key.clone(), value(&entry.value)?))).collect::<Result<BTreeMap<_, _>, String>>()?,
+        ),
     })
 }
 
@@ -125,7 +158,7 @@ fn build(value: &Value, place: &Place, budget: &mut usize) -> Result<Node, Strin
     *budget = budget.checked_sub(1).ok_or_else(|| format!("it gives more than {ITEM_LIMIT} values"))?;
     Ok(match value.kind() {
         ValueKind::None => Node::scalar(place.clone(), "", true),
-        ValueKind::Bool | ValueKind::Number => Node::scalar(place.clone(), value.to_string(), true),
+        ValueKind::Bool | ValueKind::Number => Node::scalar(place.clone(), text(value)?, true),
         ValueKind::String => Node::scalar(place.clone(), text(value)?, false),
         ValueKind::Seq | ValueKind::Iterable => {
             let mut items = Vec::new();
@@ -149,7 +182,9 @@ fn build(value: &Value, place: &Place, budget: &mut usize) -> Result<Node, Strin
 /// What an expression gave, as a part of a text.
 pub(super) fn text(value: &Value) -> Result<String, String> {
     let text = match value.kind() {
-        ValueKind::Bool | ValueKind::Number | ValueKind::String => value.to_string(),
+        // As YAML writes them, not as Python does.
+        ValueKind::Bool => if value.is_true() { "true" } else { "false" }.to_owned(),
+        ValueKind::Number | ValueKind::String => value.to_string(),
         ValueKind::None => return Err("it gives none, which is no text".to_owned()),
         ValueKind::Undefined => return Err("it is not defined".to_owned()),
         other => return Err(format!("it gives a {other} in the middle of a text")),

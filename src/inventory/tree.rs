@@ -10,6 +10,9 @@ use super::Problem;
 /// Longest part of a key that a path shows.
 const SHOWN: usize = 60;
 
+/// Longest way that is shown whole.
+const SHOWN_STEPS: usize = 12;
+
 /// The way from a file to a value: `hosts[2].gpus`. Shared between values, so that it costs little however deep it goes.
 #[derive(Clone)]
 pub(super) struct Path(Arc<Step>);
@@ -64,7 +67,15 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
-        for step in self.steps() {
+        let steps = self.steps();
+        let cut = if steps.len() > SHOWN_STEPS { SHOWN_STEPS / 2..steps.len() - SHOWN_STEPS / 2 } else { 0..0 };
+        for (at, step) in steps.into_iter().enumerate() {
+            if cut.contains(&at) {
+                if at == cut.start {
+                    f.write_str("…")?;
+                }
+                continue;
+            }
             match &step.label {
                 Label::File(_) => continue,
                 Label::Key(key) if first => f.write_str(key)?,
