@@ -64,6 +64,9 @@ fn verdict(state: &RunState, cleaner: &Cleaner) -> (&'static str, Role, String) 
     }
 }
 
+/// A label, what happened, and the hint.
+type Trouble = (&'static str, String, String);
+
 struct Page<'a> {
     state: &'a RunState,
     context: &'a Context,
@@ -158,8 +161,8 @@ impl Page<'_> {
 
     /// Failed steps and unreachable hosts, equal ones as one.
     fn failures(&self) -> Vec<String> {
-        let mut sorts: Vec<((&str, String, String), Vec<u32>)> = Vec::new();
-        let mut add = |sort: (&'static str, String, String), host: u32| match sorts.iter_mut().find(|known| known.0 == sort) {
+        let mut sorts: Vec<(Trouble, Vec<u32>)> = Vec::new();
+        let mut add = |sort: Trouble, host: u32| match sorts.iter_mut().find(|known| known.0 == sort) {
             Some(known) => known.1.push(host),
             None => sorts.push((sort, vec![host])),
         };
