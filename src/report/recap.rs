@@ -64,6 +64,9 @@ fn verdict(state: &RunState, cleaner: &Cleaner) -> (&'static str, Role, String) 
     }
 }
 
+/// A label, what happened, and the hint.
+type Trouble = (&'static str, String, String);
+
 struct Page<'a> {
     state: &'a RunState,
     context: &'a Context,
@@ -158,32 +161,36 @@ impl Page<'_> {
 
     /// Failed steps and unreachable hosts, equal ones as one.
     fn failures(&self) -> Vec<String> {
-        let mut sorts: Vec<(String, String, Vec<u32>)> = Vec::new();
-        let mut add = |text: String, hint: String, host: u32| match sorts.iter_mut().find(|sort| (&sort.0, &sort.1) == (&text, &hint)) {
-            Some(sort) => sort.2.push(host),
-            None => sorts.push((text, hint, vec![host])),
+        let mut sorts: Vec<(Trouble, Vec<u32>)> = Vec::new();
+        let mut add = |sort: Trouble, host: u32| match sorts.iter_mut().find(|known| known.0 == sort) {
+            Some(known) => known.1.push(host),
+            None => sorts.push((sort, vec![host])),
         };
         for step in self.state.failed_steps() {
             let text = format!("{}: {}: {}", step.info.phase.name(), self.clean(&step.info.title), self.clean(&step.note));
-            add(text, self.clean(&step.hint), step.info.host);
+            add(("FAILED", text, self.clean(&step.hint)), step.info.host);
         }
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.liveness == Liveness::Unreachable) {
-            add(format!("unreachable: {}", self.clean(&host.error)), String::new(), at);
+            add(("NO ANSWER", self.clean(&host.error), String::new()), at);
         }
-        let mut lines = Vec::new();
         let more = sorts.len().saturating_sub(ROWS);
-        for (text, hint, mut hosts) in sorts.into_iter().take(ROWS) {
+        let mut lines = Vec::new();
+        for ((label, text, hint), mut hosts) in sorts.into_iter().take(ROWS) {
             hosts.dedup();
-            lines.push(self.row(Role::Bad, "FAILED", &self.names(&hosts)));
-            lines.extend(wrap(&text, WIDTH - 12, 4).into_iter().map(|line| format!("            {line}")));
+            lines.push(self.row(Role::Bad, label, &self.names(&hosts)));
+            lines.extend(Self::paragraph(&text));
             if !hint.is_empty() {
-                lines.extend(wrap(&format!("hint: {hint}"), WIDTH - 12, 4).into_iter().map(|line| format!("            {line}")));
+                lines.extend(Self::paragraph(&format!("hint: {hint}")));
             }
         }
         if more > 0 {
             lines.push(self.row(Role::Bad, "FAILED", &format!("… and {more} more, see report.json")));
         }
         lines
+    }
+
+    fn paragraph(text: &str) -> Vec<String> {
+        wrap(text, WIDTH - 12, 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
     }
 
     /// Who failed first, with the last lines; the others beneath.

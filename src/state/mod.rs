@@ -18,6 +18,8 @@ pub use ledger::{Ledger, Status, Step};
 const NOTICES: usize = 200;
 /// How many leftovers are kept; the rest is counted.
 const LEFTOVERS: usize = 1000;
+/// How many failed steps are kept.
+const FAILURES: usize = 1000;
 /// How many ranks are followed.
 const RANKS: usize = 1 << 16;
 
@@ -80,6 +82,8 @@ pub struct RunState {
     pub ranks: BTreeMap<u32, RankState>,
     /// The steps of the plan in force.
     pub ledger: Ledger,
+    /// The steps that failed in earlier plans of this attempt.
+    failures: Vec<Step>,
     /// The phases as they began, with their time.
     pub phases: Vec<(Phase, Millis)>,
     /// What should be the case, and why.
@@ -113,6 +117,7 @@ impl Default for RunState {
             hosts: Vec::new(),
             ranks: BTreeMap::new(),
             ledger: Ledger::default(),
+            failures: Vec::new(),
             phases: Vec::new(),
             goal: (Goal::Up, String::new()),
             stopping: None,
@@ -189,6 +194,7 @@ impl RunState {
         let other_run = !self.info.run.is_empty() && self.info.run != info.run;
         if other_run || self.info.attempt != info.attempt {
             self.ranks.clear();
+            self.failures.clear();
             self.culprit = None;
             self.ready = None;
             self.stopping = None;
@@ -214,6 +220,8 @@ impl RunState {
             let all = self.tally(host);
             self.hosts[host].before = all;
         }
+        let failed: Vec<Step> = self.failed_now().take(FAILURES.saturating_sub(self.failures.len())).cloned().collect();
+        self.failures.extend(failed);
         self.ledger = Ledger::default();
     }
 
@@ -222,9 +230,10 @@ impl RunState {
         let mut old = std::mem::take(&mut self.hosts);
         let place = |name: &str| names.iter().position(|n| n == name).and_then(|at| u32::try_from(at).ok());
         let moved: Vec<Option<u32>> = old.iter().map(|host| place(&host.name)).collect();
-        for rank in self.ranks.values_mut() {
-            if let Some(Some(to)) = moved.get(rank.host as usize) {
-                rank.host = *to;
+        let places = self.ranks.values_mut().map(|rank| &mut rank.host).chain(self.failures.iter_mut().map(|step| &mut step.info.host));
+        for place in places {
+            if let Some(Some(to)) = moved.get(*place as usize) {
+                *place = *to;
             }
         }
         self.hosts = names
@@ -370,8 +379,12 @@ impl RunState {
         failed
     }
 
-    /// The steps that failed in the plan in force.
+    /// The steps that failed, over all plans of this attempt: a teardown does not hide what it was for.
     pub fn failed_steps(&self) -> impl Iterator<Item = &Step> {
+        self.failures.iter().chain(self.failed_now())
+    }
+
+    fn failed_now(&self) -> impl Iterator<Item = &Step> {
         self.ledger.steps().iter().filter(|step| step.status == Status::Failed)
     }
 
