@@ -65,8 +65,9 @@ pub(super) struct Hop {
     pub(super) policy: Policy,
     /// The name of the variable that holds the password.
     pub(super) password: Option<String>,
-    /// Whether ssh_config forbids passwords.
+    /// What ssh_config forbids.
     pub(super) no_password: bool,
+    pub(super) no_questions: bool,
     pub(super) no_keys: bool,
     pub(super) connect_timeout: Duration,
     pub(super) keepalive: Duration,
@@ -136,7 +137,8 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         only_keys: options.yes("identitiesonly"),
         agent,
         password: asked.ssh.password.clone().filter(|_| !asked.jump),
-        no_password: options.no("passwordauthentication") && options.no("kbdinteractiveauthentication"),
+        no_password: options.no("passwordauthentication"),
+        no_questions: options.no("kbdinteractiveauthentication"),
         no_keys: options.no("pubkeyauthentication"),
         connect_timeout: asked.ssh.connect_timeout.or(options.number("connecttimeout").map(Duration::from_secs)).unwrap_or(CONNECT_TIMEOUT),
         keepalive: asked.ssh.keepalive.or(options.number("serveraliveinterval").map(Duration::from_secs)).unwrap_or(KEEPALIVE),

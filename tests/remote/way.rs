@@ -50,8 +50,10 @@ async fn settings_that_cannot_be_followed_are_named() {
     }
     let mut settings = sshd.settings(&Arc::new(Person::silent()));
     settings.path = Some("/nowhere".into());
-    let error = SshFleet::new(vec![host], settings).connect(0).await.err().expect("no ssh");
+    let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
     assert!(error.to_string().contains("no `ssh` program"), "{error}");
+    settings.config = Some("none".into());
+    SshFleet::new(vec![host], settings).connect(0).await.expect("nothing to ask ssh for");
 }
 
 #[tokio::test]
@@ -151,4 +153,38 @@ async fn sixty_four_connections_at_once_are_not_dropped() {
     assert!(failed.is_empty(), "{failed:?}");
     println!("64 connections in {:?}", started.elapsed());
     println!("{} of them were dropped by sshd and tried again", sshd.log().matches("drop connection").count());
+}
+
+#[tokio::test]
+async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_bastion() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::start(), Sshd::start());
+    sshd.write("ssh_config", &jumps(&bastion));
+    bastion.host("known");
+    let mut host = sshd.host("gpu01");
+    host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    host.ssh.connect_timeout = Some(std::time::Duration::from_secs(5));
+    let mut hosts = vec![host.clone(); 9];
+    // No answer ever comes from this address: its network is set aside for documents.
+    hosts[0].address = Some("192.0.2.1".to_owned());
+    hosts[1].ssh.port = Some(1);
+    let fleet = sshd.fleet(hosts);
+    let slow = async {
+        let error = fleet.connect(0).await.err().expect("no answer");
+        assert!(error.to_string().contains("gpu01") && error.to_string().contains("outer"), "{error}");
+    };
+    let refused = async {
+        let error = fleet.connect(1).await.err().expect("nobody listens");
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    };
+    let started = Instant::now();
+    let quick = async {
+        for n in 2..9 {
+            fleet.connect(n).await.expect("connected");
+        }
+        started.elapsed()
+    };
+    let ((), (), took) = tokio::join!(slow, refused, quick);
+    assert!(took < std::time::Duration::from_secs(4), "{took:?}");
 }

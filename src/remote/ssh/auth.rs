@@ -199,9 +199,9 @@ impl Attempt<'_> {
     }
 
     async fn password(&mut self, methods: MethodSet) -> Result<(), Denied> {
-        let password = methods.contains(&MethodKind::Password);
-        let asks = methods.contains(&MethodKind::KeyboardInteractive);
-        if self.hop.no_password || !(password || asks) {
+        let password = !self.hop.no_password && methods.contains(&MethodKind::Password);
+        let asks = !self.hop.no_questions && methods.contains(&MethodKind::KeyboardInteractive);
+        if !(password || asks) {
             return Err(self.refused(&methods));
         }
         let secret = match self.keyring.password(self.hop).map_err(Denied::Final)? {

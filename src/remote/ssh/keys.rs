@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use russh::keys::{Certificate, PrivateKey, PublicKey};
+use russh::keys::{Algorithm, Certificate, PrivateKey, PublicKey};
 use tokio::sync::OnceCell;
 
 use crate::remote::RemoteError;
@@ -101,8 +101,12 @@ impl Keyring {
             return Ok(Some(Key::Public(key)));
         }
         check_mode(path)?;
+        if text.contains("DEK-Info:") && !text.contains("DEK-Info: AES-128-CBC") {
+            return Err(format!("{} is encrypted in an old way that is not supported: ssh-keygen -p -f it to convert it", path.display()));
+        }
         let wrong = |e: &dyn std::fmt::Display| format!("{} is not a private key that can be used: {e}", path.display());
         match russh::keys::decode_secret_key(&text, None) {
+            Ok(key) if !signs(&key) => Ok(Some(Key::Public(key.public_key().clone()))),
             Ok(key) => Ok(Some(Key::Open(self.keep(path, Arc::new(key))))),
             Err(e) => match sealed(path, &text) {
                 Some(key) => Ok(Some(Key::Sealed(key))),
@@ -213,6 +217,11 @@ fn sealed(path: &Path, content: &str) -> Option<PublicKey> {
     }
     let encrypted = content.contains("ENCRYPTED");
     public(path).filter(|_| encrypted).map(|key| key.public().clone())
+}
+
+/// Whether the file alone can sign: a key on a token cannot (the agent does), and a DSA key opens no door any more.
+fn signs(key: &PrivateKey) -> bool {
+    !matches!(key.algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 | Algorithm::Dsa)
 }
 
 fn check_mode(path: &Path) -> Result<(), String> {

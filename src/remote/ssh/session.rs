@@ -110,7 +110,7 @@ impl SshHost {
     async fn ask(&self, address: &str, port: u16, within: Duration) -> Result<bool, RemoteError> {
         let title = format!("connect to {address}:{port}");
         let cut_off = |what: String| RemoteError::CutOff { title: title.clone(), what };
-        match self.link.open_tcp(address, port, Instant::now() + within).await {
+        match self.link.open_tcp(address, port, Instant::now() + within, true).await {
             Opened::Channel(channel) => {
                 link::close(&channel, &self.link.dead).await;
                 Ok(true)
@@ -325,7 +325,9 @@ impl Job {
         let closing = async {
             if let Some(shell) = kill.filter(|_| !end.over()) {
                 write.signal(Sig::KILL).await?;
-                self.kill(shell).await?;
+                if let Err(error) = self.kill(shell).await {
+                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
+                }
             }
             write.close().await
         };
