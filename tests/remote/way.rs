@@ -64,7 +64,7 @@ async fn a_host_that_does_not_answer_is_lost_and_says_where() {
     host.ssh.port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).ok().map(|a| a.port());
     let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("closed");
     assert!(error.to_string().contains("connection refused") && error.may_retry(), "{error}");
-    host.address = Some("no-such-host.invalid".to_owned());
+    host.address = Some("x".repeat(300));
     let error = sshd.fleet(vec![host]).connect(0).await.err().expect("unknown");
     assert!(error.to_string().contains("could not find the address"), "{error}");
 }
@@ -166,8 +166,8 @@ async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_
     host.ssh.jump = Some(vec!["outer".to_owned()]);
     host.ssh.connect_timeout = Some(std::time::Duration::from_secs(5));
     let mut hosts = vec![host.clone(); 9];
-    // No answer ever comes from this address: its network is set aside for documents.
-    hosts[0].address = Some("192.0.2.1".to_owned());
+    let (_full, port) = crate::sshd::full_door();
+    hosts[0].ssh.port = Some(port);
     hosts[1].ssh.port = Some(1);
     let fleet = sshd.fleet(hosts);
     let slow = async {
