@@ -96,11 +96,17 @@ impl Resolver {
         })?;
         let Ok(_permit) = self.gate.acquire().await else { return Err(wrong("ssh -G: closed".to_owned(), "")) };
         let mut command = tokio::process::Command::new(program);
-        command.args(&arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let output = match tokio::time::timeout(PATIENCE, command.output()).await {
-            Ok(Ok(output)) => output,
-            Ok(Err(e)) => return Err(wrong(format!("`ssh -G {alias}` could not be run: {e}"), "")),
+        command.args(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
+        let failed = |e: std::io::Error| wrong(format!("`ssh -G {alias}` could not be run: {e}"), "");
+        let child = command.spawn().map_err(failed)?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        let output = match tokio::time::timeout(PATIENCE, child.wait_with_output()).await {
+            Ok(output) => output.map_err(failed)?,
             Err(_) => {
+                // What a `Match exec` has started goes with it; that it is gone already is as good.
+                if let Some(Err(error)) = group.map(|g| rustix::process::kill_process_group(g, rustix::process::Signal::KILL)) {
+                    tracing::debug!(%error, "ssh -G was gone already");
+                }
                 let what = format!("`ssh -G {alias}` did not end within {PATIENCE:?}");
                 return Err(wrong(what, "a `Match exec` in ssh_config may hang; try the command by hand"));
             }

@@ -57,6 +57,18 @@ async fn settings_that_cannot_be_followed_are_named() {
 }
 
 #[tokio::test]
+async fn an_ssh_config_that_hangs_is_given_up_with_all_that_it_started() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let pid = sshd.shown("pid");
+    sshd.write("ssh_config", &format!("Match exec \"echo $$ >{pid}; sleep 60\"\n User nobody\n"));
+    let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("given up");
+    assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains("did not end within 5s"), "{error}");
+    let pid = std::fs::read_to_string(pid).expect("a pid");
+    crate::sshd::until("it is gone", || !std::path::Path::new(&format!("/proc/{}/fd", pid.trim())).exists()).await;
+}
+
+#[tokio::test]
 async fn a_host_that_does_not_answer_is_lost_and_says_where() {
     need_sshd!();
     let sshd = Sshd::start();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use russh::keys::{Algorithm, Certificate, PrivateKey, PublicKey};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFile, Named};
@@ -19,6 +19,8 @@ use crate::shell::quote;
 
 /// No key file is larger.
 const LARGEST: u64 = 1 << 20;
+/// Requests to agents at once.
+const AGENTS: usize = 8;
 /// How often a passphrase may be wrong.
 const TRIES: usize = 3;
 
@@ -54,16 +56,23 @@ pub(super) struct Keyring {
     settings: Settings,
     opened: Mutex<HashMap<PathBuf, Opened>>,
     passwords: Mutex<HashMap<String, Secret>>,
+    /// An agent answers one request at a time.
+    agents: Semaphore,
 }
 
 impl Keyring {
     pub(super) fn new(settings: Settings) -> Self {
-        Keyring { settings, opened: Mutex::default(), passwords: Mutex::default() }
+        Keyring { settings, opened: Mutex::default(), passwords: Mutex::default(), agents: Semaphore::new(AGENTS) }
     }
 
     /// Tells the person something.
     pub(super) fn notice(&self, text: &str) {
         self.settings.prompt.notice(text);
+    }
+
+    /// Waits for a turn with the agent.
+    pub(super) async fn agent_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.agents.acquire().await.ok()
     }
 
     /// Reads a hop's key files. A file that the inventory names must be readable; others are passed over, with the reason.
