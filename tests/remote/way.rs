@@ -136,6 +136,33 @@ async fn sixty_four_hosts_share_one_bastion() {
 }
 
 #[tokio::test]
+async fn a_lost_bastion_loses_all_behind_it_and_is_connected_again() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::start(), Sshd::start());
+    sshd.write("ssh_config", &jumps(&bastion));
+    bastion.host("known");
+    let mut host = sshd.host("gpu01");
+    host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    let fleet = sshd.fleet(vec![host; 4]);
+    let hosts = futures_util::future::join_all((0..4).map(|n| fleet.connect(n))).await;
+    let hosts: Vec<_> = hosts.into_iter().map(|h| h.expect("connected")).collect();
+    let command = sh("sleep 60");
+    let calls = futures_util::future::join_all(hosts.iter().map(|h| h.exec(&command)));
+    let kill = async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        bastion.kill_connections();
+    };
+    let (results, ()) = tokio::join!(calls, kill);
+    assert!(results.iter().all(|r| matches!(r, Err(RemoteError::Lost { retry: true, .. }))), "{results:?}");
+    let again = futures_util::future::join_all((0..4).map(|n| fleet.connect(n))).await;
+    for host in again {
+        assert!(host.expect("connected again").exec(&sh("true")).await.expect("an answer").ok());
+    }
+    assert_eq!(bastion.log().matches("Accepted publickey").count(), 2);
+}
+
+#[tokio::test]
 async fn a_jump_host_that_refuses_is_asked_once_and_named() {
     need_sshd!();
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
