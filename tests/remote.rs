@@ -213,7 +213,11 @@ async fn reach_tells_open_from_refused_from_unknown() {
     assert!(host.reach("127.0.0.1", sshd.port, second).await.expect("an answer"));
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
     assert!(!host.reach("127.0.0.1", free, second).await.expect("an answer"));
-    assert!(matches!(host.reach("no-such-host.invalid", 1, second).await, Err(RemoteError::CutOff { .. })));
+    assert!(matches!(host.reach(&"x".repeat(300), 1, second).await, Err(RemoteError::CutOff { .. })));
+    let (_full, port) = sshd::full_door();
+    let late = host.reach("127.0.0.1", port, Duration::from_millis(300)).await;
+    assert!(matches!(late, Err(RemoteError::Timeout { .. })), "{late:?}");
+    assert!(host.reach("127.0.0.1", sshd.port, second).await.expect("an answer"));
     let closed = Sshd::with("AllowTcpForwarding no", &["ed25519"]);
     let host = closed.connect().await;
     let error = host.reach("127.0.0.1", sshd.port, second).await.expect_err("forbidden");

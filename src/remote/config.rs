@@ -35,6 +35,14 @@ impl Options {
         Options(options)
     }
 
+    /// What holds without any ssh_config.
+    pub(super) fn defaults() -> Self {
+        let mut text = STANDARD_KEYS.map(|key| format!("identityfile {key}\n")).concat();
+        text.push_str("userknownhostsfile ~/.ssh/known_hosts ~/.ssh/known_hosts2\n");
+        text.push_str("globalknownhostsfile /etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2\n");
+        Options::parse(&text)
+    }
+
     /// The first value of a keyword; `none` and an empty value count as absent.
     pub(super) fn first(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.first().map(String::as_str).filter(|v| !v.is_empty() && *v != "none")
@@ -228,6 +236,13 @@ mod tests {
         assert!(options.is_none("identityagent") && options.no("stricthostkeychecking"));
         assert_eq!(options.number("connecttimeout"), None);
         assert!(!options.standard_keys());
+    }
+
+    #[test]
+    fn without_ssh_config_the_usual_files_hold() {
+        let options = Options::defaults();
+        assert!(options.standard_keys() && options.all("identityfile").count() == 7);
+        assert_eq!(options.paths("userknownhostsfile"), ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]);
     }
 
     #[test]

@@ -65,8 +65,9 @@ pub(super) struct Hop {
     pub(super) policy: Policy,
     /// The name of the variable that holds the password.
     pub(super) password: Option<String>,
-    /// Whether ssh_config forbids passwords.
+    /// What ssh_config forbids.
     pub(super) no_password: bool,
+    pub(super) no_questions: bool,
     pub(super) no_keys: bool,
     pub(super) connect_timeout: Duration,
     pub(super) keepalive: Duration,
@@ -136,7 +137,8 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         only_keys: options.yes("identitiesonly"),
         agent,
         password: asked.ssh.password.clone().filter(|_| !asked.jump),
-        no_password: options.no("passwordauthentication") && options.no("kbdinteractiveauthentication"),
+        no_password: options.no("passwordauthentication"),
+        no_questions: options.no("kbdinteractiveauthentication"),
         no_keys: options.no("pubkeyauthentication"),
         connect_timeout: asked.ssh.connect_timeout.or(options.number("connecttimeout").map(Duration::from_secs)).unwrap_or(CONNECT_TIMEOUT),
         keepalive: asked.ssh.keepalive.or(options.number("serveraliveinterval").map(Duration::from_secs)).unwrap_or(KEEPALIVE),
@@ -211,5 +213,94 @@ fn agent(options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<
             Some(name) => Ok((settings.variables)(name).map(PathBuf::from)),
             None => tokens.path(text).map(Some),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Gpus;
+    use crate::remote::settings::Prompt;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    struct Nobody;
+
+    impl Prompt for Nobody {
+        fn secret(&self, _: &str) -> Option<String> {
+            None
+        }
+        fn notice(&self, _: &str) {}
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            home: "/home/li".into(),
+            base: "/work/inv".into(),
+            config: None,
+            agent: Some("/run/agent".into()),
+            path: None,
+            user: "li".to_owned(),
+            prompt: Arc::new(Nobody),
+            parallel: 8,
+            variables: Arc::new(|name| (name == "SOCK").then(|| "/run/other".to_owned())),
+        }
+    }
+
+    fn host(ssh: Ssh) -> Host {
+        Host { name: "gpu01".to_owned(), address: None, fabric_address: None, gpus: Gpus::Any, ssh }
+    }
+
+    fn hop(ssh: Ssh, config: &str) -> Result<Hop, RemoteError> {
+        build(&Asked::host(&host(ssh)), &Options::parse(config), &settings(), "")
+    }
+
+    #[test]
+    fn ssh_config_holds_where_the_inventory_says_nothing() {
+        let config = "hostname 10.0.0.1\nuser root\nport 2222\nidentityfile ~/.ssh/%h\nuserknownhostsfile ~/kh\nstricthostkeychecking accept-new\n\
+                      connecttimeout 7\nserveraliveinterval 9\nserveralivecountmax 2\nidentitiesonly yes\nhashknownhosts yes\naddressfamily inet\nidentityagent $SOCK\n";
+        let hop = hop(Ssh::default(), config).expect("a hop");
+        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.family), ("10.0.0.1", "root", 2222, Family::V4));
+        assert_eq!(hop.keys, [KeyFile { path: "/home/li/.ssh/10.0.0.1".into(), named: Named::Config }]);
+        assert_eq!((hop.policy.name.as_str(), hop.policy.bare.as_deref()), ("[10.0.0.1]:2222", Some("10.0.0.1")));
+        assert_eq!(hop.policy.learn.as_deref(), Some(Path::new("/home/li/kh")));
+        assert!(hop.policy.accept_new && hop.policy.hashed && hop.only_keys);
+        assert_eq!((hop.connect_timeout.as_secs(), hop.keepalive.as_secs(), hop.keepalive_max), (7, 9, 2));
+        assert_eq!(hop.agent.as_deref(), Some(Path::new("/run/other")));
+    }
+
+    #[test]
+    fn the_inventory_stands_over_ssh_config() {
+        let ssh = Ssh {
+            user: Some("eve".to_owned()),
+            port: Some(22),
+            identity: vec!["keys/id".to_owned()],
+            known_hosts: Some("kh".to_owned()),
+            host_keys: Some(HostKeys::Strict),
+            connect_timeout: Some(Duration::from_secs(3)),
+            ..Ssh::default()
+        };
+        let config = "hostname 10.0.0.1\nuser root\nport 2222\nidentityfile ~/.ssh/id_rsa\nuserknownhostsfile ~/kh\n\
+                      stricthostkeychecking no\nconnecttimeout 7\nidentityagent none\n";
+        let hop = hop(ssh, config).expect("a hop");
+        assert_eq!((hop.user.as_str(), hop.port, hop.policy.name.as_str()), ("eve", 22, "10.0.0.1"));
+        let first = KeyFile { path: "/work/inv/keys/id".into(), named: Named::Inventory };
+        assert_eq!(hop.keys, [first, KeyFile { path: "/home/li/.ssh/id_rsa".into(), named: Named::Standard }]);
+        assert_eq!(hop.policy.files, [Path::new("/work/inv/kh")]);
+        assert!(!hop.policy.accept_new && hop.agent.is_none());
+        assert_eq!(hop.connect_timeout.as_secs(), 3);
+    }
+
+    #[test]
+    fn without_either_openssh_defaults_hold_and_asking_counts_as_strict() {
+        let hop = hop(Ssh::default(), "stricthostkeychecking ask\n").expect("a hop");
+        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.keepalive), ("gpu01", "li", 22, KEEPALIVE));
+        assert!(!hop.policy.accept_new);
+    }
+
+    #[test]
+    fn a_proxy_command_is_refused_unless_the_inventory_knows_another_way() {
+        assert!(hop(Ssh::default(), "proxycommand nc %h %p\n").is_err());
+        assert!(hop(Ssh { jump: Some(Vec::new()), ..Ssh::default() }, "proxycommand nc %h %p\n").is_ok());
     }
 }

@@ -1,10 +1,10 @@
-//! Asks `ssh -G` how a host is reached, follows its jump hosts, and keeps the answers.
+//! Asks `ssh -G` how a host is reached, follows its jump hosts, and keeps the answers. With `-F none` (or `/dev/null`) there is nothing to ask.
 //!
 //! Uses `config` and `hop`. Owns the ssh process; knows no sockets.
 #![expect(clippy::disallowed_methods, reason = "ssh_config is read by ssh itself")]
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::RemoteError;
 use super::config::{Jump, Options};
 use super::hop::{self, Asked, Hop};
 use super::settings::Settings;
-use crate::inventory::{Host, Ssh};
+use crate::inventory::Host;
 
 /// ssh processes at once.
 const PARALLEL: usize = 8;
@@ -77,7 +77,11 @@ impl Resolver {
     }
 
     async fn options(&self, asked: &Asked<'_>) -> Result<Arc<Options>, RemoteError> {
-        let arguments = arguments(asked, &self.settings, asked.ssh);
+        let config = self.settings.config.clone().or_else(|| asked.ssh.config.as_deref().map(|c| self.settings.resolve(c)));
+        if config.as_deref().is_some_and(|path| path == Path::new("none") || path == Path::new("/dev/null")) {
+            return Ok(Arc::new(Options::defaults()));
+        }
+        let arguments = arguments(asked, config);
         let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry(arguments.clone()).or_default().clone();
         answer.get_or_init(|| self.ask(asked.alias, arguments)).await.clone()
     }
@@ -92,11 +96,17 @@ impl Resolver {
         })?;
         let Ok(_permit) = self.gate.acquire().await else { return Err(wrong("ssh -G: closed".to_owned(), "")) };
         let mut command = tokio::process::Command::new(program);
-        command.args(&arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let output = match tokio::time::timeout(PATIENCE, command.output()).await {
-            Ok(Ok(output)) => output,
-            Ok(Err(e)) => return Err(wrong(format!("`ssh -G {alias}` could not be run: {e}"), "")),
+        command.args(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
+        let failed = |e: std::io::Error| wrong(format!("`ssh -G {alias}` could not be run: {e}"), "");
+        let child = command.spawn().map_err(failed)?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        let output = match tokio::time::timeout(PATIENCE, child.wait_with_output()).await {
+            Ok(output) => output.map_err(failed)?,
             Err(_) => {
+                // What a `Match exec` has started goes with it; that it is gone already is as good.
+                if let Some(Err(error)) = group.map(|g| rustix::process::kill_process_group(g, rustix::process::Signal::KILL)) {
+                    tracing::debug!(%error, "ssh -G was gone already");
+                }
                 let what = format!("`ssh -G {alias}` did not end within {PATIENCE:?}");
                 return Err(wrong(what, "a `Match exec` in ssh_config may hang; try the command by hand"));
             }
@@ -122,10 +132,9 @@ fn parse(alias: &str, text: &str) -> Result<Vec<Jump>, RemoteError> {
     Jump::list(text).map_err(wrong)
 }
 
-fn arguments(asked: &Asked<'_>, settings: &Settings, ssh: &Ssh) -> Vec<String> {
+fn arguments(asked: &Asked<'_>, config: Option<PathBuf>) -> Vec<String> {
     let mut arguments = vec!["-G".to_owned()];
     let mut push = |flag: &str, value: Option<String>| arguments.extend(value.into_iter().flat_map(|v| [flag.to_owned(), v]));
-    let config = settings.config.clone().or_else(|| ssh.config.as_deref().map(|c| settings.resolve(c)));
     push("-F", config.map(|c| c.to_string_lossy().into_owned()));
     push("-l", asked.user.map(str::to_owned));
     push("-p", asked.port.map(|p| p.to_string()));

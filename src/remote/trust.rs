@@ -8,10 +8,14 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::RemoteError;
 use super::known_hosts::{self, Entry, File, Line, Mark, Verdict};
+
+/// How often, and how far apart, a lock is tried.
+const LOCK_TRIES: usize = 40;
+const LOCK_WAIT: Duration = Duration::from_millis(50);
 
 /// How one host's key is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,13 +191,25 @@ impl Trust {
     }
 }
 
+/// Locks a file; another program that keeps it locked does not hold us for long.
+fn lock(file: &std::fs::File) -> std::io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_WAIT),
+            Err(std::fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "another program keeps it locked"))
+}
+
 /// Adds a line under the file's lock, unless the key stands there already. Says whether it was added.
 fn append(path: &Path, name: &str, key: &[u8], line: &str) -> std::io::Result<bool> {
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     let mut file = std::fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-    file.lock()?;
+    lock(&file)?;
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut bytes)?;

@@ -11,7 +11,7 @@ use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
 use russh::keys::{Certificate, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
-use russh::{MethodKind, MethodSet, Signer};
+use russh::{AgentAuthError, MethodKind, MethodSet, Signer};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
@@ -26,6 +26,8 @@ const TRIES: usize = 5;
 const AGENT_LIST: Duration = Duration::from_secs(2);
 /// How long the agent may take to sign: a person may have to touch a token.
 const AGENT_SIGN: Duration = Duration::from_secs(60);
+/// After this the person is told that the agent is waited for.
+const AGENT_QUIET: Duration = Duration::from_secs(3);
 /// Rounds of questions that a server may ask.
 const ROUNDS: usize = 4;
 
@@ -81,6 +83,28 @@ impl Signer for Sealed {
 
     async fn auth_sign(&mut self, _: &AgentIdentity, _: Option<HashAlg>, _: Vec<u8>) -> Result<Vec<u8>, Denied> {
         Err(Denied::Locked(self.0.clone()))
+    }
+}
+
+/// The agent, asked by few at a time, with a word to the person where it takes long.
+struct Asking<'a> {
+    agent: &'a mut AgentClient<UnixStream>,
+    keyring: &'a Keyring,
+    host: &'a str,
+}
+
+impl Signer for Asking<'_> {
+    type Error = AgentAuthError;
+
+    async fn auth_sign(&mut self, key: &AgentIdentity, hash: Option<HashAlg>, data: Vec<u8>) -> Result<Vec<u8>, AgentAuthError> {
+        let _turn = self.keyring.agent_turn().await;
+        let signing = self.agent.sign_request(key, hash, data);
+        tokio::pin!(signing);
+        if let Ok(signed) = tokio::time::timeout(AGENT_QUIET, &mut signing).await {
+            return Ok(signed?);
+        }
+        self.keyring.notice(&format!("{}: waiting for the ssh-agent; confirm there, or touch the key", self.host));
+        Ok(signing.await?)
     }
 }
 
@@ -151,12 +175,13 @@ impl Attempt<'_> {
         let user = self.hop.user.clone();
         let hash = self.hash(&identity.public_key()).await?;
         let deadline = self.deadline.max(Instant::now() + AGENT_SIGN);
+        let mut signer = Asking { agent, keyring: self.keyring, host: &self.hop.name };
         let result = match identity {
             AgentIdentity::PublicKey { key, .. } => {
-                tokio::time::timeout_at(deadline, self.handle.authenticate_publickey_with(user, key, hash, agent)).await
+                tokio::time::timeout_at(deadline, self.handle.authenticate_publickey_with(user, key, hash, &mut signer)).await
             }
             AgentIdentity::Certificate { certificate, .. } => {
-                tokio::time::timeout_at(deadline, self.handle.authenticate_certificate_with(user, certificate, hash, agent)).await
+                tokio::time::timeout_at(deadline, self.handle.authenticate_certificate_with(user, certificate, hash, &mut signer)).await
             }
         };
         self.deadline = self.deadline.max(Instant::now() + Duration::from_secs(2));
@@ -199,9 +224,9 @@ impl Attempt<'_> {
     }
 
     async fn password(&mut self, methods: MethodSet) -> Result<(), Denied> {
-        let password = methods.contains(&MethodKind::Password);
-        let asks = methods.contains(&MethodKind::KeyboardInteractive);
-        if self.hop.no_password || !(password || asks) {
+        let password = !self.hop.no_password && methods.contains(&MethodKind::Password);
+        let asks = !self.hop.no_questions && methods.contains(&MethodKind::KeyboardInteractive);
+        if !(password || asks) {
             return Err(self.refused(&methods));
         }
         let secret = match self.keyring.password(self.hop).map_err(Denied::Final)? {
@@ -261,6 +286,7 @@ impl Attempt<'_> {
     /// Connects to the agent and lists its keys. An agent that does not answer is passed over, with the reason.
     async fn agent(&mut self) -> (Option<AgentClient<UnixStream>>, Vec<AgentIdentity>) {
         let Some(path) = self.hop.agent.clone() else { return (None, Vec::new()) };
+        let _turn = self.keyring.agent_turn().await;
         let listing = async {
             let mut agent = AgentClient::connect_uds(&path).await.map_err(|e| e.to_string())?;
             if let Some(binding) = self.handle.agent_session_binding()

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::collect::{Bounded, Opening};
-use super::session::{End, Job, Said, note, send};
+use super::session::{End, Job, Rest, Said, note, send};
 use crate::remote::RemoteError;
 
 /// What is kept of a stream's standard error, for its last words.
@@ -35,7 +35,7 @@ impl Job {
             () = feed(&write, script, input, &begun) => End::default(),
         };
         let kill = (!end.over()).then(|| opening.shell());
-        self.finish(&write, &end, kill).await;
+        self.finish(Rest { read, write, end, kill }).await;
     }
 
     async fn read(

@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use russh::keys::{Certificate, PrivateKey, PublicKey};
-use tokio::sync::OnceCell;
+use russh::keys::{Algorithm, Certificate, PrivateKey, PublicKey};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFile, Named};
@@ -19,6 +19,8 @@ use crate::shell::quote;
 
 /// No key file is larger.
 const LARGEST: u64 = 1 << 20;
+/// Requests to agents at once.
+const AGENTS: usize = 8;
 /// How often a passphrase may be wrong.
 const TRIES: usize = 3;
 
@@ -54,16 +56,23 @@ pub(super) struct Keyring {
     settings: Settings,
     opened: Mutex<HashMap<PathBuf, Opened>>,
     passwords: Mutex<HashMap<String, Secret>>,
+    /// An agent answers one request at a time.
+    agents: Semaphore,
 }
 
 impl Keyring {
     pub(super) fn new(settings: Settings) -> Self {
-        Keyring { settings, opened: Mutex::default(), passwords: Mutex::default() }
+        Keyring { settings, opened: Mutex::default(), passwords: Mutex::default(), agents: Semaphore::new(AGENTS) }
     }
 
     /// Tells the person something.
     pub(super) fn notice(&self, text: &str) {
         self.settings.prompt.notice(text);
+    }
+
+    /// Waits for a turn with the agent.
+    pub(super) async fn agent_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.agents.acquire().await.ok()
     }
 
     /// Reads a hop's key files. A file that the inventory names must be readable; others are passed over, with the reason.
@@ -101,8 +110,12 @@ impl Keyring {
             return Ok(Some(Key::Public(key)));
         }
         check_mode(path)?;
+        if text.contains("DEK-Info:") && !text.contains("DEK-Info: AES-128-CBC") {
+            return Err(format!("{} is encrypted in an old way that is not supported: ssh-keygen -p -f it to convert it", path.display()));
+        }
         let wrong = |e: &dyn std::fmt::Display| format!("{} is not a private key that can be used: {e}", path.display());
         match russh::keys::decode_secret_key(&text, None) {
+            Ok(key) if !signs(&key) => Ok(Some(Key::Public(key.public_key().clone()))),
             Ok(key) => Ok(Some(Key::Open(self.keep(path, Arc::new(key))))),
             Err(e) => match sealed(path, &text) {
                 Some(key) => Ok(Some(Key::Sealed(key))),
@@ -213,6 +226,11 @@ fn sealed(path: &Path, content: &str) -> Option<PublicKey> {
     }
     let encrypted = content.contains("ENCRYPTED");
     public(path).filter(|_| encrypted).map(|key| key.public().clone())
+}
+
+/// Whether the file alone can sign: a key on a token cannot (the agent does), and a DSA key opens no door any more.
+fn signs(key: &PrivateKey) -> bool {
+    !matches!(key.algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 | Algorithm::Dsa)
 }
 
 fn check_mode(path: &Path) -> Result<(), String> {

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::auth::{Attempt, Denied};
 use super::client::{Client, Left, Trouble, words};
 use super::keys::Keyring;
-use super::transport::{Heard, Transport, Wire, tcp};
+use super::transport::{Heard, Patience, Transport, Wire, tcp};
 use crate::remote::RemoteError;
 use crate::remote::hop::Hop;
 use crate::remote::trust::Trust;
@@ -26,6 +26,8 @@ use crate::remote::trust::Trust;
 const GOODBYE: Duration = Duration::from_millis(1500);
 /// How long its tasks may take to notice.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long nothing may be received before we are in: keepalives do not run yet, and a person may have to touch a token.
+const LOGIN_SILENCE: Duration = Duration::from_secs(75);
 /// How long after a refused open its reason may come.
 const REASON: Duration = Duration::from_millis(200);
 /// Channels that carry other hosts' connections hold more messages than their inner window has packets, so that one host cannot stop another.
@@ -91,7 +93,8 @@ impl Link {
         let guard = cut.clone().drop_guard();
         let (heard, left, dead) = (Arc::new(Heard::default()), Arc::new(Left::default()), CancellationToken::new());
         let (refused, refusals) = mpsc::channel(16);
-        let transport = Transport::new(wire, &cut, silence(hop), heard.clone());
+        let patience = Arc::new(Patience::new(LOGIN_SILENCE.max(silence(hop))));
+        let transport = Transport::new(wire, &cut, patience.clone(), heard.clone());
         let config = Arc::new(config(hop, &trust));
         let trust = Arc::new(trust);
         let client = Client::new(trust.clone(), left.clone(), refused, dead.clone());
@@ -118,6 +121,7 @@ impl Link {
                 retry: true,
             }),
         })?;
+        patience.set(silence(hop));
         Ok(Arc::new(Link {
             name: hop.name.clone(),
             handle: Arc::new(handle),
@@ -157,9 +161,16 @@ impl Link {
     }
 
     /// Asks the host to connect to `address:port`. A late answer is waited for by a task, so that its channel is closed and not forgotten.
-    pub(super) async fn open_tcp(&self, address: &str, port: u16, deadline: Instant) -> Opened {
-        let Ok(mut refusals) = tokio::time::timeout_at(deadline, self.refusals.lock()).await else { return Opened::Late };
-        while refusals.try_recv().is_ok() {}
+    ///
+    /// russh hands out the reasons of refusals apart from the refusals. `exact` calls go one at a time, so that the reason is theirs; others do
+    /// not wait for each other (an address that does not answer would hold up every host behind a bastion) and may show a neighbour's.
+    pub(super) async fn open_tcp(&self, address: &str, port: u16, deadline: Instant, exact: bool) -> Opened {
+        let mut alone = None;
+        if exact {
+            let Ok(mut refusals) = tokio::time::timeout_at(deadline, self.refusals.lock()).await else { return Opened::Late };
+            while refusals.try_recv().is_ok() {}
+            alone = Some(refusals);
+        }
         let (tx, rx) = oneshot::channel();
         let (handle, dead, address) = (self.handle.clone(), self.dead.clone(), address.to_owned());
         self.tasks.spawn(async move {
@@ -173,7 +184,13 @@ impl Link {
             Err(_) => Opened::Late,
             Ok(Ok(Some(Ok(channel)))) => Opened::Channel(channel),
             Ok(Ok(Some(Err(russh::Error::ChannelOpenFailure(code))))) => {
-                let reason = tokio::time::timeout(REASON, refusals.recv()).await.ok().flatten().unwrap_or_default();
+                let reading = async {
+                    match &mut alone {
+                        Some(refusals) => refusals.recv().await,
+                        None => self.refusals.lock().await.recv().await,
+                    }
+                };
+                let reason = tokio::time::timeout(REASON, reading).await.ok().flatten().unwrap_or_default();
                 Opened::Refused { code, reason }
             }
             Ok(_) => Opened::Dead,
@@ -221,7 +238,7 @@ pub(super) fn salt() -> [u8; 20] {
 /// How long nothing may be received: longer than the keepalives need to find out.
 fn silence(hop: &Hop) -> Duration {
     let times = u32::try_from(hop.keepalive_max).unwrap_or(u32::MAX).saturating_add(2);
-    hop.keepalive.saturating_mul(times).max(hop.connect_timeout * 2)
+    hop.keepalive.saturating_mul(times)
 }
 
 async fn wire(hop: &Hop, below: Option<&Arc<Link>>, deadline: Instant) -> Result<Box<dyn Wire>, Failure> {
@@ -231,7 +248,7 @@ async fn wire(hop: &Hop, below: Option<&Arc<Link>>, deadline: Instant) -> Result
     let fail = |why: String, hint: String, retry| {
         Failure::Final(RemoteError::Lost { what: format!("could not connect to {} through {}: {why}", hop.name, below.name), hint, retry })
     };
-    match below.open_tcp(&hop.host, hop.port, deadline).await {
+    match below.open_tcp(&hop.host, hop.port, deadline, false).await {
         Opened::Channel(channel) => Ok(Box::new(channel.into_stream())),
         Opened::Late => Err(fail(format!("{}:{} did not answer", hop.host, hop.port), String::new(), true)),
         Opened::Dead => Err(Failure::Final(below.lost())),
@@ -287,7 +304,7 @@ fn config(hop: &Hop, trust: &Trust) -> Config {
         channel_buffer_size: if hop.jump { JUMP_BUFFER } else { BUFFER },
         keepalive_interval: Some(hop.keepalive),
         keepalive_max: hop.keepalive_max,
-        inactivity_timeout: Some(silence(hop)),
+        inactivity_timeout: Some(LOGIN_SILENCE.max(silence(hop))),
         nodelay: true,
         preferred: Preferred {
             key: Cow::Owned(key_order(&trust.kinds())),

@@ -80,11 +80,14 @@ impl SshHost {
         let (tx, rx) = oneshot::channel();
         self.link.tasks.spawn(async move {
             let mut tx = tx;
-            let result = job.exec(script, tx.closed()).await;
-            drop(permit);
+            let (result, rest) = job.exec(script, tx.closed()).await;
             if tx.send(result).is_err() {
                 tracing::debug!("nobody waits for this answer any more");
             }
+            if let Some(rest) = rest {
+                job.finish(rest).await;
+            }
+            drop(permit);
         });
         rx.await.unwrap_or_else(|_| Err(self.link.lost()))
     }
@@ -105,7 +108,7 @@ impl SshHost {
     }
 
     async fn ask(&self, address: &str, port: u16, within: Duration) -> Result<Reached, RemoteError> {
-        match self.link.open_tcp(address, port, Instant::now() + within).await {
+        match self.link.open_tcp(address, port, Instant::now() + within, true).await {
             Opened::Channel(channel) => {
                 link::close(&channel, &self.link.dead).await;
                 Ok(Reached::Open)
@@ -195,6 +198,15 @@ impl End {
     }
 }
 
+/// What is left of a channel when its work is done.
+pub(super) struct Rest {
+    pub(super) read: ChannelReadHalf,
+    pub(super) write: ChannelWriteHalf<Msg>,
+    pub(super) end: End,
+    /// What still runs there is killed: by a signal, and by the shell's number where it is known.
+    pub(super) kill: Option<Option<u32>>,
+}
+
 /// What has come of a script so far.
 struct Answer {
     collector: Collector,
@@ -247,11 +259,14 @@ impl Job {
         }
     }
 
-    /// Runs a script to its end mark.
-    async fn exec(&self, script: String, unwanted: impl Future<Output = ()>) -> Result<Output, RemoteError> {
-        let (mut read, write) = self.open().await?.split();
-        let mut answer =
-            Answer { collector: Collector::new(self.frame.clone(), OUTPUT_LIMIT), stderr: Bounded::default(), end: End::default() };
+    /// Runs a script to its end mark; what is left of its channel must be finished then.
+    async fn exec(&self, script: String, unwanted: impl Future<Output = ()>) -> (Result<Output, RemoteError>, Option<Rest>) {
+        let (mut read, write) = match self.open().await {
+            Ok(channel) => channel.split(),
+            Err(error) => return (Err(error), None),
+        };
+        let collector = Collector::new(self.frame.clone(), OUTPUT_LIMIT);
+        let mut answer = Answer { collector, stderr: Bounded::default(), end: End::default() };
         let result = tokio::select! {
             biased;
             () = unwanted => Err(self.late()),
@@ -261,13 +276,14 @@ impl Job {
                 self.collect(&mut read, &mut answer).await
             }
         };
-        let kill = result.is_err().then(|| answer.collector.shell());
-        self.finish(&write, &answer.end, kill).await;
-        result?;
-        let Answer { collector, stderr, .. } = answer;
-        let code = collector.ended().unwrap_or_default();
-        let (stdout, dropped) = collector.finish();
-        Ok(Output { code, stdout, stderr: stderr.bytes, dropped: dropped + stderr.dropped, elapsed: self.started.elapsed() })
+        let Answer { collector, stderr, end } = answer;
+        let kill = result.is_err().then(|| collector.shell());
+        let output = result.map(|()| {
+            let code = collector.ended().unwrap_or_default();
+            let (stdout, dropped) = collector.finish();
+            Output { code, stdout, stderr: stderr.bytes, dropped: dropped + stderr.dropped, elapsed: self.started.elapsed() }
+        });
+        (output, Some(Rest { read, write, end, kill }))
     }
 
     /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace.
@@ -303,33 +319,47 @@ impl Job {
         }
     }
 
-    /// Closes the channel. `kill`: what still runs there is killed first, by a signal and, since sshd delivers none to root's sessions, by
-    /// the shell's number where it is known.
-    pub(super) async fn finish(&self, write: &ChannelWriteHalf<Msg>, end: &End, kill: Option<Option<u32>>) {
+    /// Closes a channel, and goes on reading it until then: one that nobody reads stops its whole connection.
+    pub(super) async fn finish(&self, rest: Rest) {
+        let Rest { mut read, write, end, kill } = rest;
         if end.closed {
             return;
         }
-        let goodbye = async {
-            if kill.is_some() {
+        let reading = async {
+            while read.wait().await.is_some() {}
+            std::future::pending().await
+        };
+        let closing = async {
+            if let Some(shell) = kill.filter(|_| !end.over()) {
                 write.signal(Sig::KILL).await?;
-            }
-            if let Some(shell) = kill.flatten().filter(|_| !end.over()) {
-                let killer = self.handle.channel_open_session().await?;
-                killer.exec(false, format!("exec /bin/sh -c 'kill -9 -{shell}'")).await?;
-                let (mut read, killer) = killer.split();
-                while read.wait().await.is_some_and(|message| !matches!(message, ChannelMsg::Close)) {}
-                killer.close().await?;
+                if let Err(error) = self.kill(shell).await {
+                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
+                }
             }
             write.close().await
         };
-        match self.dead.run_until_cancelled(tokio::time::timeout(KILL, goodbye)).await {
-            None | Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(error))) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
-            Some(Err(_)) => {
+        let ended = tokio::select! {
+            () = self.dead.cancelled() => return,
+            ended = tokio::time::timeout(KILL, closing) => ended,
+            () = reading => return,
+        };
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
+            Err(_) => {
                 self.left.why.get_or_init(|| format!("`{}` could not be ended in time", self.title));
                 self.cut.cancel();
             }
         }
+    }
+
+    /// Kills a shell by its number, since sshd delivers no signals to root's sessions.
+    async fn kill(&self, shell: Option<u32>) -> Result<(), russh::Error> {
+        let Some(shell) = shell else { return Ok(()) };
+        let (mut read, write) = self.handle.channel_open_session().await?.split();
+        write.exec(false, format!("exec /bin/sh -c 'kill -9 -{shell}'")).await?;
+        while read.wait().await.is_some_and(|message| !matches!(message, ChannelMsg::Close)) {}
+        write.close().await
     }
 }
 

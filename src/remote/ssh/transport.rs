@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -54,6 +55,28 @@ impl Heard {
     }
 }
 
+/// How long nothing may be received; it may change while the connection lives.
+#[derive(Debug)]
+pub(super) struct Patience(AtomicU64);
+
+impl Patience {
+    pub(super) fn new(span: Duration) -> Self {
+        Patience(AtomicU64::new(millis(span)))
+    }
+
+    pub(super) fn set(&self, span: Duration) {
+        self.0.store(millis(span), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A wire with a knife: when the token is cancelled, or nothing was received for too long, every read and write fails, so that no task and
 /// no socket outlives its owner.
 pub(super) struct Transport {
@@ -61,17 +84,18 @@ pub(super) struct Transport {
     /// One for each direction: russh polls them from different places.
     cut: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     silence: [Pin<Box<Sleep>>; 2],
-    patience: Duration,
+    patience: Arc<Patience>,
     last: Instant,
     heard: Arc<Heard>,
     early: bool,
 }
 
 impl Transport {
-    pub(super) fn new(wire: Box<dyn Wire>, cut: &CancellationToken, patience: Duration, heard: Arc<Heard>) -> Self {
+    pub(super) fn new(wire: Box<dyn Wire>, cut: &CancellationToken, patience: Arc<Patience>, heard: Arc<Heard>) -> Self {
         let waiting = || Box::pin(cut.clone().cancelled_owned());
-        let timer = || Box::pin(tokio::time::sleep(patience));
-        Transport { wire, cut: [waiting(), waiting()], silence: [timer(), timer()], patience, last: Instant::now(), heard, early: true }
+        let timer = || Box::pin(tokio::time::sleep(patience.get()));
+        let silence = [timer(), timer()];
+        Transport { wire, cut: [waiting(), waiting()], silence, patience, last: Instant::now(), heard, early: true }
     }
 
     fn check(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
@@ -79,10 +103,14 @@ impl Transport {
         if cut.as_mut().poll(cx).is_ready() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed from our side"));
         }
+        let patience = self.patience.get();
+        let end = self.last + patience;
+        if silence.deadline() > end {
+            silence.as_mut().reset(end);
+        }
         while silence.as_mut().poll(cx).is_ready() {
-            let end = self.last + self.patience;
             if end <= Instant::now() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing was received for {:?}", self.patience)));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing was received for {patience:?}")));
             }
             silence.as_mut().reset(end);
         }
