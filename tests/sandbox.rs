@@ -87,9 +87,12 @@ async fn a_host_runs_what_it_is_sent() {
         return;
     }
     let sandbox = start("hosts: 2").await;
-    let out = finish(ssh(&sandbox, "gpu01", &["echo out; echo err >&2; echo $HOME; hostname; exit 7"]).spawn().expect("ssh")).await;
+    let out = finish(
+        ssh(&sandbox, "gpu01", &["echo out; echo err >&2; echo $HOME; hostname; echo ${SSH_CONNECTION##* }; exit 7"]).spawn().expect("ssh"),
+    )
+    .await;
     let home = sandbox.host_root(0).expect("a host").join("home");
-    assert_eq!(String::from_utf8_lossy(&out.stdout), format!("out\n{}\ngpu01\n", home.display()));
+    assert_eq!(String::from_utf8_lossy(&out.stdout), format!("out\n{}\ngpu01\n{}\n", home.display(), sandbox.port(0).expect("a host")));
     assert_eq!((String::from_utf8_lossy(&out.stderr).as_ref(), out.status.code()), ("err\n", Some(7)));
     assert_eq!(ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
     // Its own session, as sshd gives it; died by a signal, as a shell says it.

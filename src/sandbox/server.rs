@@ -157,6 +157,8 @@ async fn connection(host: Arc<Fake>, stream: TcpStream, tasks: TaskTracker) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "nodelay");
     }
+    let ends = stream.peer_addr().and_then(|peer| stream.local_addr().map(|own| (peer, own)));
+    let ends = ends.map(|(peer, own)| format!("{} {} {} {}", peer.ip(), peer.port(), own.ip(), own.port())).unwrap_or_default();
     let gone = CancellationToken::new();
     let handler = Connection {
         host: Arc::clone(&host),
@@ -207,6 +209,7 @@ struct Slot {
 
 struct Connection {
     host: Arc<Fake>,
+    ends: String,
     tasks: TaskTracker,
     cut: CancellationToken,
     slots: HashMap<ChannelId, Slot>,
@@ -266,7 +269,8 @@ impl Handler for Connection {
             return Ok(());
         }
         reply.accept().await;
-        let slot = Slot { environment: Vec::new(), closed: self.gone.child_token(), leader: Arc::default(), channel: None };
+        let environment = vec![("SSH_CONNECTION".to_owned(), self.ends.clone())];
+        let slot = Slot { environment, closed: self.gone.child_token(), leader: Arc::default(), channel: None };
         let id = channel.id();
         self.slots.insert(id, Slot { channel: Some(channel), ..slot });
         Ok(())
