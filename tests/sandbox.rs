@@ -87,9 +87,12 @@ async fn a_host_runs_what_it_is_sent() {
         return;
     }
     let sandbox = start("hosts: 2").await;
-    let out = finish(ssh(&sandbox, "gpu01", &["echo out; echo err >&2; echo $HOME; hostname; exit 7"]).spawn().expect("ssh")).await;
+    let out = finish(
+        ssh(&sandbox, "gpu01", &["echo out; echo err >&2; echo $HOME; hostname; echo ${SSH_CONNECTION##* }; exit 7"]).spawn().expect("ssh"),
+    )
+    .await;
     let home = sandbox.host_root(0).expect("a host").join("home");
-    assert_eq!(String::from_utf8_lossy(&out.stdout), format!("out\n{}\ngpu01\n", home.display()));
+    assert_eq!(String::from_utf8_lossy(&out.stdout), format!("out\n{}\ngpu01\n{}\n", home.display(), sandbox.port(0).expect("a host")));
     assert_eq!((String::from_utf8_lossy(&out.stderr).as_ref(), out.status.code()), ("err\n", Some(7)));
     assert_eq!(ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
     // Its own session, as sshd gives it; died by a signal, as a shell says it.
@@ -98,6 +101,9 @@ async fn a_host_runs_what_it_is_sent() {
     assert_eq!(text.lines().collect::<std::collections::HashSet<_>>().len(), 1, "its session is its own: {text}");
     let out = finish(ssh(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
     assert_eq!(out.status.code(), Some(255), "an exit-signal is 255 for ssh");
+    // The channel stays open as long as somebody holds the output, as with sshd.
+    let out = finish(ssh(&sandbox, "gpu01", &["(sleep 0.3; echo late) & echo early; exit 4"]).spawn().expect("ssh")).await;
+    assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("early\nlate\n", Some(4)));
     let dir = sandbox.dir().to_owned();
     sandbox.stop().await.expect("nothing is left");
     assert!(!dir.exists());
@@ -234,6 +240,10 @@ async fn faults_strike_where_they_are_ordered() {
     let sandbox = start("{hosts: 1, faults: {noise: \"Welcome to gpu01\\n\"}}").await;
     let set = |faults: Faults| sandbox.set_faults("gpu01", &faults).expect("a host");
     assert_eq!(ok(&sandbox, "gpu01", "echo x").await, "Welcome to gpu01\nx\n");
+    set(Faults { round_trip: 0.2, ..Faults::default() });
+    let begun = Instant::now();
+    assert_eq!(ok(&sandbox, "gpu01", "echo x").await, "x\n");
+    assert!(begun.elapsed() > Duration::from_secs(1), "a login and a command are at least five round trips: {:?}", begun.elapsed());
     set(Faults { refuse_key: true, ..Faults::default() });
     let (code, said) = fails(&sandbox, "gpu01", "true").await;
     assert!(code == 255 && said.contains("Permission denied"), "{said}");

@@ -100,7 +100,7 @@ impl Sandbox {
         raise_file_limit();
         let dir = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(io_error("make the sandbox's directory"))?;
         let path = std::env::var("PATH").unwrap_or_default();
-        place::make_tools(&dir.path().join("tools"), &path).map_err(io_error("link the tools of the sandbox"))?;
+        place::make_tools(dir.path(), &path).map_err(io_error("find the tools of the sandbox"))?;
         let alive = hold(&dir.path().join("alive")).map_err(io_error("lock the sandbox's directory"))?;
         let client = KeyPair::generate().map_err(io_error("make the client's key"))?;
         let mut sandbox = Sandbox {

@@ -18,7 +18,7 @@ const ON_HOST: &[&str] = &["docker", "nvidia-smi", "torchrun", "python3", "pytho
 /// Names under which it answers inside a container.
 const IN_CONTAINER: &[&str] = &["torchrun", "python3", "python", "hostname"];
 /// What the tools folder never offers: the real thing must not be reached by mistake.
-const HIDDEN: &[&str] = &["docker", "dockerd", "podman", "nerdctl", "nvidia-smi", "torchrun", "sudo", "containerd", "ctr"];
+const HIDDEN: &[&str] = &["docker", "dockerd", "podman", "nerdctl", "nvidia-smi", "torchrun", "containerd", "ctr"];
 
 /// What a stand-in must know about its host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -113,9 +113,14 @@ impl Place {
         Ok(())
     }
 
+    /// Where this machine's own programs are found, as a PATH.
+    pub(super) fn tools(&self) -> String {
+        fs::read_to_string(self.sandbox().join("tools")).unwrap_or_else(|_| "/usr/bin:/bin".to_owned())
+    }
+
     /// The environment of what runs on the host.
     pub(super) fn environment(&self, user: &str) -> Vec<(String, String)> {
-        let path = format!("{}:{}", self.root.join("bin").display(), self.sandbox().join("tools").display());
+        let path = format!("{}:{}", self.root.join("bin").display(), self.tools());
         let home = self.root.join("home").display().to_string();
         let mut variables = vec![
             ("HOME".to_owned(), home),
@@ -137,25 +142,39 @@ impl Place {
     /// Where programs are found inside a container.
     pub(super) fn inside_path(&self, gpus: bool) -> String {
         let gpu = if gpus { format!("{}:", self.root.join("inside-gpu").display()) } else { String::new() };
-        format!("{gpu}{}:{}", self.root.join("inside").display(), self.sandbox().join("tools").display())
+        format!("{gpu}{}:{}", self.root.join("inside").display(), self.tools())
     }
 }
 
-/// Fills `folder` with links to every program of `path`, without those that would lead out of the sandbox.
-pub(super) fn make_tools(folder: &Path, path: &str) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
+/// Writes down where the tools of all hosts and containers are: the folders of `path` and the standard ones, and in place of a folder that
+/// would lead out of the sandbox a copy of it, made of links.
+pub(super) fn make_tools(sandbox: &Path, path: &str) -> io::Result<()> {
     let standard = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let mut seen = Vec::new();
+    let mut folders = Vec::new();
     for dir in standard.split(':').chain(path.split(':')).filter(|dir| dir.starts_with('/')) {
-        let Ok(entries) = fs::read_dir(dir) else { continue };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|name| HIDDEN.contains(&name)) {
-                continue;
-            }
-            match symlink(entry.path(), folder.join(&name)) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                _ => {}
-            }
+        let Ok(real) = fs::canonicalize(dir) else { continue };
+        if seen.contains(&real) {
+            continue;
+        }
+        let dangerous = HIDDEN.iter().any(|name| real.join(name).symlink_metadata().is_ok());
+        let folder = if dangerous { sandbox.join(format!("tools-{}", seen.len())) } else { PathBuf::from(dir) };
+        if dangerous {
+            link_all(&real, &folder)?;
+        }
+        folders.push(folder.display().to_string());
+        seen.push(real);
+    }
+    fs::write(sandbox.join("tools"), folders.join(":"))
+}
+
+fn link_all(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !name.to_str().is_some_and(|name| HIDDEN.contains(&name)) {
+            symlink(entry.path(), to.join(&name))?;
         }
     }
     Ok(())

@@ -122,6 +122,8 @@ pub struct Faults {
     pub refuse_key: bool,
     /// How long after TCP's handshake the banner comes.
     pub slow_connect: f64,
+    /// How long a byte needs to the host and back, for connections that are opened from now on.
+    pub round_trip: f64,
     /// How long each authentication request takes.
     pub auth_delay: f64,
     /// A connection is lost after the host has sent so many bytes.

@@ -23,12 +23,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
+use tokio_util::either::Either;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::place::Place;
 use super::scenario::Faults;
-use super::wire::Wire;
+use super::wire::{Wire, slow_down};
 
 /// As sshd's `MaxSessions`.
 const MAX_SESSIONS: usize = 10;
@@ -156,9 +157,19 @@ async fn connection(host: Arc<Fake>, stream: TcpStream, tasks: TaskTracker) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "nodelay");
     }
+    let ends = stream.peer_addr().and_then(|peer| stream.local_addr().map(|own| (peer, own)));
+    let ends = ends.map(|(peer, own)| format!("{} {} {} {}", peer.ip(), peer.port(), own.ip(), own.port())).unwrap_or_default();
     let gone = CancellationToken::new();
-    let handler =
-        Connection { host: Arc::clone(&host), tasks, cut: cut.clone(), slots: HashMap::new(), _gone: gone.clone().drop_guard(), gone };
+    let handler = Connection {
+        host: Arc::clone(&host),
+        tasks: tasks.clone(),
+        cut: cut.clone(),
+        slots: HashMap::new(),
+        _gone: gone.clone().drop_guard(),
+        gone,
+    };
+    let delay = Duration::try_from_secs_f64(faults.round_trip / 2.0).unwrap_or_default();
+    let stream = if delay.is_zero() { Either::Left(stream) } else { Either::Right(slow_down(stream, delay, &tasks)) };
     let wire = Wire::new(stream, faults.drop_after_bytes, cut.clone());
     let Ok(session) = russh::server::run_stream(Arc::clone(&host.config), wire, handler).await else { return };
     tokio::pin!(session);
@@ -198,6 +209,7 @@ struct Slot {
 
 struct Connection {
     host: Arc<Fake>,
+    ends: String,
     tasks: TaskTracker,
     cut: CancellationToken,
     slots: HashMap<ChannelId, Slot>,
@@ -257,7 +269,8 @@ impl Handler for Connection {
             return Ok(());
         }
         reply.accept().await;
-        let slot = Slot { environment: Vec::new(), closed: self.gone.child_token(), leader: Arc::default(), channel: None };
+        let environment = vec![("SSH_CONNECTION".to_owned(), self.ends.clone())];
+        let slot = Slot { environment, closed: self.gone.child_token(), leader: Arc::default(), channel: None };
         let id = channel.id();
         self.slots.insert(id, Slot { channel: Some(channel), ..slot });
         Ok(())
@@ -378,7 +391,8 @@ impl Run {
             Ok(child) => self.follow(child, reader, writer).await,
             Err(error) => {
                 self.send(writer.extended_data_bytes(1, format!("sandbox: /bin/sh: {error}\n").into_bytes())).await;
-                self.finish(&writer, ExitStatus::from_raw(127 << 8)).await;
+                self.report(&writer, ExitStatus::from_raw(127 << 8)).await;
+                self.finish(&writer).await;
             }
         }
     }
@@ -401,8 +415,10 @@ impl Run {
             tokio::join!(self.listen(reader, input, &waiting), self.feed(stdin, queue, &waiting));
         };
         let work = async {
-            let (status, ()) = tokio::join!(ended, talk);
-            self.finish(&writer, status).await;
+            // As sshd does: the status goes out when the shell has ended, the end of the channel when nobody holds its output any longer.
+            let status = async { self.report(&writer, ended.await).await };
+            tokio::join!(status, talk);
+            self.finish(&writer).await;
         };
         tokio::join!(work, feed);
     }
@@ -491,8 +507,7 @@ impl Run {
         }
     }
 
-    async fn finish(&self, writer: &ChannelWriteHalf<Msg>, status: ExitStatus) {
-        self.send(writer.eof()).await;
+    async fn report(&self, writer: &ChannelWriteHalf<Msg>, status: ExitStatus) {
         match (status.code(), status.signal().and_then(name)) {
             (Some(code), _) => self.send(writer.exit_status(u32::try_from(code).unwrap_or(255))).await,
             (None, Some(signal)) => {
@@ -501,6 +516,10 @@ impl Run {
             }
             (None, None) => self.send(writer.exit_status(255)).await,
         }
+    }
+
+    async fn finish(&self, writer: &ChannelWriteHalf<Msg>) {
+        self.send(writer.eof()).await;
         self.send(writer.close()).await;
         // The handler is not told when the client answers this close: the place is free from here on, and the listener has nothing to hear.
         self.closed.cancel();

@@ -150,7 +150,7 @@ fn sudo(here: &Here, words: &[String]) -> ExitCode {
 
 /// The real program of this name, as the sandbox's tools have it.
 fn real(here: &Here, name: &str) -> Option<PathBuf> {
-    Some(here.place.sandbox().join("tools").join(name)).filter(|path| path.exists())
+    here.place.tools().split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
 }
 
 fn date(here: &Here, words: &[String]) -> ExitCode {

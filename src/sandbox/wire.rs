@@ -1,29 +1,33 @@
-//! A fake host's end of a connection, which can be cut: from outside, or after so many bytes.
+//! A fake host's end of a connection, which can be cut (from outside, or after so many bytes) and slowed down.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::TaskTracker;
 
 /// The TCP stream, which can be cut from outside or after so many bytes.
-pub(super) struct Wire {
-    stream: TcpStream,
+pub(super) struct Wire<S> {
+    stream: S,
     left: Option<u64>,
     cut: CancellationToken,
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl Wire {
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// `left`: how many bytes may still go out; `None`: any number.
-    pub(super) fn new(stream: TcpStream, left: Option<u64>, cut: CancellationToken) -> Self {
+    pub(super) fn new(stream: S, left: Option<u64>, cut: CancellationToken) -> Self {
         Wire { stream, left, cancelled: Box::pin(cut.clone().cancelled_owned()), cut }
     }
 }
 
-impl AsyncRead for Wire {
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.cancelled.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -32,7 +36,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.cut.is_cancelled() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -56,4 +60,47 @@ impl AsyncWrite for Wire {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+/// What a slow line holds at most each way, in pieces of [`PIECE`].
+const PIECES: usize = 256;
+const PIECE: usize = 32 << 10;
+
+/// The same connection, with every byte `delay` later each way.
+pub(super) fn slow_down(stream: TcpStream, delay: Duration, tasks: &TaskTracker) -> DuplexStream {
+    let (near, far) = tokio::io::duplex(PIECE);
+    let (from_client, to_client) = stream.into_split();
+    let (from_host, to_host) = tokio::io::split(far);
+    tasks.spawn(carry(from_client, to_host, delay));
+    tasks.spawn(carry(from_host, to_client, delay));
+    near
+}
+
+async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, delay: Duration) {
+    let (entry, mut exit) = mpsc::channel::<(Instant, bytes::Bytes)>(PIECES);
+    let read = async move {
+        let mut buffer = bytes::BytesMut::new();
+        loop {
+            buffer.reserve(PIECE);
+            match from.read_buf(&mut buffer).await {
+                Ok(count) if count > 0 => {}
+                _ => return,
+            }
+            if entry.send((Instant::now() + delay, buffer.split().freeze())).await.is_err() {
+                return;
+            }
+        }
+    };
+    let write = async move {
+        while let Some((due, bytes)) = exit.recv().await {
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                break;
+            }
+        }
+        if let Err(error) = to.shutdown().await {
+            tracing::debug!(%error, "a slow line was cut");
+        }
+    };
+    tokio::join!(read, write);
 }

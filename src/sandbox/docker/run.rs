@@ -282,8 +282,11 @@ pub(super) fn translate(store: &Store, container: &Container, path: &str) -> Pat
 
 /// Where a process of the container starts.
 pub(super) fn workdir(store: &Store, container: &Container, asked: Option<&str>) -> std::io::Result<PathBuf> {
-    let path = asked.unwrap_or(if container.workdir.is_empty() { "/" } else { &container.workdir });
-    let folder = translate(store, container, path);
+    // Without a working directory it is the container's own root, not this machine's: what is written there goes with the container.
+    let folder = match asked.or(Some(container.workdir.as_str()).filter(|path| !path.is_empty())) {
+        Some(path) => translate(store, container, path),
+        None => store.folder(&container.id).join("root"),
+    };
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
