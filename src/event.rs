@@ -4,11 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::plan::words::{Exit, LOG_CHUNK, LogFile, Phase, RankInfo};
+
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
 pub const FORMAT: &str = "1.0";
-
-/// The most bytes that one [`EventKind::Log`] carries.
-pub const LOG_CHUNK: usize = 256 << 10;
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type Millis = i64;
@@ -25,101 +24,6 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// The columns of the plan's matrix, in their order; each is a barrier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// The SSH connection.
-    Connect,
-    /// One read-only script a host.
-    Facts,
-    /// Taking the name's lock.
-    Lock,
-    /// What must hold before anything changes.
-    Preflight,
-    /// The image.
-    Pull,
-    /// The container that stays, or the keeper of a bare host.
-    Container,
-    /// What only the inside of the container can show.
-    Prove,
-    /// Node rank 0.
-    Master,
-    /// All other nodes.
-    Workers,
-    /// Ending ranks.
-    Stop,
-    /// Removing the container.
-    Remove,
-    /// Fetching what the laptop lacks of every log.
-    Fetch,
-    /// Removing the run directory.
-    Clean,
-    /// Looking whether anything is left.
-    Verify,
-}
-
-impl Phase {
-    /// The phase's name as people read it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Connect => "connect",
-            Phase::Facts => "facts",
-            Phase::Lock => "lock",
-            Phase::Preflight => "preflight",
-            Phase::Pull => "pull",
-            Phase::Container => "container",
-            Phase::Prove => "prove",
-            Phase::Master => "master",
-            Phase::Workers => "workers",
-            Phase::Stop => "stop",
-            Phase::Remove => "remove",
-            Phase::Fetch => "fetch",
-            Phase::Clean => "clean",
-            Phase::Verify => "verify",
-        }
-    }
-}
-
-/// A file that a run writes on a host and that is followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LogFile {
-    /// The launcher's own output on that host.
-    Node,
-    /// One worker's output; a restart begins a new file.
-    Rank {
-        /// The global rank.
-        rank: u32,
-        /// How often its launcher had restarted it.
-        restart: u32,
-    },
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Exit {
-    /// It ended by itself with this status.
-    Code(i32),
-    /// A signal ended it.
-    Signal(i32),
-    /// It is gone and left no status: something killed it and its wrapper, or the machine.
-    Killed,
-}
-
-impl Exit {
-    /// Reads a shell's exit status: 128 + n means signal n.
-    pub fn from_status(status: i32) -> Self {
-        if (129..=192).contains(&status) { Exit::Signal(status - 128) } else { Exit::Code(status) }
-    }
-
-    /// Whether it is a success.
-    pub fn ok(self) -> bool {
-        self == Exit::Code(0)
-    }
-}
-
 /// A step of the plan, for those who draw the matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepInfo {
@@ -131,17 +35,6 @@ pub struct StepInfo {
     pub phase: Phase,
     /// What it does: `start the container`.
     pub title: String,
-}
-
-/// One rank as planned; under a rendezvous that hands out ranks itself the host is where it was first seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankInfo {
-    /// The global rank.
-    pub rank: u32,
-    /// The index of its host.
-    pub host: u32,
-    /// Its number on that host.
-    pub local_rank: u32,
 }
 
 /// What a consumer needs to draw the run before anything has happened.

@@ -1,4 +1,4 @@
-//! Parses, runs, exits.
+//! The program: a stand-in when called by a stand-in's name, else the command line.
 
 use std::process::ExitCode;
 
@@ -8,5 +8,5 @@ fn main() -> ExitCode {
     if let Some(code) = orchestrate::sandbox::stand_in(&argv0.to_string_lossy(), args.collect()) {
         return code;
     }
-    ExitCode::SUCCESS
+    orchestrate::cli::main()
 }

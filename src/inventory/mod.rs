@@ -4,6 +4,25 @@
 //! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch needs,
 //! with every template evaluated once, for the whole run, from [`Known`] values.
 
+mod check;
+mod constraint;
+mod container;
+pub mod expand;
+mod hash;
+mod hosts;
+mod job;
+mod launch;
+mod load;
+mod raw;
+mod schema;
+mod scope;
+mod template;
+mod tree;
+mod words;
+
+pub use hash::HashText;
+pub use load::Source;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -19,6 +38,8 @@ pub struct Inventory {
     pub run_dir: String,
     /// `container.host`-like settings that commands without a launch need; `None`: the inventory has no container.
     pub engine: Option<Engine>,
+    /// What [`Inventory::job`] evaluates later.
+    read: load::Read,
 }
 
 /// The container engine of the hosts.
@@ -140,6 +161,8 @@ pub struct JobHost {
     pub container: Option<Container>,
     /// Where the ranks start.
     pub workdir: Option<String>,
+    /// What this host runs: the common command with this host's name, rank and address in it.
+    pub command: Payload,
 }
 
 /// `container`.
@@ -224,7 +247,7 @@ pub struct Launch {
     pub with: Launcher,
     /// Fixed port; `None`: `auto`.
     pub master_port: Option<u16>,
-    /// The ranks' command.
+    /// The command of node rank 0; each host's own is [`JobHost::command`].
     pub command: Payload,
     /// The interpreter (`python3`).
     pub python: String,
@@ -328,3 +351,6 @@ impl fmt::Display for Problem {
         if self.hint.is_empty() { Ok(()) } else { write!(f, "\n    help: {}", self.hint) }
     }
 }
+
+#[cfg(test)]
+mod tests;

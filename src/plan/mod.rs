@@ -1,1 +1,69 @@
-//! To come.
+//! The plan: every remote command that may run, per host and phase, finished before anything changes.
+//!
+//! Uses `shell`, `inventory` and `gpu`. Pure: facts and inventory come in, steps go out; the engine decides when, never what.
+
+pub mod action;
+pub mod build;
+pub mod facts;
+pub mod follow;
+pub mod launcher;
+pub mod run;
+pub mod site;
+pub mod situation;
+pub mod teardown;
+pub mod text;
+pub mod words;
+pub mod world;
+
+use crate::plan::action::Action;
+use crate::plan::run::RunFile;
+use crate::plan::site::Site;
+use crate::plan::words::{Phase, RankInfo};
+
+/// A cell of the matrix hosts × phases: one action on one host.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Its number in the plan, dense from 0.
+    pub id: u32,
+    /// The index of its host in [`Plan::sites`].
+    pub host: usize,
+    /// Its column; a barrier.
+    pub phase: Phase,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What will be done, on which hosts, in which order.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The hosts, in node-rank order.
+    pub sites: Vec<Site>,
+    /// Phase by phase, within a phase host by host.
+    pub steps: Vec<Step>,
+    /// Every rank whose place is known.
+    pub ranks: Vec<RankInfo>,
+    /// How many worker processes the gang has.
+    pub world_size: u32,
+    /// What the run says of itself (the first host's copy); `None` for a plan without a run.
+    pub run: Option<RunFile>,
+}
+
+impl Plan {
+    /// A plan without steps.
+    pub fn empty(sites: Vec<Site>) -> Plan {
+        Plan { sites, steps: Vec::new(), ranks: Vec::new(), world_size: 0, run: None }
+    }
+
+    /// Adds a step at the end; the phases must come in their order.
+    pub fn push(&mut self, host: usize, phase: Phase, action: Action) {
+        let id = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
+        self.steps.push(Step { id, host, phase, action });
+    }
+
+    /// The phases that have steps, in their order.
+    pub fn phases(&self) -> Vec<Phase> {
+        let mut phases: Vec<Phase> = self.steps.iter().map(|s| s.phase).collect();
+        phases.dedup();
+        phases
+    }
+}

@@ -2,6 +2,14 @@
 //!
 //! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
 
+mod config;
+mod hop;
+mod known_hosts;
+mod resolve;
+pub mod settings;
+pub mod ssh;
+mod trust;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +17,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
+pub use self::settings::{Prompt, Settings, Variables};
+pub use self::ssh::SshFleet;
 use crate::shell::{Command, Output};
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
@@ -16,18 +26,35 @@ pub trait Remote: Send + Sync {
     /// Runs a script to its end. At most the command's timeout.
     fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>>;
 
+    /// Like [`Remote::exec`], in a session that is kept free for stopping: it does not wait behind other commands.
+    fn urgent<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+        self.exec(command)
+    }
+
     /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
     fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>>;
 
-    /// Asks the host's sshd to open a TCP connection to `address:port`: `Ok(true)` it was opened, `Ok(false)` refused by the other end (so the
-    /// path is open), an error where it cannot be told (forbidden, unreachable, no answer).
-    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<bool, RemoteError>>;
+    /// Asks the host's sshd to open a TCP connection to `address:port`.
+    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>>;
 
     /// Whether the connection is known to be dead.
     fn is_closed(&self) -> bool;
 
     /// Says goodbye; at most 2 s.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What a host's sshd found when it tried a TCP connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// It was opened.
+    Open,
+    /// The other end refused it: nothing listens, and the path is open.
+    Refused,
+    /// It did not come about, and why: the path is closed.
+    Blocked(String),
+    /// It cannot be told, and why: sshd forwards nothing, or gives no reason.
+    Untold(String),
 }
 
 /// A running stream. Dropping it closes its channel.

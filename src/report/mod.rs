@@ -1,1 +1,196 @@
-//! To come.
+//! Faces without a screen of their own: lines, bars, JSON, the journal, log files, the recap. All are consumers of one stream of events.
+//!
+//! Uses `event`, `state`, `shell` and `inventory`. Knows nothing of the engine or of SSH: a journal that is read again looks to it like a
+//! run. A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
+
+pub mod aside;
+pub mod bar;
+pub mod fold;
+pub mod journal;
+pub mod json;
+pub mod line;
+pub mod loglines;
+pub mod logs;
+pub mod outlet;
+pub mod recap;
+pub mod runs;
+pub mod sanitize;
+pub mod words;
+
+use std::io;
+
+use crate::event::{Event, EventKind, Millis};
+use crate::state::RunState;
+
+use journal::Journal;
+use logs::{LogError, LogStore};
+use runs::RunDir;
+use sanitize::Cleaner;
+
+/// How many events wait for a run folder: what happened before the run's name was known.
+const EARLY: usize = 10_000;
+
+/// Something that shows events.
+pub trait Sink: Send {
+    /// Takes an event; `state` knows it already.
+    ///
+    /// # Errors
+    /// When it cannot show it; it is left out from then on.
+    fn on(&mut self, event: &Event, state: &RunState) -> io::Result<()>;
+
+    /// Time goes by without an event.
+    ///
+    /// # Errors
+    /// As [`Sink::on`].
+    fn tick(&mut self, _now: Millis, _state: &RunState) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Nothing follows. The last call.
+    ///
+    /// # Errors
+    /// When something could not be shown.
+    fn finish(&mut self, state: &RunState) -> io::Result<()>;
+}
+
+/// Folds the stream and hands it to every face: log files and journal first, then the state, then the sinks.
+pub struct Reporter {
+    state: RunState,
+    cleaner: Cleaner,
+    logs: Option<LogStore>,
+    journal: Option<Journal>,
+    dir: Option<RunDir>,
+    early: Vec<Event>,
+    sinks: Vec<Box<dyn Sink>>,
+    lost: Vec<String>,
+}
+
+impl Reporter {
+    /// With these faces; `cleaner` knows what must not be written down.
+    pub fn new(cleaner: Cleaner, sinks: Vec<Box<dyn Sink>>) -> Self {
+        Reporter { state: RunState::new(), cleaner, logs: None, journal: None, dir: None, early: Vec::new(), sinks, lost: Vec::new() }
+    }
+
+    /// Keeps the run in this folder from now on, and what was told before.
+    ///
+    /// # Errors
+    /// When the log folder cannot be opened. A journal that cannot be written is told as a notice.
+    pub fn keep(&mut self, dir: RunDir) -> Result<(), LogError> {
+        self.logs = Some(LogStore::open(&dir.logs())?);
+        match Journal::open(dir.path(), self.cleaner.clone()) {
+            Ok(journal) => self.journal = Some(journal),
+            Err(error) => self.lost.push(format!("no journal is kept: {error}")),
+        }
+        self.dir = Some(dir);
+        for event in std::mem::take(&mut self.early) {
+            self.write_down(&event);
+        }
+        Ok(())
+    }
+
+    /// What is known.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// The log files, once there is a folder for them.
+    pub fn logs(&mut self) -> Option<&mut LogStore> {
+        self.logs.as_mut()
+    }
+
+    /// The run's folder, once there is one.
+    pub fn dir(&self) -> Option<&RunDir> {
+        self.dir.as_ref()
+    }
+
+    /// Adds a face.
+    pub fn add(&mut self, sink: Box<dyn Sink>) {
+        self.sinks.push(sink);
+    }
+
+    /// Writes the bytes of a log event to its file; nothing for other events. Once it is `Ok` the bytes may be acknowledged.
+    ///
+    /// # Errors
+    /// When they are not in the file.
+    pub fn store(&mut self, event: &Event) -> Result<(), LogError> {
+        match (&event.kind, &mut self.logs) {
+            (EventKind::Log { host, file, offset, bytes, .. }, Some(logs)) => logs.write_at(*host, *file, *offset, bytes),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an event. `Ok` for a log event means that its bytes are in the file.
+    ///
+    /// # Errors
+    /// When log bytes could not be written: then nobody was told of them, and they are wanted again.
+    pub fn on(&mut self, event: &Event) -> Result<(), LogError> {
+        self.store(event)?;
+        self.write_down(event);
+        self.state.apply(event);
+        let state = &self.state;
+        let lost = &mut self.lost;
+        self.sinks.retain_mut(|sink| match sink.on(event, state) {
+            Ok(()) => true,
+            Err(error) => {
+                lost.push(format!("an output was closed and is left out: {error}"));
+                false
+            }
+        });
+        self.tell_losses(event.seq, event.at);
+        Ok(())
+    }
+
+    /// Time goes by: what waits to be folded is shown. Call it a few times a second while no event comes.
+    pub fn tick(&mut self, now: Millis) {
+        let state = &self.state;
+        self.sinks.retain_mut(|sink| sink.tick(now, state).is_ok());
+    }
+
+    /// Ends all faces and writes the report. What could not be written is returned as text.
+    pub fn finish(&mut self) -> Vec<String> {
+        let state = &self.state;
+        for sink in &mut self.sinks {
+            if let Err(error) = sink.finish(state) {
+                self.lost.push(format!("an output was not finished: {error}"));
+            }
+        }
+        if let Some(error) = self.journal.as_mut().and_then(|journal| journal.flush().err()) {
+            self.lost.push(format!("the journal is not complete: {error}"));
+        }
+        if let Some(error) = self.dir.as_ref().and_then(|dir| runs::write_report(dir, state, &self.cleaner).err()) {
+            self.lost.push(format!("no report was written: {error}"));
+        }
+        std::mem::take(&mut self.lost)
+    }
+
+    fn write_down(&mut self, event: &Event) {
+        if let Some(journal) = &mut self.journal {
+            if let Err(error) = journal.on(event) {
+                self.journal = None;
+                self.lost.push(format!("the journal ends here: {error}"));
+            }
+        } else if self.dir.is_none() && self.early.len() < EARLY && !matches!(event.kind, EventKind::Log { .. } | EventKind::Gpus { .. }) {
+            self.early.push(event.clone());
+        }
+    }
+
+    /// Those who are left learn who is gone.
+    fn tell_losses(&mut self, seq: u64, at: Millis) {
+        for text in std::mem::take(&mut self.lost) {
+            let note = Event { seq, at, kind: EventKind::Notice { host: None, text, warn: true } };
+            if let Some(journal) = &mut self.journal
+                && journal.on(&note).is_err()
+            {
+                self.journal = None;
+            }
+            self.state.apply(&note);
+            let state = &self.state;
+            self.sinks.retain_mut(|sink| sink.on(&note, state).is_ok());
+        }
+    }
+}
+
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+# Sends every log of a run by byte offset, one session a host. Runs inside the run directory; reads acknowledgements from its input.
+#   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
+# An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
+# With once set it ends with `E` when all that is there was sent.
+# Set before: once, window, frame (sizes in bytes), init (pid whose end is the end of all ranks; empty: unknown), offsets as o_<file>.
+sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
+ack() { read -r acked acked_frames || exit 0; }
+frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
+here() { t=$(date +%s); printf '%s\n' "$t" >attached.new && mv -f attached.new attached; }
+here
+while :; do
+  moved=
+  ended=" "
+  for f in *.rc; do [ -e "$f" ] && ended="$ended${f%.rc} "; done
+  for f in *.pid; do
+    b=${f%.pid}
+    case $b in node | rank-*) ;; *) continue ;; esac
+    [ -e "$f" ] || continue
+    case " $known " in *" $b "*) ;; *) read -r pid start <"$f"; known="$known $b"; printf 'P %s %s %s\n' "$b" "$pid" "$start" ;; esac
+  done
+  # shellcheck disable=SC2046
+  set -- $(LC_ALL=C ls -ln . 2>/dev/null | while read -r _ _ _ _ size _ _ _ file; do case $file in node.log | rank-*.log) printf '%s %s ' "$size" "$file" ;; esac; done)
+  while [ $# -ge 2 ]; do
+    size=$1 file=$2
+    shift 2
+    case $file in
+      node.log) v=o_node ;;
+      *) r=${file#rank-}; r=${r%.log}; v=o_rank_${r%.*}_${r#*.} ;;
+    esac
+    eval "at=\${$v:-0}"
+    if [ "$at" -lt "$size" ]; then
+      n=$((size - at))
+      [ "$n" -gt "$frame" ] && n=$frame
+      printf 'F %s %s %s\n' "${file%.log}" "$at" "$n"
+      tail -c "+$((at + 1))" "$file" | head -c "$n"
+      at=$((at + n)) sent=$((sent + n)) moved=1
+      eval "$v=\$at"
+      frame_done
+    fi
+    b=${file%.log}
+    if [ "$at" -ge "$size" ]; then
+      case $ended in *" $b "*)
+        case " $told " in *" $b "*) ;; *) read -r rc when <"$b.rc"; told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1 ;; esac ;;
+      esac
+    fi
+  done
+  # The container, or the keeper, is gone and left no status: nothing of it can run any more.
+  if [ -n "$init" ] && [ -e node.pid ] && [ ! -e node.rc ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then
+    sleep 1
+    [ -e node.rc ] || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
+  fi
+  # Every 5 s of quiet, or some hundred frames: a sign of life that wants an answer, and the note that somebody is attached.
+  beat=$((beat + 1))
+  if [ "$beat" -ge $((25 + ${moved:-0} * 100)) ]; then
+    beat=0 free=0 total=0
+    here
+    # shellcheck disable=SC2046
+    set -- $(df -Pk . 2>/dev/null | tail -n 1)
+    [ $# -ge 4 ] && free=$4 total=$2
+    printf 'H %s %s %s\n' "$t" "$free" "$total"
+    frame_done
+  fi
+  if [ -z "$moved" ]; then
+    while [ "$frames" -gt "$acked_frames" ]; do ack; done
+    if [ -n "$once" ]; then printf 'E\n'; exit 0; fi
+    sleep 0.2 2>/dev/null || sleep 1
+  fi
+done

@@ -1,0 +1,56 @@
+#!/bin/sh
+# The process that keeps a host's side of a name in order while no laptop looks: the container's main process, or on a bare host a process of its
+# own. Started as `sh <host dir>/keeper`. It launches nothing. It
+#   - notes wrappers that were killed without leaving a status,
+#   - notes once a second how far each log has grown (times),
+#   - stops this host's ranks when one failed and nobody is attached, or the lease ran out,
+#   - forwards TERM to the ranks and waits for them,
+#   - ends when the launcher has ended or none started in time, unless it is kept or somebody is attached.
+H=${0%/*}
+term=
+trap 'term=1' TERM INT
+trap : HUP
+umask 022
+seen= since=$(date +%s)
+
+attached() { { read -r beat <"$R/attached"; } 2>/dev/null && [ $((t - ${beat%%.*})) -lt 30 ]; }
+stop_ranks() { printf '%s %s\n' "$t" "$1" >>"$R/keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"$R/keeper.log" 2>&1; }
+kept() { [ -e "$H/keep" ]; }
+
+while :; do
+  t=$(date +%s) run=
+  { read -r run <"$H/current"; } 2>/dev/null
+  R=$H/$run
+  if [ -n "$run" ] && [ -r "$R/settings" ] && [ -r "$R/lib" ]; then
+    if [ "$run" != "$seen" ]; then seen=$run since=$t sizes=; . "$R/settings"; . "$R/lib"; fi
+    if [ -n "$term" ]; then stop_ranks 'asked to end'; exit 0; fi
+    for f in "$R"/node.pid "$R"/rank-*.pid; do
+      b=${f##*/}; b=${b%.pid}
+      [ -e "$f" ] && [ ! -e "$R/$b.rc" ] && ! alive "$b" && [ ! -e "$R/$b.rc" ] && ended "$b" 'killed'
+    done
+    s=$(LC_ALL=C ls -ln "$R" 2>/dev/null | while read -r _ _ _ _ size _ _ _ name; do case $name in node.log | rank-*.log) printf '%s %s\n' "$name" "$size" ;; esac; done)
+    if [ "$s" != "$sizes" ]; then
+      sizes=$s
+      [ "$({ wc -c <"$R/times"; } 2>/dev/null || echo 0)" -lt 16777216 ] && printf '%s\n' "$s" | while read -r l; do printf '%s %s\n' "$t" "$l"; done >>"$R/times"
+    fi
+    if [ -e "$R/node.rc" ]; then
+      kept || attached || exit 0
+    elif [ -e "$R/node.pid" ]; then
+      if ! attached; then
+        for f in "$R"/rank-*.rc; do
+          [ "${fail_fast:-0}" = 1 ] && { read -r rc _ <"$f"; } 2>/dev/null && [ "$rc" != 0 ] && { stop_ranks "${f##*/}: $rc, and nobody is attached"; break; }
+        done
+        if [ "${lease:-0}" -gt 0 ]; then
+          { read -r beat <"$R/attached"; } 2>/dev/null || beat=$since
+          [ $((t - ${beat%%.*})) -gt "$lease" ] && stop_ranks 'the lease ran out'
+        fi
+      fi
+    elif [ $((t - since)) -gt "${start_timeout:-300}" ]; then
+      kept || attached || exit 0
+    fi
+  else
+    [ -n "$term" ] && exit 0
+    [ $((t - since)) -gt 600 ] && ! kept && exit 0
+  fi
+  sleep 1 & wait $!
+done

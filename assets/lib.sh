@@ -1,0 +1,32 @@
+# Words that keeper, node, worker and reap share. POSIX sh; needs /proc (Linux) or ps, and date, grep, sleep, mv, rm.
+# Sourced with R = the run directory. Makes files only, never directories: the ssh user must be able to remove everything.
+
+# now: seconds since 1970, with a fraction where date has one.
+now() { n=$(date +%s.%N 2>/dev/null) || n=; case $n in ''|*N*) date +%s ;; *) printf '%s\n' "$n" ;; esac; }
+
+# born PID: when the process started, in a form that tells it from a later one with the same number; empty when it is gone or a zombie.
+born() {
+  if [ -r "/proc/$1/stat" ]; then
+    { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
+    # shellcheck disable=SC2086
+    set -- ${stat##*) }
+    case $1 in Z | X) ;; *) printf '%s\n' "${20}" ;; esac
+  elif ! [ -d /proc/self ]; then
+    ps -o lstart= -p "$1" 2>/dev/null | tr -s ' ' '_'
+  fi
+}
+
+# write FILE TEXT: all or nothing.
+write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
+
+# record BASE: notes this process as the wrapper of BASE; a status of an earlier life goes away.
+record() { rm -f "$R/$1.rc"; write "$R/$1.pid" "$$ $(born $$)"; }
+
+# ended BASE STATUS
+ended() { write "$R/$1.rc" "$2 $(now)"; }
+
+# alive BASE: whether the wrapper of BASE still runs.
+alive() {
+  { read -r pid start <"$R/$1.pid"; } 2>/dev/null || return 1
+  [ -n "$pid" ] && [ "$(born "$pid")" = "$start" ]
+}

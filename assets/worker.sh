@@ -1,0 +1,33 @@
+#!/bin/sh
+# One worker process: its own log, pid and exit status, whichever launcher started it. Started as `sh <run dir>/worker` with RANK in the
+# environment; the command is in worker.argv, byte for byte. Ends the way the command ended, by the same signal where it was one.
+R=${0%/*}
+# shellcheck source=assets/lib.sh
+. "$R/lib"
+base=rank-${RANK:?the launcher gave no RANK}.${TORCHELASTIC_RESTART_COUNT:-0}
+mask=$(umask); umask 022
+exec </dev/null >>"$R/$base.log" 2>&1
+umask "$mask"
+record "$base"
+# shellcheck source=/dev/null
+. "$R/worker.argv"
+told=
+trap 'told=1; kill -TERM "$child" 2>/dev/null' TERM
+trap 'told=1; kill -INT "$child" 2>/dev/null' INT
+"$@" & child=$!
+rc=0
+while :; do
+  told=
+  wait "$child"; r=$?
+  [ "$r" -eq 127 ] && [ -n "$waited" ] && break
+  rc=$r; waited=1
+  [ -n "$told" ] || break
+done
+umask 022
+ended "$base" "$rc"
+if [ "$rc" -gt 128 ] && [ "$rc" -lt 160 ]; then
+  ulimit -c 0
+  trap - TERM INT
+  kill -"$((rc - 128))" $$
+fi
+exit "$rc"

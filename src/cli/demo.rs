@@ -1,0 +1,56 @@
+#![expect(clippy::disallowed_methods, reason = "the demo writes its script and inventory into the sandbox's folder")]
+//! `demo`: a whole job on an embedded cluster of 4 hosts × 8 GPUs: real SSH, real shells, simulated docker, torchrun and nvidia-smi.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use crate::cli::args::{Cli, Command, DemoArgs};
+use crate::cli::exit::Failure;
+use crate::cli::laptop::say;
+use crate::event::Outcome;
+use crate::inventory::{Inventory, Source};
+use crate::sandbox::{Sandbox, Scenario};
+
+/// Runs it.
+///
+/// # Errors
+/// Where the sandbox cannot be made.
+pub async fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
+    say("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
+    let sandbox = Sandbox::start(Scenario::with_hosts(4)).await.context("the sandbox could not be started")?;
+    let (file, text) = write(&sandbox).context("the demo's files could not be written")?;
+    say(&format!("demo: orchestrate up {}", file.display()));
+    let source = Source { name: file.display().to_string(), text };
+    let inventory = Inventory::load(&[source], &[])?;
+    let Command::Up(mut up) = Cli::parse_from(["orchestrate", "up"]).command else {
+        return Err(anyhow::anyhow!("`up` is no longer a command").into());
+    };
+    up.host.inventory = Some(file.clone());
+    up.host.progress = args.progress;
+    up.host.color = args.color;
+    let outcome = super::up::run_with(&up, inventory, file.parent().map_or_else(PathBuf::new, PathBuf::from)).await;
+    let stopped = sandbox.stop().await;
+    let outcome = outcome?;
+    stopped.context("the sandbox did not end cleanly")?;
+    if outcome == Outcome::Ok {
+        say("demo: that was simulated; for your own hosts start from configs/two-hosts.yaml: `orchestrate up two-hosts.yaml`");
+    }
+    Ok(outcome)
+}
+
+fn write(sandbox: &Sandbox) -> std::io::Result<(PathBuf, String)> {
+    let dir = sandbox.dir().join("demo");
+    std::fs::create_dir_all(&dir)?;
+    std::fs::write(dir.join("train.sh"), include_str!("../../assets/demo/train.sh"))?;
+    // All hosts of the sandbox share this machine's ports: a free one is asked for here.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let extra = include_str!("../../assets/demo/inventory.yaml")
+        .replace("@DEMO@", &dir.display().to_string())
+        .replace("master_port: auto", &format!("master_port: {port}"));
+    let text = sandbox.inventory_yaml("demo", &extra);
+    let file = dir.join("demo.yaml");
+    std::fs::write(&file, &text)?;
+    Ok((file, text))
+}

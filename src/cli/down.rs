@@ -1,0 +1,76 @@
+//! `down`: fetches what this laptop lacks, then stops and removes everything of a name, and verifies it.
+
+use crate::cli::args::DownArgs;
+use crate::cli::desk::Faces;
+use crate::cli::exit::{Failure, worse};
+use crate::cli::laptop::{print, say};
+use crate::cli::session::{Need, Session, answered, inventory};
+use crate::cli::undo::{self, Way};
+use crate::event::Outcome;
+use crate::plan::facts::HostFacts;
+use crate::plan::teardown::{self, Depth, Manner};
+use crate::report::loglines::Logs;
+
+/// Runs it.
+///
+/// # Errors
+/// What must be said to the person.
+pub async fn run(args: &DownArgs) -> Result<Outcome, Failure> {
+    let (inventory, base) = inventory(&args.host, Need::Connection)?;
+    let faces = Faces { progress: args.host.progress, logs: Logs::None, data: false };
+    let mut session = Session::open("down", &args.host, inventory, base, faces, &[])?;
+    session.begin("", None);
+    let words = session.inventory_words();
+    let ended = tokio::select! {
+        ended = down(&mut session, args) => ended?,
+        number = interrupted() => {
+            say(&format!("broken off: what is left stays until\n    orchestrate down {words}"));
+            return Ok(Outcome::Signal(number));
+        }
+    };
+    Ok(session.finish(ended.0, &ended.1, !args.dry_run).await.0)
+}
+
+/// The number of the first signal that asks this process to end.
+async fn interrupted() -> i32 {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => 2,
+        _ = terminate.recv() => 15,
+    }
+}
+
+async fn down(session: &mut Session, args: &DownArgs) -> Result<(Outcome, String), Failure> {
+    let (facts, _) = answered(session, session.gather(None).await);
+    // Hosts that were taken out of the inventory since `up` are cleaned too.
+    let facts = if args.host.limit.is_none() && session.add_hosts(&facts) {
+        session.begin("", None);
+        answered(session, session.gather(None).await).0
+    } else {
+        facts
+    };
+    let found = facts.iter().flatten().any(HostFacts::has_something);
+    let unreachable = facts.iter().any(Option::is_none);
+    if !found {
+        if unreachable {
+            for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
+                crate::cli::up::leftover(session, host, "unreachable: it may still hold something of ours".to_owned());
+            }
+            return Ok((Outcome::Leftovers, "some hosts could not be looked at".to_owned()));
+        }
+        return Ok((Outcome::Ok, format!("nothing of {} is on any host", session.inventory.name)));
+    }
+    if args.dry_run {
+        let manner = Manner { depth: Depth::All, grace: None, fetch: !args.discard_logs };
+        let plan = teardown::plan(session.sites(&facts, None), &facts, manner);
+        print(&crate::plan::text::plan(&plan, None, false));
+        return Ok((Outcome::Ok, "nothing was changed".to_owned()));
+    }
+    let way = Way { depth: Depth::All, kill: args.kill, fetch: !args.discard_logs, grace: None };
+    let outcome = undo::locked(session, way, args.lock_wait, args.host.yes).await?;
+    let why = if outcome == Outcome::Ok { "nothing is left" } else { "" };
+    Ok((worse(outcome, Outcome::Ok), why.to_owned()))
+}

@@ -1,0 +1,75 @@
+//! From how it ended to the exit code; the only place that knows the numbers of `product.md` section 2.
+
+use crate::event::Outcome;
+use crate::inventory::Problem;
+
+/// Ended early, with the words for the person.
+#[derive(Debug)]
+pub enum Failure {
+    /// A usage or inventory error: 2.
+    Usage(String),
+    /// Every problem of the inventory: 2.
+    Inventory(Vec<Problem>),
+    /// It ended like this; what is to say was said.
+    Outcome(Outcome),
+    /// A bug of ours, or a laptop that cannot do its part: 70.
+    Bug(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Bug(error)
+    }
+}
+
+impl From<Vec<Problem>> for Failure {
+    fn from(problems: Vec<Problem>) -> Failure {
+        Failure::Inventory(problems)
+    }
+}
+
+/// The code of an outcome.
+pub fn code(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Ok | Outcome::Detached => 0,
+        Outcome::Failed => 1,
+        Outcome::Refused => 3,
+        Outcome::Unreachable => 4,
+        Outcome::Leftovers => 5,
+        Outcome::Locked => 6,
+        Outcome::Signal(n) => u8::try_from(128 + n).unwrap_or(255),
+    }
+}
+
+/// Of two outcomes, the one whose code is given.
+pub fn worse(one: Outcome, other: Outcome) -> Outcome {
+    if weight(&one) >= weight(&other) { one } else { other }
+}
+
+fn weight(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Ok => 0,
+        Outcome::Detached => 1,
+        Outcome::Failed => 2,
+        Outcome::Refused => 3,
+        Outcome::Unreachable => 4,
+        Outcome::Signal(_) => 5,
+        Outcome::Leftovers => 6,
+        Outcome::Locked => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_in_the_products_order_wins() {
+        let order = [Outcome::Locked, Outcome::Leftovers, Outcome::Signal(2), Outcome::Unreachable, Outcome::Refused, Outcome::Failed, Outcome::Ok];
+        for pair in order.windows(2) {
+            assert_eq!(worse(pair[1].clone(), pair[0].clone()), pair[0]);
+            assert_eq!(worse(pair[0].clone(), pair[1].clone()), pair[0]);
+        }
+        assert_eq!(order.map(|o| code(&o)), [6, 5, 130, 4, 3, 1, 0]);
+    }
+}

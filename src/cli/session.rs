@@ -1,0 +1,278 @@
+//! What every command that reaches hosts begins with: the inventory read, the engine made, the reporter at its desk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cli::args::HostArgs;
+use crate::cli::desk::{Desk, Faces, offsets};
+use crate::cli::exit::{Failure, worse};
+use crate::cli::laptop::{Laptop, say, sources};
+use crate::engine::Engine;
+use crate::engine::emit::Emitter;
+use crate::engine::lock::{Held, Identity, LockError};
+use crate::engine::watch::Offsets;
+use crate::event::{EventKind, FORMAT, Outcome, RunInfo, StepInfo};
+use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Ssh};
+use crate::plan::Plan;
+use crate::plan::build::{site, wanted};
+use crate::plan::facts::{self, HostFacts, Wanted};
+use crate::plan::run::RunHost;
+use crate::plan::site::Site;
+use crate::remote::{Connect, RemoteError, SshFleet};
+use crate::report::runs::RunDir;
+use crate::state::RunState;
+
+/// How much of the inventory must be valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// All of it.
+    Launch,
+    /// Who the hosts are and how to reach them.
+    Connection,
+}
+
+/// Reads the inventory of a command.
+///
+/// # Errors
+/// Every problem of it.
+pub fn inventory(args: &HostArgs, need: Need) -> Result<(Inventory, PathBuf), Failure> {
+    let (read, base) = sources(args)?;
+    let mut inventory = match need {
+        Need::Launch => Inventory::load(&read, &args.set)?,
+        Need::Connection => Inventory::load_connection(&read, &args.set)?,
+    };
+    if let Some(pattern) = &args.limit {
+        inventory.limit(pattern).map_err(|problem| Failure::Inventory(vec![problem]))?;
+    }
+    Ok((inventory, base))
+}
+
+/// One operation on the hosts of an inventory.
+pub struct Session {
+    /// Who the hosts are.
+    pub inventory: Inventory,
+    /// This laptop.
+    pub laptop: Laptop,
+    /// Who we are to other operators.
+    pub identity: Identity,
+    /// The conductor.
+    pub engine: Engine,
+    /// The reporter.
+    pub desk: Desk,
+    /// The run's folder, once there is one.
+    pub dir: Option<RunDir>,
+    command: &'static str,
+    args: HostArgs,
+    base: PathBuf,
+    run: String,
+}
+
+impl Session {
+    /// Opens it; nothing is connected yet.
+    pub fn open(command: &'static str, args: &HostArgs, inventory: Inventory, base: PathBuf, faces: Faces, secrets: &[String]) -> Result<Session, Failure> {
+        let laptop = Laptop::read()?;
+        let (emit, events) = Emitter::new();
+        let desk = Desk::open(args, faces, secrets, events);
+        let engine = engine(&laptop, &inventory, &base, args, emit);
+        let identity = laptop.identity();
+        Ok(Session {
+            inventory,
+            laptop,
+            identity,
+            engine,
+            desk,
+            dir: None,
+            command,
+            args: args.clone(),
+            base,
+            run: String::new(),
+        })
+    }
+
+    /// The names of the hosts, in node-rank order.
+    pub fn names(&self) -> Vec<String> {
+        self.inventory.hosts.iter().map(|h| h.name.clone()).collect()
+    }
+
+    /// The words after a command that name this inventory.
+    pub fn inventory_words(&self) -> String {
+        self.args.inventory.iter().chain(&self.args.files).map(|p| crate::shell::quote(&p.display().to_string())).collect::<Vec<_>>().join(" -i ")
+    }
+
+    /// Tells what is about to be done; with a plan, its steps and ranks.
+    pub fn begin(&mut self, run: &str, plan: Option<&Plan>) {
+        run.clone_into(&mut self.run);
+        let steps = plan.map_or(Vec::new(), |p| {
+            let info = |s: &crate::plan::Step| StepInfo {
+                id: s.id,
+                host: u32::try_from(s.host).unwrap_or(u32::MAX),
+                phase: s.phase,
+                title: s.action.title().to_owned(),
+            };
+            p.steps.iter().map(info).collect()
+        });
+        let ranks = plan.map_or(Vec::new(), |p| match (&p.run, p.ranks.is_empty()) {
+            (Some(run), true) => run.ranks.clone(),
+            _ => p.ranks.clone(),
+        });
+        self.engine.emitter().send(EventKind::RunStarted(RunInfo {
+            format: FORMAT.to_owned(),
+            name: self.inventory.name.clone(),
+            run: run.to_owned(),
+            command: self.command.to_owned(),
+            attempt: 1,
+            hosts: self.names(),
+            ranks,
+            steps,
+        }));
+    }
+
+    /// Asks every host what it is and what of this name is on it.
+    pub async fn gather(&self, job: Option<&Job>) -> Vec<Result<HostFacts, RemoteError>> {
+        let commands = self.inventory.hosts.iter().enumerate().map(|(i, host)| {
+            let site = site(&self.inventory, host, &self.inventory.run_dir, "", None);
+            let wanted = if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, ..Wanted::default() } };
+            facts::command(&site, &wanted)
+        });
+        self.engine.gather(commands.collect()).await
+    }
+
+    /// The sites of all hosts with the run directory that each host told; a host without facts keeps the inventory's text.
+    pub fn sites(&self, facts: &[Option<HostFacts>], token: Option<&str>) -> Vec<Site> {
+        self.inventory
+            .hosts
+            .iter()
+            .zip(facts)
+            .map(|(host, facts)| {
+                let base = facts.as_ref().map_or(self.inventory.run_dir.as_str(), |f| f.run_dir.as_str());
+                let run = facts.as_ref().and_then(|f| f.current.clone()).unwrap_or_default();
+                let mut site = site(&self.inventory, host, base, &run, token.map(str::to_owned));
+                if let Some(file) = facts.as_ref().and_then(HostFacts::run_file) {
+                    site.contained = file.contained;
+                }
+                // A container of ours that is there is removed, whatever the inventory says now.
+                site.contained |= facts.as_ref().is_some_and(|f| !f.containers.is_empty());
+                site
+            })
+            .collect()
+    }
+
+    /// Keeps a run in its folder on this laptop from now on.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub async fn keep(&mut self, run: &str) -> Result<Offsets, Failure> {
+        let dir = RunDir::open(&self.laptop.state, run)
+            .map_err(|e| Failure::Usage(format!("{}: the run cannot be kept here: {e}", self.laptop.state.display())))?;
+        let logs = dir.logs();
+        self.dir = Some(dir.clone());
+        self.desk.keep(dir).await.map_err(Failure::Usage)?;
+        Ok(offsets(logs))
+    }
+
+    /// Locks the name on the hosts that answered.
+    ///
+    /// # Errors
+    /// The outcome, told to the person.
+    pub async fn lock(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<Held, Outcome> {
+        let sites = self.sites(facts, Some(&self.identity.token));
+        let answered = sites.into_iter().enumerate().filter(|(i, _)| facts.get(*i).is_some_and(Option::is_some)).collect();
+        self.engine.lock(answered, &self.identity, wait, force).await.map_err(|error| {
+            let outcome = match &error {
+                LockError::Held { .. } => Outcome::Locked,
+                LockError::Remote { .. } => Outcome::Unreachable,
+                LockError::Impossible { .. } => Outcome::Refused,
+            };
+            let hint = if outcome == Outcome::Locked { "; wait for it, or take over with `down --yes`" } else { "" };
+            self.engine.emitter().notice(None, format!("{error}{hint}"), true);
+            outcome
+        })
+    }
+
+    /// Adds the hosts that a run knows and the inventory no longer has, so that they are cleaned too; whether there were any.
+    pub fn add_hosts(&mut self, facts: &[Option<HostFacts>]) -> bool {
+        let mut added = false;
+        for file in facts.iter().flatten().filter_map(HostFacts::run_file) {
+            for host in &file.hosts {
+                if self.inventory.hosts.iter().all(|h| h.name != host.name) {
+                    if file.contained && self.inventory.engine.is_none() {
+                        self.inventory.engine = Some(Docker::default());
+                    }
+                    self.inventory.hosts.push(stored_host(host, self.inventory.hosts.first().map(|h| &h.ssh)));
+                    added = true;
+                }
+            }
+        }
+        if added {
+            let emit = self.engine.emitter().clone();
+            self.engine = engine(&self.laptop, &self.inventory, &self.base, &self.args, emit);
+        }
+        added
+    }
+
+    /// The last words: the final event, the recap, the goodbye to the hosts; the outcome as given.
+    pub async fn finish(self, outcome: Outcome, why: &str, recap: bool) -> (Outcome, RunState) {
+        self.engine.emitter().send(EventKind::RunFinished { outcome: outcome.clone(), why: why.to_owned() });
+        let logs = self.dir.as_ref().map(|d| d.logs().display().to_string());
+        let context = self.desk.context(logs, self.inventory_words());
+        let (state, lost) = self.desk.finish().await;
+        self.engine.close().await;
+        for text in lost {
+            say(&format!("warning: {text}"));
+        }
+        if recap {
+            for line in crate::report::recap::recap(&state, &context) {
+                say(&line);
+            }
+        }
+        (outcome, state)
+    }
+}
+
+fn engine(laptop: &Laptop, inventory: &Inventory, base: &std::path::Path, args: &HostArgs, emit: Emitter) -> Engine {
+    let fleet: Arc<dyn Connect> = Arc::new(SshFleet::new(inventory.hosts.clone(), laptop.settings(base, args)));
+    Engine::new(&fleet, inventory.hosts.len(), args.forks, emit)
+}
+
+fn stored_host(host: &RunHost, like: Option<&Ssh>) -> Host {
+    let mut ssh = like.cloned().unwrap_or_default();
+    ssh.user.clone_from(&host.user);
+    ssh.port = host.port;
+    ssh.jump.clone_from(&host.jump);
+    ssh.r#become = if host.sudo { Become::Sudo } else { Become::None };
+    Host {
+        name: host.name.clone(),
+        address: host.address.clone(),
+        fabric_address: Some(host.fabric.clone()),
+        gpus: crate::inventory::Gpus::Any,
+        ssh,
+    }
+}
+
+/// The facts of those who answered; the others are told, and how it ends for them.
+pub fn answered(session: &Session, answers: Vec<Result<HostFacts, RemoteError>>) -> (Vec<Option<HostFacts>>, Outcome) {
+    let mut outcome = Outcome::Ok;
+    let mut settings: Vec<String> = Vec::new();
+    let facts = answers.into_iter().enumerate().map(|(i, answer)| match answer {
+        Ok(facts) => Some(facts),
+        Err(error) => {
+            outcome = worse(Outcome::Unreachable, outcome.clone());
+            let hint = error.hint();
+            let text = if hint.is_empty() { error.to_string() } else { format!("{error}; {hint}") };
+            // What is wrong with the laptop's own settings is the same for every host: it is said once.
+            if matches!(error, RemoteError::Settings { .. }) {
+                if settings.contains(&text) {
+                    return None;
+                }
+                settings.push(text.clone());
+            }
+            if !hint.is_empty() {
+                session.engine.emitter().notice(Some(i), format!("help: {hint}"), true);
+            }
+            None
+        }
+    });
+    let facts = facts.collect();
+    (facts, outcome)
+}

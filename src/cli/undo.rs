@@ -1,0 +1,83 @@
+//! The way back, for `up` at its end and for `down`: planned from what is found, carried out host by host, verified.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::exit::{Failure, worse};
+use crate::cli::session::{Session, answered};
+use crate::cli::up::leftover;
+use crate::engine::decide::Temper;
+use crate::event::Outcome;
+use crate::plan::facts::HostFacts;
+use crate::plan::teardown::{self, Depth, Manner};
+
+/// What is to be left, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    /// What it leaves.
+    pub depth: Depth,
+    /// Whether ranks are killed at once.
+    pub kill: bool,
+    /// Whether logs are fetched.
+    pub fetch: bool,
+    /// From TERM to KILL; `None`: what the run says, else 60 s.
+    pub grace: Option<Duration>,
+}
+
+/// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours.
+///
+/// # Errors
+/// What must be said to the person.
+pub async fn locked(session: &mut Session, way: Way, wait: Duration, force: bool) -> Result<Outcome, Failure> {
+    let (facts, outcome) = answered(session, session.gather(None).await);
+    let mut worst = Outcome::Ok;
+    for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
+        leftover(session, host, "unreachable: it may still hold something of ours".to_owned());
+        worst = Outcome::Leftovers;
+    }
+    if facts.iter().flatten().all(|f| !f.has_something()) {
+        return Ok(worst);
+    }
+    let held = match session.lock(&facts, wait, force).await {
+        Ok(held) => held,
+        Err(locked) => return Ok(worse(locked, worse(outcome, worst))),
+    };
+    let undone = carry_out(session, &facts, way, &CancellationToken::new()).await;
+    session.engine.unlock(held).await;
+    Ok(worse(undone?, worst))
+}
+
+/// Undoes what the facts show, under a lock that is held.
+///
+/// # Errors
+/// What must be said to the person.
+pub async fn carry_out(
+    session: &mut Session,
+    facts: &[Option<HostFacts>],
+    way: Way,
+    breaking: &CancellationToken,
+) -> Result<Outcome, Failure> {
+    let file = facts.iter().flatten().find_map(HostFacts::run_file).cloned();
+    let run = facts.iter().flatten().find_map(|f| f.current.clone());
+    let grace = way.grace.unwrap_or_else(|| Duration::from_secs(file.as_ref().map_or(60, |f| f.stop_grace)));
+    let manner = Manner { depth: way.depth, grace: (!way.kill).then_some(grace), fetch: way.fetch };
+    let plan = Arc::new(teardown::plan(session.sites(facts, Some(&session.identity.token)), facts, manner));
+    let offsets = match &run {
+        Some(run) if way.fetch => session.keep(run).await?,
+        _ => Arc::new(|_| Vec::new()),
+    };
+    session.begin(run.as_deref().unwrap_or_default(), Some(&plan));
+    let carried = session.engine.carry_out(&plan, facts, &offsets, Temper::Teardown, breaking).await;
+    // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.
+    let removed = way.depth == Depth::All && carried.failed.iter().all(|f| f.phase == crate::event::Phase::Stop);
+    for failed in carried.failed.iter().filter(|_| !removed) {
+        leftover(session, failed.host, failed.trouble.what.clone());
+    }
+    Ok(match (carried.lock_lost, carried.failed.is_empty() || removed, carried.interrupted) {
+        (true, ..) => Outcome::Locked,
+        (_, false, _) | (_, _, true) => Outcome::Leftovers,
+        (false, true, false) => Outcome::Ok,
+    })
+}

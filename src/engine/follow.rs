@@ -1,0 +1,231 @@
+#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
+//! Follows a run to its end: watchers on every host, the gang stopped when one of it fails, controls obeyed.
+
+use std::time::Duration;
+
+use regex::bytes::Regex;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::engine::gang::{Failure, Gang};
+use crate::engine::watch::{self, Offsets, Report};
+use crate::event::{Control, EventKind, Goal};
+use crate::plan::action::{Action, Do, Verdict, launch::Stop};
+use crate::plan::site::Site;
+
+/// A run to follow.
+pub struct Run {
+    /// Its place on every host.
+    pub sites: Vec<Site>,
+    /// How many workers it has.
+    pub workers: usize,
+    /// The regex that marks it as training.
+    pub ready_when: Option<Regex>,
+    /// From TERM to KILL.
+    pub grace: Duration,
+    /// Return as soon as every rank runs.
+    pub until_running: bool,
+    /// Only look: a failed rank stops nothing.
+    pub only_look: bool,
+}
+
+/// How following ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finish {
+    /// Every launcher ended.
+    Ended {
+        /// Whether all went well.
+        ok: bool,
+        /// What stopped it, if something did.
+        stopped: Option<String>,
+    },
+    /// Every rank runs and that was all that was wanted.
+    Running,
+    /// The run goes on without us.
+    Detached,
+    /// A teardown was asked for while it ran.
+    Teardown,
+}
+
+struct Follower<'a> {
+    engine: &'a Engine,
+    run: &'a Run,
+    gang: Gang,
+    goal: Goal,
+    why: Option<String>,
+    ready: bool,
+    tails: std::collections::HashMap<(usize, crate::event::LogFile), Vec<u8>>,
+    stops: JoinSet<(usize, bool)>,
+    told_culprit: bool,
+}
+
+impl Engine {
+    /// Follows a run until it ends, or a control says otherwise.
+    pub async fn follow(&self, run: &Run, offsets: &Offsets, controls: &mut mpsc::Receiver<Control>) -> Finish {
+        let (up, mut reports) = mpsc::unbounded_channel();
+        let end = CancellationToken::new();
+        let mut watchers = JoinSet::new();
+        for (link, site) in self.links.iter().zip(&run.sites) {
+            watchers.spawn(watch::watch(link.clone(), site.clone(), offsets.clone(), run.sites.len(), up.clone(), end.clone()));
+        }
+        drop(up);
+        let mut follower = Follower {
+            engine: self,
+            run,
+            gang: Gang::new(run.sites.len()),
+            goal: Goal::Up,
+            why: None,
+            ready: false,
+            tails: std::collections::HashMap::new(),
+            stops: JoinSet::new(),
+            told_culprit: false,
+        };
+        let finish = follower.until_finished(&mut reports, controls).await;
+        end.cancel();
+        while watchers.join_next().await.is_some() {}
+        follower.tell_culprits();
+        finish
+    }
+}
+
+impl Follower<'_> {
+    async fn until_finished(&mut self, reports: &mut mpsc::UnboundedReceiver<Report>, controls: &mut mpsc::Receiver<Control>) -> Finish {
+        let mut open = true;
+        loop {
+            if self.gang.all_ended() && self.stops.is_empty() {
+                return Finish::Ended { ok: self.gang.ok() && self.goal == Goal::Up, stopped: self.why.take() };
+            }
+            if self.run.until_running && self.goal == Goal::Up && self.gang.started() >= self.run.workers {
+                return Finish::Running;
+            }
+            tokio::select! {
+                report = reports.recv(), if open => match report {
+                    Some(report) => self.take(&report),
+                    None => open = false,
+                },
+                Some(stopped) = self.stops.join_next() => self.stopped(stopped, reports).await,
+                control = controls.recv() => match control {
+                    Some(Control::Stop { why }) => self.turn(Goal::Stop, why),
+                    Some(Control::Kill { why }) => self.turn(Goal::Kill, why),
+                    Some(Control::Detach) | None => return Finish::Detached,
+                    Some(Control::Teardown | Control::Restart) => return Finish::Teardown,
+                },
+                // Every watcher has ended and no control can come: nothing more will be known.
+                else => return Finish::Detached,
+            }
+        }
+    }
+
+    fn take(&mut self, report: &Report) {
+        self.gang.apply(report);
+        let host = match report {
+            Report::Started(host, _) | Report::Ended(host, ..) | Report::Nothing(host) | Report::Log(host, ..) => *host,
+        };
+        if let Some(link) = self.engine.links.get(host) {
+            watch::emit(link, report);
+        }
+        if let Report::Log(host, file, bytes) = report {
+            self.look_for_ready(*host, *file, bytes);
+        }
+        if !self.ready && self.run.ready_when.is_none() && self.run.workers > 0 && self.gang.started() >= self.run.workers {
+            self.say_ready();
+        }
+        if self.goal == Goal::Up
+            && !self.run.only_look
+            && !self.gang.all_ended()
+            && let Some(failure) = self.gang.first()
+        {
+            let why = self.describe(failure);
+            self.turn(Goal::Stop, why);
+        }
+    }
+
+    fn describe(&self, failure: &Failure) -> String {
+        let host = self.run.sites.get(failure.host).map_or("?", |s| s.host.as_str());
+        match failure.rank {
+            Some(rank) => format!("rank {rank} on {host} failed: {}", failure.exit),
+            None => format!("the launcher on {host} failed: {}", failure.exit),
+        }
+    }
+
+    fn say_ready(&mut self) {
+        self.ready = true;
+        self.tails.clear();
+        self.engine.emit.send(EventKind::Ready);
+    }
+
+    /// Looks at whole lines as they come; of a line without an end at most 4 KiB are kept.
+    fn look_for_ready(&mut self, host: usize, file: crate::event::LogFile, bytes: &[u8]) {
+        let Some(regex) = self.run.ready_when.as_ref().filter(|_| !self.ready) else { return };
+        let tail = self.tails.entry((host, file)).or_default();
+        tail.extend_from_slice(bytes);
+        let matched = tail.split(|b| *b == b'\n').any(|line| regex.is_match(line));
+        let keep = tail.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1).max(tail.len().saturating_sub(4096));
+        tail.drain(..keep);
+        if matched {
+            self.say_ready();
+        }
+    }
+
+    /// Ends the ranks on every host: each host's own script completes it, so a second order only makes it sharper.
+    fn turn(&mut self, goal: Goal, why: String) {
+        self.engine.emit.send(EventKind::GoalChanged { goal, why: why.clone() });
+        self.goal = goal;
+        self.why.get_or_insert(why);
+        let grace = if goal == Goal::Kill { None } else { Some(self.run.grace) };
+        for (link, site) in self.engine.links.iter().cloned().zip(self.run.sites.iter().cloned()) {
+            let emit = self.engine.emit.clone();
+            self.stops.spawn(async move {
+                let action = Action::Stop(Stop { site, grace });
+                let Do::Script(command) = action.command() else { return (link.host(), false) };
+                emit.send(EventKind::Signalled { host: link.id(), signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned() });
+                let ended = match link.urgent(&command).await {
+                    Ok(output) => match action.judge(&output) {
+                        Verdict::Done { .. } => true,
+                        Verdict::Failed(trouble) => {
+                            emit.notice(Some(link.host()), trouble.what, true);
+                            false
+                        }
+                        Verdict::LockLost => false,
+                    },
+                    Err(error) => {
+                        emit.notice(Some(link.host()), format!("its ranks could not be stopped: {error}"), true);
+                        false
+                    }
+                };
+                (link.host(), ended)
+            });
+        }
+    }
+
+    /// A host's ranks are dead: its last words get a moment to arrive, then it counts as ended whatever its status file says.
+    async fn stopped(&mut self, stopped: Result<(usize, bool), tokio::task::JoinError>, reports: &mut mpsc::UnboundedReceiver<Report>) {
+        let Ok((host, _)) = stopped else { return };
+        let patience = tokio::time::sleep(Duration::from_secs(3));
+        tokio::pin!(patience);
+        while !self.gang.ended(host) {
+            tokio::select! {
+                () = &mut patience => { self.gang.give_up(host); }
+                report = reports.recv() => match report {
+                    Some(report) => self.take(&report),
+                    None => self.gang.give_up(host),
+                }
+            }
+        }
+    }
+
+    fn tell_culprits(&mut self) {
+        // A run that a person stopped has no culprit.
+        let by_person = self.why.as_ref().is_some_and(|w| !w.contains(" failed: "));
+        if self.told_culprit || by_person || self.gang.first().is_none() {
+            return;
+        }
+        self.told_culprit = true;
+        let culprits = self.gang.culprits();
+        let ranks = culprits.iter().filter_map(|f| f.rank).collect();
+        let hosts = culprits.iter().map(|f| u32::try_from(f.host).unwrap_or(u32::MAX)).collect();
+        self.engine.emit.send(EventKind::Culprit { ranks, hosts });
+    }
+}

@@ -1,0 +1,209 @@
+//! The way to one host: connected when first needed, connected again after a loss, its clock compared with ours.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use crate::engine::emit::{Emitter, now};
+use crate::event::{EventKind, Millis};
+use crate::plan::facts::HostFacts;
+use crate::remote::{Connect, Reached, Remote, RemoteError, Stream};
+use crate::shell::{Command, Output};
+
+/// One host's connection. The lock is held while connecting, so that several callers share one attempt.
+pub struct Link {
+    host: usize,
+    connect: Arc<dyn Connect>,
+    emit: Emitter,
+    current: Mutex<Option<Arc<dyn Remote>>>,
+    lost: AtomicBool,
+    offset: AtomicI64,
+    uncertainty: AtomicI64,
+}
+
+impl Link {
+    /// A way that is not yet gone.
+    pub fn new(host: usize, connect: Arc<dyn Connect>, emit: Emitter) -> Link {
+        Link {
+            host,
+            connect,
+            emit,
+            current: Mutex::new(None),
+            lost: AtomicBool::new(false),
+            offset: AtomicI64::new(0),
+            uncertainty: AtomicI64::new(0),
+        }
+    }
+
+    /// The host's number.
+    pub fn host(&self) -> usize {
+        self.host
+    }
+
+    /// The host's number as events carry it.
+    pub fn id(&self) -> u32 {
+        u32::try_from(self.host).unwrap_or(u32::MAX)
+    }
+
+    /// Seconds on the host's clock as milliseconds on ours, and how wrong that may be. 0 stays 0: unknown.
+    pub fn our_time(&self, host_seconds: f64) -> (Millis, i64) {
+        if host_seconds <= 0.0 {
+            return (0, 0);
+        }
+        ((host_seconds * 1000.0) as Millis - self.offset.load(Ordering::Relaxed), self.uncertainty.load(Ordering::Relaxed))
+    }
+
+    /// The connection, made now if there is none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn get(&self) -> Result<Arc<dyn Remote>, RemoteError> {
+        let mut current = self.current.lock().await;
+        if let Some(remote) = current.as_ref().filter(|r| !r.is_closed()) {
+            return Ok(remote.clone());
+        }
+        *current = None;
+        if !self.lost.load(Ordering::Relaxed) {
+            self.emit.send(EventKind::HostConnecting { host: self.id() });
+        }
+        let remote = self.connect.connect(self.host).await?;
+        *current = Some(remote.clone());
+        if self.lost.swap(false, Ordering::Relaxed) {
+            self.connected();
+        }
+        Ok(remote)
+    }
+
+    fn connected(&self) {
+        self.emit.send(EventKind::HostConnected {
+            host: self.id(),
+            clock_offset: self.offset.load(Ordering::Relaxed),
+            uncertainty: self.uncertainty.load(Ordering::Relaxed),
+        });
+    }
+
+    /// Notes that the connection is of no use any more.
+    pub async fn drop_connection(&self, error: &RemoteError, retrying: bool) {
+        let gone = self.current.lock().await.take();
+        if let Some(remote) = gone {
+            remote.close().await;
+        }
+        if !self.lost.swap(true, Ordering::Relaxed) || !retrying {
+            self.emit.send(EventKind::HostLost { host: self.id(), error: error.to_string(), retrying });
+        }
+    }
+
+    /// Runs a command. A connection that proves dead is dropped, so that the next call makes a new one.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn exec(&self, command: &Command) -> Result<Output, RemoteError> {
+        let remote = self.get().await?;
+        let answer = remote.exec(command).await;
+        if answer.is_err() && remote.is_closed() {
+            self.forget(&remote).await;
+        }
+        answer
+    }
+
+    /// As [`Link::exec`], in the session that is kept free for stopping.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn urgent(&self, command: &Command) -> Result<Output, RemoteError> {
+        let remote = self.get().await?;
+        let answer = remote.urgent(command).await;
+        if answer.is_err() && remote.is_closed() {
+            self.forget(&remote).await;
+        }
+        answer
+    }
+
+    /// Starts a stream.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn stream(&self, command: &Command) -> Result<Stream, RemoteError> {
+        let remote = self.get().await?;
+        let answer = remote.stream(command).await;
+        if answer.is_err() && remote.is_closed() {
+            self.forget(&remote).await;
+        }
+        answer
+    }
+
+    /// Tries a TCP connection from the host.
+    ///
+    /// # Errors
+    /// Where it cannot be told.
+    pub async fn reach(&self, address: &str, port: u16, within: Duration) -> Result<Reached, RemoteError> {
+        self.get().await?.reach(address, port, within).await
+    }
+
+    /// Says that a step is tried again.
+    pub fn retrying(&self, step: u32, error: &RemoteError) {
+        self.emit.send(EventKind::StepRetrying { step, error: error.to_string() });
+    }
+
+    /// Where events about this host go.
+    pub fn emitter(&self) -> &Emitter {
+        &self.emit
+    }
+
+    async fn forget(&self, dead: &Arc<dyn Remote>) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|c| Arc::ptr_eq(c, dead)) {
+            *current = None;
+        }
+    }
+
+    /// Connects and asks for the facts; compares the clocks by the way.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn facts(&self, command: &Command) -> Result<HostFacts, RemoteError> {
+        let mut tries = 0;
+        loop {
+            match self.ask_facts(command).await {
+                // A connection that died between two commands: once more on a new one.
+                Err(error) if error.may_retry() && tries < 1 && matches!(error, RemoteError::CutOff { .. }) => tries += 1,
+                Err(error) => {
+                    self.drop_connection(&error, false).await;
+                    return Err(error);
+                }
+                Ok(facts) => return Ok(facts),
+            }
+        }
+    }
+
+    async fn ask_facts(&self, command: &Command) -> Result<HostFacts, RemoteError> {
+        self.get().await?;
+        let sent = now();
+        let output = self.exec(command).await?;
+        let received = now();
+        let facts = HostFacts::read(&output.text());
+        if facts.run_dir.is_empty() {
+            return Err(RemoteError::CutOff {
+                title: command.title.clone(),
+                what: format!("the facts are not whole: {}", output.complaint()),
+            });
+        }
+        let on_host = ((facts.clock.1 - facts.clock.0) * 1000.0) as i64;
+        let around = ((received - sent) - on_host).max(0);
+        self.offset.store((facts.clock.0 * 1000.0) as i64 - (sent + around / 2), Ordering::Relaxed);
+        self.uncertainty.store(around / 2 + 1, Ordering::Relaxed);
+        self.lost.store(false, Ordering::Relaxed);
+        self.connected();
+        Ok(facts)
+    }
+
+    /// Says goodbye.
+    pub async fn close(&self) {
+        let gone = self.current.lock().await.take();
+        if let Some(remote) = gone {
+            remote.close().await;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
+//! Takes the name's lock on every host, shows that its holder lives, gives it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::engine::emit::now;
+use crate::engine::link::Link;
+use crate::plan::action::lock;
+use crate::plan::facts::Lock;
+use crate::plan::site::Site;
+use crate::remote::RemoteError;
+
+/// Who locks.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// A random word.
+    pub token: String,
+    /// `user@laptop`.
+    pub owner: String,
+    /// Which laptop.
+    pub laptop: String,
+    /// Our pid.
+    pub pid: u32,
+    /// Whether a process of this laptop lives.
+    pub alive: fn(u32) -> bool,
+}
+
+/// Why a name could not be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another operator holds it.
+    #[error("{owner} holds the lock on {host} (since {age} s)")]
+    Held {
+        /// Where.
+        host: String,
+        /// Who.
+        owner: String,
+        /// The age of its last sign of life.
+        age: i64,
+    },
+    /// A host did not answer.
+    #[error("{host}: {error}")]
+    Remote {
+        /// Which.
+        host: String,
+        /// Why.
+        error: RemoteError,
+    },
+    /// The lock cannot be made.
+    #[error("{host}: could not take the lock: {says}")]
+    Impossible {
+        /// Where.
+        host: String,
+        /// What the host said.
+        says: String,
+    },
+}
+
+/// A held lock. It must be released; dropped, it becomes stale by itself.
+pub struct Held {
+    sites: Vec<(usize, Site)>,
+    beating: CancellationToken,
+    beat: tokio::task::JoinHandle<()>,
+}
+
+impl Engine {
+    /// Locks the name on the given hosts: the first alone, since every operator begins there, then the others at once. `force`: a living
+    /// holder is put aside.
+    ///
+    /// # Errors
+    /// Who holds it, or which host did not answer; what was taken is given back.
+    pub async fn lock(&self, sites: Vec<(usize, Site)>, who: &Identity, wait: Duration, force: bool) -> Result<Held, LockError> {
+        let until = tokio::time::Instant::now() + wait;
+        let mut taken = Vec::new();
+        let mut trouble = None;
+        let (first, rest) = sites.split_at(sites.len().min(1));
+        for group in [first, rest] {
+            let mut tasks = JoinSet::new();
+            for (index, site) in group.iter().cloned() {
+                let Some(link) = self.links.get(index).cloned() else { continue };
+                let who = who.clone();
+                tasks.spawn(async move { ((index, site.clone()), take(&link, &site, &who, until, force).await) });
+            }
+            while let Some(done) = tasks.join_next().await {
+                match done {
+                    Ok((site, Ok(()))) => taken.push(site),
+                    Ok((_, Err(error))) => trouble = Some(error),
+                    Err(_) => {}
+                }
+            }
+            if trouble.is_some() {
+                break;
+            }
+        }
+        if let Some(error) = trouble {
+            self.give_back(&taken).await;
+            return Err(error);
+        }
+        let beating = CancellationToken::new();
+        let beat = tokio::spawn(beat(self.clone(), taken.clone(), beating.clone()));
+        Ok(Held { sites: taken, beating, beat })
+    }
+
+    /// Gives a lock back; a host that does not answer loses it by age.
+    pub async fn unlock(&self, held: Held) {
+        held.beating.cancel();
+        if held.beat.await.is_err() {
+            tracing::debug!("the lock's heartbeat ended early");
+        }
+        self.give_back(&held.sites).await;
+    }
+
+    async fn give_back(&self, sites: &[(usize, Site)]) {
+        let commands = sites.iter().map(|(index, site)| (*index, lock::release(site))).collect();
+        self.fan_out(commands, |index, answer| {
+            if let Err(error) = answer {
+                tracing::warn!(host = index, %error, "the lock was not given back; it ends by age");
+            }
+        })
+        .await;
+    }
+}
+
+async fn take(link: &Arc<Link>, site: &Site, who: &Identity, until: tokio::time::Instant, force: bool) -> Result<(), LockError> {
+    let host = || site.host.clone();
+    loop {
+        let text = Lock::text(&who.token, now() / 1000, who.pid, &who.laptop, &who.owner);
+        let output = link.exec(&lock::take(site, &text)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+        if output.ok() {
+            return Ok(());
+        }
+        if output.code != lock::HELD {
+            return Err(LockError::Impossible { host: host(), says: output.complaint() });
+        }
+        let Some(found) = seen(link, site).await? else { continue };
+        if found.token == who.token {
+            return Ok(());
+        }
+        if force || lock::is_stale(&found, &who.laptop, who.alive) {
+            link.emitter().notice(Some(link.host()), format!("the lock of {} is taken over", found.owner), true);
+            link.exec(&lock::put_aside(site, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+            continue;
+        }
+        if tokio::time::Instant::now() >= until {
+            return Err(LockError::Held { host: host(), owner: found.owner, age: found.age });
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// The lock as it stands, with its age on the host's own clock.
+async fn seen(link: &Arc<Link>, site: &Site) -> Result<Option<Lock>, LockError> {
+    let output = link.exec(&lock::look(site)).await.map_err(|error| LockError::Remote { host: site.host.clone(), error })?;
+    Ok(crate::plan::facts::HostFacts::read(&output.text()).lock)
+}
+
+async fn beat(engine: Engine, sites: Vec<(usize, Site)>, end: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(5)) => {}
+        }
+        let commands = sites.iter().map(|(index, site)| (*index, lock::renew(site))).collect();
+        engine
+            .fan_out(commands, |index, answer| {
+                if let Err(error) = answer {
+                    tracing::debug!(host = index, %error, "the lock's heartbeat did not arrive");
+                }
+            })
+            .await;
+    }
+}

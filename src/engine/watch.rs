@@ -1,0 +1,228 @@
+#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
+//! Follows the logs of a run: one stream a host, by byte offset, resumed where it broke off; what is on the laptop's disk is acknowledged.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::link::Link;
+use crate::event::{EventKind, Millis};
+use crate::plan::follow::{self, Frame, Reader};
+use crate::plan::site::Site;
+use crate::plan::words::{Exit, LogFile};
+use crate::remote::{RemoteError, Stream};
+
+/// What the laptop already has of each file of a host.
+pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
+
+/// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What a watcher saw.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// A wrapper was recorded.
+    Started(usize, LogFile),
+    /// A wrapper ended: how, when on our clock, and how wrong that may be.
+    Ended(usize, LogFile, Exit, Millis, i64),
+    /// The run is not there.
+    Nothing(usize),
+    /// A piece of log, as stored.
+    Log(usize, LogFile, Bytes),
+}
+
+/// Why a stream ended early.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The connection.
+    Remote(RemoteError),
+    /// The laptop's disk.
+    NotStored,
+}
+
+/// One pass over a host's stream.
+struct Session<'a> {
+    link: &'a Link,
+    stream: Stream,
+    have: &'a mut HashMap<LogFile, u64>,
+    sent: u64,
+    frames: u64,
+    /// A follower waits for the laptop's disk; a fetch gives up.
+    patient: bool,
+}
+
+/// Follows a host until told to stop; a lost connection is made again.
+pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, up: mpsc::UnboundedSender<Report>, end: CancellationToken) {
+    let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
+    let mut told: Vec<Report> = Vec::new();
+    let mut pause = Duration::from_millis(250);
+    loop {
+        let pass = one_pass(&link, &site, &mut have, hosts, false, |report| {
+            // A resumed stream says again who started and ended.
+            if matches!(report, Report::Log(..)) || !told.contains(&report) {
+                if !matches!(report, Report::Log(..)) {
+                    told.push(report.clone());
+                }
+                // The follower ends before its watchers: nobody is left to care.
+                up.send(report).is_ok()
+            } else {
+                true
+            }
+        });
+        let ended = tokio::select! {
+            () = end.cancelled() => return,
+            ended = pass => ended,
+        };
+        match ended {
+            Ok(_) => return,
+            Err(Trouble::Remote(error)) => {
+                link.drop_connection(&error, error.may_retry()).await;
+                if !error.may_retry() {
+                    link.emitter().notice(Some(link.host()), format!("its logs are no longer followed: {error}"), true);
+                    return;
+                }
+            }
+            Err(Trouble::NotStored) => {}
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(Duration::from_secs(10));
+    }
+}
+
+/// Fetches what is there and the laptop lacks; how many bytes that were.
+///
+/// # Errors
+/// The connection, or the laptop's disk.
+pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<u64, Trouble> {
+    let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
+    one_pass(link, site, &mut have, hosts, true, |report| {
+        emit(link, &report);
+        true
+    })
+    .await
+}
+
+async fn one_pass(
+    link: &Link,
+    site: &Site,
+    have: &mut HashMap<LogFile, u64>,
+    hosts: usize,
+    once: bool,
+    tell: impl FnMut(Report) -> bool,
+) -> Result<u64, Trouble> {
+    let offsets: Vec<(LogFile, u64)> = have.iter().map(|(f, o)| (*f, *o)).collect();
+    let command = follow::command(site, &offsets, hosts, once);
+    let stream = link.stream(&command).await.map_err(Trouble::Remote)?;
+    let mut session = Session { link, stream, have, sent: 0, frames: 0, patient: !once };
+    session.run(tell).await?;
+    Ok(session.sent)
+}
+
+impl Session<'_> {
+    async fn run(&mut self, mut tell: impl FnMut(Report) -> bool) -> Result<(), Trouble> {
+        let mut reader = Reader::default();
+        loop {
+            while let Some(frame) = reader.next().map_err(|e| lost(e.to_string()))? {
+                match frame {
+                    Frame::Complete => return Ok(()),
+                    Frame::Nothing => {
+                        tell(Report::Nothing(self.link.host()));
+                        return Ok(());
+                    }
+                    other => {
+                        if !self.take(other, &mut tell).await? {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            match tokio::time::timeout(SILENCE, self.stream.output.recv()).await {
+                Ok(Some(Ok(bytes))) => reader.push(&bytes),
+                Ok(Some(Err(error))) => return Err(Trouble::Remote(error)),
+                Ok(None) => return Err(lost("the log stream ended".to_owned())),
+                Err(_) => return Err(lost(format!("the log stream was silent for {} s", SILENCE.as_secs()))),
+            }
+        }
+    }
+
+    async fn take(&mut self, frame: Frame, tell: &mut impl FnMut(Report) -> bool) -> Result<bool, Trouble> {
+        let host = self.link.host();
+        match frame {
+            Frame::Log { file, offset, bytes, last } => {
+                self.store(file, offset, &bytes).await?;
+                let end = offset + bytes.len() as u64;
+                self.have.insert(file, end);
+                self.sent += bytes.len() as u64;
+                if last {
+                    self.acknowledge().await?;
+                }
+                Ok(tell(Report::Log(host, file, bytes)))
+            }
+            Frame::Started(file) => Ok(tell(Report::Started(host, file))),
+            Frame::Ended(file, exit, at) => {
+                let (when, uncertainty) = self.link.our_time(at);
+                Ok(tell(Report::Ended(host, file, exit, when, uncertainty)))
+            }
+            Frame::Beat { free, total } => {
+                self.acknowledge().await?;
+                let disk = EventKind::Disk { host: self.link.id(), free: free * 1024, total: total * 1024 };
+                self.link.emitter().send(disk);
+                Ok(true)
+            }
+            Frame::Nothing | Frame::Complete => Ok(false),
+        }
+    }
+
+    /// Hands bytes up until they are stored. A full laptop disk stops the copy, not the run.
+    async fn store(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), Trouble> {
+        let mut told = false;
+        loop {
+            let kind = EventKind::Log { host: self.link.id(), file, offset, bytes: bytes.clone(), len: bytes.len() as u64 };
+            if self.link.emitter().store(kind).await {
+                return Ok(());
+            }
+            if !self.patient {
+                return Err(Trouble::NotStored);
+            }
+            if !told {
+                told = true;
+                let text = format!("{file}'s log cannot be written on this laptop; the host keeps it, and it is tried again every 5 s");
+                self.link.emitter().notice(Some(self.link.host()), text, true);
+            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), Trouble> {
+        self.frames += 1;
+        let line = Bytes::from(format!("{} {}\n", self.sent, self.frames));
+        let sent = tokio::time::timeout(SILENCE, self.stream.input.send(line)).await;
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost("the log stream takes no acknowledgement".to_owned())) }
+    }
+}
+
+fn lost(what: String) -> Trouble {
+    Trouble::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
+}
+
+/// Tells a report as an event.
+pub fn emit(link: &Link, report: &Report) {
+    let host = link.id();
+    let kind = match *report {
+        Report::Started(_, LogFile::Node) => EventKind::NodeStarted { host },
+        Report::Started(_, LogFile::Rank { rank, restart }) => EventKind::RankStarted { host, rank, restart },
+        Report::Ended(_, LogFile::Node, exit, when, _) => EventKind::NodeExited { host, exit, when },
+        Report::Ended(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
+            EventKind::RankExited { host, rank, restart, exit, when, uncertainty }
+        }
+        Report::Nothing(_) | Report::Log(..) => return,
+    };
+    link.emitter().send(kind);
+}

@@ -1,0 +1,228 @@
+//! The container that stays, with the keeper as its main process; on a bare host the keeper alone.
+//!
+//! The flags are training-safe by default (mission.md 5.7): shared memory, locked memory, file handles, no restart by the daemon, bounded
+//! engine logs, a TERM that is waited for. Bind mounts go by `--mount`, which refuses a missing source where `-v` would make it as root.
+
+use std::time::Duration;
+
+use crate::inventory::{self, ContainerGpus, User};
+use crate::plan::action::{Seen, Trouble, Verdict};
+use crate::plan::facts::{Docker, HostFacts};
+use crate::plan::site::Site;
+use crate::shell::{Command, Output, join, quote};
+
+/// Makes sure that the keeper runs.
+#[derive(Debug, Clone)]
+pub struct Container {
+    /// Where.
+    pub site: Site,
+    /// What; `None`: a bare host.
+    pub spec: Option<inventory::Container>,
+    /// Decides whether an existing container fits.
+    pub hash: String,
+    /// `user@laptop`.
+    pub owner: String,
+    /// From TERM to KILL, seconds.
+    pub stop_grace: u64,
+    /// What `--gpus` gets, already turned into indexes where the inventory counts.
+    pub gpus: Option<String>,
+    /// The ssh user's `uid:gid`, for `user: me`.
+    pub me: String,
+    /// The ssh user's home on that host, for `~/` in mounts.
+    pub home: String,
+    /// Whether the host has /dev/infiniband is seen by the script; whether a fitting container is replaced all the same.
+    pub recreate: bool,
+}
+
+impl Container {
+    pub(super) fn title(&self) -> &'static str {
+        if self.spec.is_some() { "start the container" } else { "start the keeper" }
+    }
+
+    /// Whether the container that is there was made from the same text and the same image.
+    pub fn fits(&self, facts: &HostFacts) -> bool {
+        facts.container().is_some_and(|c| c.hash == self.hash && facts.image.as_ref().is_none_or(|i| *i == c.image)) && !self.recreate
+    }
+
+    pub(super) fn observe(&self, facts: &HostFacts) -> Seen {
+        if self.spec.is_none() {
+            return Seen::Needed(String::new());
+        }
+        if let Some(labels) = &facts.taken
+            && *labels != format!("{}/{}", self.site.name, self.site.host)
+        {
+            return Seen::Impossible(vec![Trouble::new(
+                format!("the name {} is taken on {} by a container that is not ours", self.site.container(), self.site.host),
+                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.site.container()),
+            )]);
+        }
+        if let Docker::Unusable(says) = &facts.docker {
+            return Seen::Impossible(vec![Trouble::new(format!("docker is not usable: {says}"), "")]);
+        }
+        match facts.container() {
+            Some(c) if self.fits(facts) && c.status == "running" => Seen::Satisfied(format!("{} runs", c.name)),
+            Some(c) if self.fits(facts) => Seen::Needed(format!("it is {}", c.status)),
+            Some(_) => Seen::Needed("it was made from something else".to_owned()),
+            None => Seen::Needed("there is none".to_owned()),
+        }
+    }
+
+    pub(super) fn command(&self) -> Command {
+        let Some(spec) = &self.spec else { return self.bare() };
+        let site = &self.site;
+        let container = quote(&site.container());
+        let mut script = site.guard();
+        for mount in spec.mounts.iter().filter(|m| m.create) {
+            script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&self.at_home(&mount.from))));
+        }
+        script.push_str(&format!(
+            "found=$(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.name\"}}}}/{{{{index .Config.Labels \"orchestrate.host\"}}}} {{{{index .Config.Labels \"orchestrate.container_hash\"}}}} {{{{.State.Status}}}}' {container} 2>/dev/null)\n\
+             case $found in\n\
+             '') ;;\n\
+             {fits}' '*) {keep} ;;\n\
+             {ours}' '*) D rm -f {container} >/dev/null || exit 78 ;;\n\
+             *) echo 'the name is taken by a container that is not ours' >&2; exit 78 ;;\n\
+             esac\n",
+            fits = quote(&format!("{}/{} {}", site.name, site.host, self.hash)),
+            ours = quote(&format!("{}/{}", site.name, site.host)),
+            keep = if self.recreate {
+                format!("D rm -f {container} >/dev/null || exit 78")
+            } else {
+                format!("case $found in *running) ;; *) D start {container} >/dev/null || exit 79 ;; esac")
+            },
+        ));
+        script.push_str(&format!(
+            "if [ -z \"$(D ps -q --no-trunc --filter name='^/{name}$' 2>/dev/null)\" ]; then\n\
+             ib=; [ -d /dev/infiniband ] && ib='--device=/dev/infiniband'\n\
+             D run -d {flags} $ib {rest} >/dev/null\n\
+             rc=$?\n\
+             if [ $rc -ne 0 ]; then\n\
+             case $(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.host\"}}}}' {container} 2>/dev/null) in {host}) D rm -f {container} >/dev/null ;; esac\n\
+             exit $rc; fi; fi\n\
+             D inspect --type container --format '{{{{.State.Pid}}}} {{{{.Id}}}}' {container} >\"$H/container.pid.new\" && mv -f \"$H/container.pid.new\" \"$H/container.pid\" || exit 78\n\
+             cat \"$H/container.pid\"\n",
+            name = site.container(),
+            host = quote(&site.host),
+            flags = join(&self.flags(spec)),
+            rest = join(&self.tail(spec)),
+        ));
+        Command::sh("start the container", script, Duration::from_secs(180))
+    }
+
+    /// On a bare host: the keeper in a session of its own, unless it runs.
+    fn bare(&self) -> Command {
+        let script = format!(
+            "{guard}{alive}\
+             {{ read -r p s <\"$H/keeper.pid\"; }} 2>/dev/null\n\
+             if [ -n \"$p\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then echo \"$p\"; exit 0; fi\n\
+             {detach}\n\
+             detach /bin/sh \"$H/keeper\"\n\
+             printf '%s %s\\n' \"$!\" \"$(born $!)\" >\"$H/keeper.pid.new\" && mv -f \"$H/keeper.pid.new\" \"$H/keeper.pid\" && cat \"$H/keeper.pid\"\n",
+            guard = self.site.guard(),
+            alive = include_str!("../../../assets/lib.sh"),
+            detach = DETACH,
+        );
+        Command::sh("start the keeper", script, Duration::from_secs(20))
+    }
+
+    fn at_home(&self, path: &str) -> String {
+        match path.strip_prefix("~/") {
+            Some(rest) => format!("{}/{rest}", self.home),
+            None if path == "~" => self.home.clone(),
+            None => path.to_owned(),
+        }
+    }
+
+    fn flags(&self, spec: &inventory::Container) -> Vec<String> {
+        let site = &self.site;
+        let mut flags: Vec<String> = vec![
+            format!("--name={}", site.container()),
+            format!("--label=orchestrate.name={}", site.name),
+            format!("--label=orchestrate.host={}", site.host),
+            format!("--label=orchestrate.container_hash={}", self.hash),
+            format!("--label=orchestrate.owner={}", self.owner),
+            "--init".to_owned(),
+            "--restart=no".to_owned(),
+            format!("--stop-timeout={}", self.stop_grace + 5),
+            format!("--network={}", spec.network),
+            format!("--shm-size={}", spec.shm_size),
+            "--ulimit=memlock=-1".to_owned(),
+            "--ulimit=stack=67108864".to_owned(),
+            "--ulimit=core=0".to_owned(),
+            "--cap-add=IPC_LOCK".to_owned(),
+            "--log-driver=json-file".to_owned(),
+            "--log-opt=max-size=20m".to_owned(),
+            "--log-opt=max-file=2".to_owned(),
+            format!("--mount=type=bind,source={dir},target={dir}", dir = site.dir()),
+        ];
+        if let Some(gpus) = &self.gpus {
+            flags.push(format!("--gpus={gpus}"));
+        }
+        for mount in &spec.mounts {
+            let read_only = if mount.read_only { ",readonly" } else { "" };
+            flags.push(format!("--mount=type=bind,source={},target={}{read_only}", self.at_home(&mount.from), mount.to));
+        }
+        for (name, value) in &spec.env {
+            flags.push(format!("--env={name}={value}"));
+        }
+        match &spec.user {
+            User::Image => {}
+            User::Me => flags.push(format!("--user={}", self.me)),
+            User::Root => flags.push("--user=0:0".to_owned()),
+            User::Ids(ids) => flags.push(format!("--user={ids}")),
+        }
+        flags.extend(spec.args.iter().cloned());
+        flags
+    }
+
+    fn tail(&self, spec: &inventory::Container) -> Vec<String> {
+        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.site.dir())]
+    }
+
+    pub(super) fn judge(&self, output: &Output) -> Verdict {
+        if output.ok() {
+            return Verdict::changed(output.text().split_whitespace().next().map(|p| format!("pid {p}")).unwrap_or_default());
+        }
+        let says = output.complaint();
+        let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
+            format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.site.host)
+        } else if says.contains("bind source path does not exist") || says.contains("invalid mount config") {
+            "make the directory on the host, or give the mount `create: true`".to_owned()
+        } else if says.contains("no space left") {
+            format!("free space on {}: `docker system df` shows what docker uses", self.site.host)
+        } else if says.contains("not ours") {
+            format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.site.container())
+        } else {
+            String::new()
+        };
+        Verdict::failed(format!("could not {}: {says}", self.title()), hint)
+    }
+}
+
+/// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
+pub const DETACH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
+
+/// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7).
+pub fn gpus_flag(wanted: &ContainerGpus, host: &inventory::Gpus) -> Option<String> {
+    let device = |list: &[u32]| format!("\"device={}\"", list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+    match (wanted, host) {
+        (ContainerGpus::None, _) => None,
+        (ContainerGpus::List(list), _) => Some(device(list)),
+        (ContainerGpus::Count(count), inventory::Gpus::List(list)) => Some(device(list.get(..*count as usize).unwrap_or(list))),
+        (ContainerGpus::Count(count), _) => Some(device(&(0..*count).collect::<Vec<_>>())),
+        (ContainerGpus::All, inventory::Gpus::List(list)) => Some(device(list)),
+        (ContainerGpus::All, _) => Some("all".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_list_keeps_its_quotes() {
+        assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::List(vec![4, 5])).as_deref(), Some("\"device=4,5\""));
+        assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::Any).as_deref(), Some("all"));
+        assert_eq!(gpus_flag(&ContainerGpus::None, &inventory::Gpus::Any), None);
+    }
+}

@@ -1,0 +1,207 @@
+//! What can be done to a host: one verb a file, with how to see whether it is needed, the command, the judgement and the way back.
+//!
+//! Uses `shell` and facts. All pure: the engine carries commands out and hands the answers back.
+
+pub mod container;
+pub mod launch;
+pub mod lock;
+pub mod preflight;
+pub mod prepare;
+pub mod prove;
+pub mod pull;
+pub mod remove;
+
+use std::time::Duration;
+
+use crate::plan::facts::HostFacts;
+use crate::shell::{Command, Output};
+
+/// One thing to do on one host.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Judges the facts.
+    Check(preflight::Check),
+    /// Tries the way to the master's port.
+    Reach(preflight::Reach),
+    /// Gets the image.
+    Pull(pull::Pull),
+    /// Writes the run directory.
+    Prepare(prepare::Prepare),
+    /// Starts the container, or a bare host's keeper.
+    Container(container::Container),
+    /// Looks from inside.
+    Prove(prove::Prove),
+    /// Starts the launcher.
+    Launch(launch::Launch),
+    /// Waits for the master's port.
+    Gate(launch::Gate),
+    /// Ends the ranks.
+    Stop(launch::Stop),
+    /// Removes the container or ends the keeper.
+    Remove(remove::Remove),
+    /// Fetches what the laptop lacks of the logs.
+    Fetch(remove::Fetch),
+    /// Removes the run directory.
+    Clean(remove::Clean),
+    /// Looks whether anything is left.
+    Verify(remove::Verify),
+}
+
+/// Whether there is anything to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// No: what is there is right, and why.
+    Satisfied(String),
+    /// Yes, and why.
+    Needed(String),
+    /// It cannot be done here; what is wrong and what to do about it, one entry a problem.
+    Impossible(Vec<Trouble>),
+}
+
+/// Something wrong, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// What is wrong.
+    pub what: String,
+    /// What to do next; may be empty.
+    pub hint: String,
+}
+
+impl Trouble {
+    /// Something wrong with its remedy.
+    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Trouble {
+        Trouble { what: what.into(), hint: hint.into() }
+    }
+}
+
+/// How an action is carried out.
+#[derive(Debug, Clone)]
+pub enum Do {
+    /// A script.
+    Script(Command),
+    /// A TCP connection from that host.
+    Reach {
+        /// To which address.
+        address: String,
+        /// To which port.
+        port: u16,
+        /// How long at most.
+        within: Duration,
+    },
+    /// The log stream of a run, to its end.
+    Fetch {
+        /// Which run.
+        run: String,
+    },
+    /// Nothing remote: the facts say it all.
+    Nothing,
+}
+
+/// What an answer means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done; a note for people, and whether something changed.
+    Done {
+        /// What was found or done.
+        note: String,
+        /// Whether the host is different now.
+        changed: bool,
+    },
+    /// Failed.
+    Failed(Trouble),
+    /// Another operator took the lock.
+    LockLost,
+}
+
+impl Verdict {
+    /// It changed something.
+    pub fn changed(note: impl Into<String>) -> Verdict {
+        Verdict::Done { note: note.into(), changed: true }
+    }
+
+    /// It found all in order.
+    pub fn fine(note: impl Into<String>) -> Verdict {
+        Verdict::Done { note: note.into(), changed: false }
+    }
+
+    /// It failed.
+    pub fn failed(what: impl Into<String>, hint: impl Into<String>) -> Verdict {
+        Verdict::Failed(Trouble::new(what, hint))
+    }
+}
+
+/// The exit status of a changing script that found the lock in other hands.
+pub const LOCK_LOST: i32 = 75;
+
+impl Action {
+    /// What it does, for people.
+    pub fn title(&self) -> &'static str {
+        match self {
+            Action::Check(_) => "check",
+            Action::Reach(_) => "reach the master",
+            Action::Pull(_) => "pull the image",
+            Action::Prepare(_) => "write the run directory",
+            Action::Container(c) => c.title(),
+            Action::Prove(_) => "look from inside",
+            Action::Launch(_) => "start the launcher",
+            Action::Gate(_) => "wait for the master's port",
+            Action::Stop(_) => "stop the ranks",
+            Action::Remove(r) => r.title(),
+            Action::Fetch(_) => "fetch the logs",
+            Action::Clean(_) => "remove the run directory",
+            Action::Verify(_) => "verify that nothing is left",
+        }
+    }
+
+    /// Whether there is anything to do on a host with these facts.
+    pub fn observe(&self, facts: &HostFacts) -> Seen {
+        match self {
+            Action::Check(a) => a.observe(facts),
+            Action::Reach(_) => Seen::Needed(String::new()),
+            Action::Pull(a) => a.observe(facts),
+            Action::Container(a) => a.observe(facts),
+            Action::Remove(a) => a.observe(facts),
+            Action::Prepare(_) | Action::Prove(_) | Action::Launch(_) | Action::Gate(_) | Action::Stop(_) => Seen::Needed(String::new()),
+            Action::Fetch(_) | Action::Clean(_) | Action::Verify(_) => Seen::Needed(String::new()),
+        }
+    }
+
+    /// How it is carried out.
+    pub fn command(&self) -> Do {
+        match self {
+            Action::Check(_) => Do::Nothing,
+            Action::Reach(a) => a.command(),
+            Action::Pull(a) => Do::Script(a.command()),
+            Action::Prepare(a) => Do::Script(a.command()),
+            Action::Container(a) => Do::Script(a.command()),
+            Action::Prove(a) => Do::Script(a.command()),
+            Action::Launch(a) => Do::Script(a.command()),
+            Action::Gate(a) => Do::Script(a.command()),
+            Action::Stop(a) => Do::Script(a.command()),
+            Action::Remove(a) => Do::Script(a.command()),
+            Action::Fetch(a) => Do::Fetch { run: a.run.clone() },
+            Action::Clean(a) => Do::Script(a.command()),
+            Action::Verify(a) => Do::Script(a.command()),
+        }
+    }
+
+    /// What the answer means.
+    pub fn judge(&self, output: &Output) -> Verdict {
+        if output.code == LOCK_LOST {
+            return Verdict::LockLost;
+        }
+        match self {
+            Action::Check(_) | Action::Reach(_) | Action::Fetch(_) => Verdict::fine(""),
+            Action::Pull(a) => a.judge(output),
+            Action::Prepare(a) => a.judge(output),
+            Action::Container(a) => a.judge(output),
+            Action::Prove(a) => a.judge(output),
+            Action::Launch(a) => a.judge(output),
+            Action::Gate(a) => a.judge(output),
+            Action::Stop(a) => a.judge(output),
+            Action::Remove(a) => a.judge(output),
+            Action::Clean(a) => a.judge(output),
+            Action::Verify(a) => a.judge(output),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What a host is and what of ours is on it: the read-only script, beside the reader of its answer.
+//!
+//! Uses `shell`. Every action observes these facts; none asks a host by itself whether there is anything to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::plan::run::RunFile;
+use crate::plan::site::Site;
+use crate::plan::words::{Exit, LogFile};
+use crate::shell::{Command, join, quote};
+
+/// What the script is asked to look for beyond what is always of interest.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Whether docker is asked.
+    pub docker: bool,
+    /// The image whose id is wanted.
+    pub image: Option<String>,
+    /// Host paths whose existence is wanted.
+    pub mounts: Vec<String>,
+    /// Ports that should be free.
+    pub ports: Vec<u16>,
+}
+
+/// The facts script of one host.
+pub fn command(site: &Site, wanted: &Wanted) -> Command {
+    let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
+    let script = format!(
+        "{}D={}\nname={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\n{}",
+        site.preamble(),
+        quote(&site.docker()),
+        quote(&site.name),
+        quote(&site.host),
+        quote(&site.base),
+        if wanted.docker { "1" } else { "''" },
+        quote(&site.container()),
+        quote(wanted.image.as_deref().unwrap_or_default()),
+        quote(&join(&wanted.mounts)),
+        quote(&ports.join(" ")),
+        include_str!("../../assets/facts.sh"),
+    );
+    Command::sh("gather facts", script, Duration::from_secs(60))
+}
+
+/// Docker as the host's user finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Docker {
+    /// Nobody asked.
+    #[default]
+    NotAsked,
+    /// The engine's version.
+    Usable(String),
+    /// What docker or the shell said.
+    Unusable(String),
+}
+
+/// A container that carries our labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Full id.
+    pub id: String,
+    /// `running`, `exited`, `created`, `paused`, `dead`…
+    pub status: String,
+    /// Host pid of its first process; 0 when it does not run.
+    pub pid: u32,
+    /// Its exit status.
+    pub code: i32,
+    /// Whether the kernel ended it for its memory.
+    pub oom: bool,
+    /// Id of the image it was made from.
+    pub image: String,
+    /// Its name, without the slash.
+    pub name: String,
+    /// The label `orchestrate.container_hash`.
+    pub hash: String,
+}
+
+/// The launcher of the current run on this host.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Node {
+    /// No current run, or it was not started.
+    #[default]
+    None,
+    /// Its wrapper was recorded, with this pid in its own pid namespace, and left no status; `seen`: the host itself sees it alive.
+    Started {
+        /// Pid.
+        pid: u32,
+        /// Alive in the host's own view.
+        seen: bool,
+    },
+    /// It ended.
+    Ended {
+        /// How.
+        exit: Exit,
+        /// Seconds on the host's clock, as written.
+        at: f64,
+    },
+}
+
+/// The lock as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// Who made it: a random word.
+    pub token: String,
+    /// `user@laptop`.
+    pub owner: String,
+    /// Which laptop.
+    pub laptop: String,
+    /// The pid of that `orchestrate`.
+    pub pid: u32,
+    /// Age of the last heartbeat on the host's own clock, seconds.
+    pub age: i64,
+}
+
+/// What a host answered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HostFacts {
+    /// Host clock when the script began and ended, seconds.
+    pub clock: (f64, f64),
+    /// `Linux x86_64`.
+    pub system: String,
+    /// The ssh user.
+    pub user: String,
+    /// Its uid.
+    pub uid: u32,
+    /// Its gid.
+    pub gid: u32,
+    /// Its home.
+    pub home: String,
+    /// `<run_dir>`, absolute.
+    pub run_dir: String,
+    /// The nearest directory that exists.
+    pub nearest: String,
+    /// Whether that can be written.
+    pub writable: bool,
+    /// KiB free and in all under it.
+    pub disk: (u64, u64),
+    /// Whether `setsid` is there.
+    pub setsid: bool,
+    /// Addresses of the interfaces.
+    pub addresses: Vec<String>,
+    /// The address at which our connection arrived.
+    pub arrived_at: Option<String>,
+    /// One line of `nvidia-smi -L` a GPU.
+    pub gpus: Vec<String>,
+    /// Why there are none.
+    pub gpu_error: Option<String>,
+    /// Docker.
+    pub docker: Docker,
+    /// Containers of this name and host.
+    pub containers: Vec<Found>,
+    /// `name/host` labels of whatever holds our container's name; `/`: a container that is not ours.
+    pub taken: Option<String>,
+    /// Id of the wanted image.
+    pub image: Option<String>,
+    /// Which of the wanted paths exist.
+    pub mounts: BTreeMap<String, bool>,
+    /// Wanted ports that something listens on.
+    pub busy: BTreeSet<u16>,
+    /// Whether `<run_dir>/<name>/<host>` exists.
+    pub host_dir: bool,
+    /// The lock.
+    pub lock: Option<Lock>,
+    /// Whether the container is to stay.
+    pub keep: bool,
+    /// Pid of a bare host's keeper, if it lives.
+    pub keeper: Option<u32>,
+    /// The live or last run.
+    pub current: Option<String>,
+    /// Every run directory.
+    pub runs: Vec<String>,
+    /// Its launcher.
+    pub node: Node,
+    /// Its workers: rank, restart, exit if ended with the second on the host's clock.
+    pub ranks: Vec<(u32, u32, Option<(Exit, f64)>)>,
+    /// Size of each log.
+    pub logs: Vec<(LogFile, u64)>,
+    /// What the run says of itself; an error where the file is damaged.
+    pub run_file: Option<Result<RunFile, String>>,
+}
+
+/// Reads a status as a wrapper wrote it: `0 1795251815.3`, `killed 1795251815`.
+pub fn read_exit(text: &str) -> Option<(Exit, f64)> {
+    let mut words = text.split_whitespace();
+    let exit = match words.next()? {
+        "killed" | "gone" => Exit::Killed,
+        status => Exit::from_status(status.parse().ok()?),
+    };
+    Some((exit, words.next().and_then(|t| t.parse().ok()).unwrap_or(0.0)))
+}
+
+impl HostFacts {
+    /// Reads the script's answer. Lines it does not know are skipped: the host's shell is not ours.
+    pub fn read(text: &str) -> HostFacts {
+        let mut facts = HostFacts::default();
+        let mut run_file = String::new();
+        let mut lock_beat = None;
+        for line in text.lines() {
+            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+            match key {
+                "run_json" => {
+                    run_file.push_str(value);
+                    run_file.push('\n');
+                }
+                "lock_beat" => lock_beat = value.trim().parse::<f64>().ok(),
+                _ => facts.take(key, value),
+            }
+        }
+        if let (Some(lock), Some(beat)) = (&mut facts.lock, lock_beat) {
+            lock.age = lock.age.min((facts.clock.0 - beat) as i64);
+        }
+        if !run_file.is_empty() {
+            facts.run_file = Some(serde_json::from_str(&run_file).map_err(|e| e.to_string()));
+        }
+        facts
+    }
+
+    fn take(&mut self, key: &str, value: &str) {
+        let text = value.to_owned();
+        match key {
+            "now" => self.clock.0 = value.parse().unwrap_or(0.0),
+            "now_end" => self.clock.1 = value.parse().unwrap_or(0.0),
+            "system" => self.system = text,
+            "user" => self.user = text,
+            "uid" => self.uid = value.parse().unwrap_or_default(),
+            "gid" => self.gid = value.parse().unwrap_or_default(),
+            "home" => self.home = text,
+            "run_dir" => self.run_dir = text,
+            "nearest" => self.nearest = text,
+            "writable" => self.writable = value == "yes",
+            "disk" => self.disk = pair(value),
+            "setsid" => self.setsid = true,
+            "address" => self.addresses.push(text),
+            "connection" => self.arrived_at = value.split_whitespace().nth(2).map(str::to_owned),
+            "gpu" if value.starts_with("GPU ") => self.gpus.push(text),
+            // A MIG device is listed beneath its GPU; anything else is a complaint.
+            "gpu" if !value.trim_start().starts_with("MIG ") => self.gpu_error = Some(text),
+            "gpus" => self.gpu_error = Some(text),
+            "docker" => self.docker = Docker::Usable(text),
+            "docker_error" => self.docker = Docker::Unusable(text),
+            "container" => self.containers.extend(Found::read(value)),
+            "taken" => self.taken = Some(text),
+            "image" => self.image = Some(text),
+            "mount" => {
+                let (there, path) = value.split_once(' ').unwrap_or((value, ""));
+                self.mounts.insert(path.to_owned(), there == "yes");
+            }
+            "busy" => self.busy.extend(value.parse::<u16>()),
+            "host_dir" => self.host_dir = true,
+            "lock" => self.lock = Lock::read(value, self.clock.0),
+            "keep" => self.keep = true,
+            "keeper" => self.keeper = value.parse().ok(),
+            "current" => self.current = Some(text).filter(|t| !t.is_empty()),
+            "run" => self.runs.push(text),
+            "node" => self.node = Node::read(value),
+            "rank" => {
+                let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
+                if let Ok(LogFile::Rank { rank, restart }) = file.parse() {
+                    self.ranks.push((rank, restart, read_exit(rest)));
+                }
+            }
+            "log" => {
+                if let Some((file, size)) = value.split_once(' ')
+                    && let (Ok(file), Ok(size)) = (file.parse(), size.parse())
+                {
+                    self.logs.push((file, size));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The container of this name and host, the running one if there are several.
+    pub fn container(&self) -> Option<&Found> {
+        self.containers.iter().find(|c| c.status == "running").or_else(|| self.containers.first())
+    }
+
+    /// The run's own description, where it is sound.
+    pub fn run_file(&self) -> Option<&RunFile> {
+        self.run_file.as_ref().and_then(|r| r.as_ref().ok())
+    }
+
+    /// Whether anything of this name is on the host.
+    pub fn has_something(&self) -> bool {
+        self.host_dir || !self.containers.is_empty() || self.keeper.is_some()
+    }
+}
+
+fn pair(value: &str) -> (u64, u64) {
+    let mut words = value.split_whitespace().map(|w| w.parse().unwrap_or(0));
+    (words.next().unwrap_or(0), words.next().unwrap_or(0))
+}
+
+impl Node {
+    fn read(value: &str) -> Node {
+        let mut words = value.split_whitespace();
+        match (words.next(), words.next(), words.next()) {
+            (Some("ended"), Some(_), _) => match read_exit(value.trim_start_matches("ended ")) {
+                Some((exit, at)) => Node::Ended { exit, at },
+                None => Node::Ended { exit: Exit::Killed, at: 0.0 },
+            },
+            (Some("pid"), Some(pid), seen) => Node::Started { pid: pid.parse().unwrap_or(0), seen: seen == Some("alive") },
+            _ => Node::None,
+        }
+    }
+}
+
+impl Found {
+    fn read(value: &str) -> Option<Found> {
+        let mut words = value.split(' ');
+        let mut next = || words.next().map(str::to_owned);
+        let (id, status, pid, code, oom, image, name) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
+        let (_, _, hash) = (next(), next(), next().unwrap_or_default());
+        Some(Found {
+            id,
+            status,
+            pid: pid.parse().unwrap_or(0),
+            code: code.parse().unwrap_or(0),
+            oom: oom == "true",
+            image,
+            name: name.trim_start_matches('/').to_owned(),
+            hash,
+        })
+    }
+}
+
+impl Lock {
+    /// The lock's text: `token:created:pid:laptop:owner`.
+    pub fn text(token: &str, created: i64, pid: u32, laptop: &str, owner: &str) -> String {
+        format!("{token}:{created}:{pid}:{laptop}:{owner}")
+    }
+
+    fn read(value: &str, now: f64) -> Option<Lock> {
+        let mut parts = value.splitn(5, ':');
+        let token = parts.next()?.to_owned();
+        let created: f64 = parts.next()?.parse().ok()?;
+        let pid = parts.next()?.parse().ok()?;
+        let laptop = parts.next()?.to_owned();
+        Some(Lock { token, pid, laptop, owner: parts.next().unwrap_or_default().to_owned(), age: (now - created) as i64 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read() {
+        let facts = HostFacts::read(
+            "now 1000.5\nhome /home/a b\nrun_dir /home/a b/.orchestrate\nwritable yes\ndisk 500 1000\naddress 10.0.0.1\n\
+             connection 1.2.3.4 5 10.0.0.1 22\ngpu GPU 0: H20 (UUID: x)\ngpu   MIG 1g\ndocker 20.10\n\
+             container abc running 77 0 false sha256:1 /orch-n-h n h f00\nlock tok:900:12:lap:me@lap\nlock_beat 990\n\
+             node pid 5 unseen\nrank rank-3.0 7 1000.25\nrank rank-2.0 running\nlog rank-3.0 44\nmystery 1\nrun_json {\nnow_end 1001",
+        );
+        assert_eq!(facts.home, "/home/a b");
+        assert_eq!(facts.arrived_at.as_deref(), Some("10.0.0.1"));
+        assert_eq!(facts.gpus.len(), 1);
+        assert_eq!(facts.container().map(|c| (c.pid, c.hash.as_str())), Some((77, "f00")));
+        assert_eq!(facts.lock.as_ref().map(|l| (l.age, l.owner.as_str())), Some((10, "me@lap")));
+        assert_eq!(facts.node, Node::Started { pid: 5, seen: false });
+        assert_eq!(facts.ranks, [(3, 0, Some((Exit::Code(7), 1000.25))), (2, 0, None)]);
+        assert_eq!(facts.logs, [(LogFile::Rank { rank: 3, restart: 0 }, 44)]);
+        assert!(facts.run_file.as_ref().is_some_and(Result::is_err));
+    }
+}

@@ -1,0 +1,192 @@
+//! The log stream of a host: the script that sends every log by byte offset, beside the reader of its frames.
+//!
+//! Uses `shell` and `plan` words. The protocol is described in `assets/follow.sh`.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::plan::facts::read_exit;
+use crate::plan::site::Site;
+use crate::plan::words::{Exit, LogFile};
+use crate::shell::{Command, quote};
+
+/// The most bytes of one frame.
+pub const FRAME: u64 = 4 << 20;
+
+/// The most unacknowledged bytes of one host, so that all hosts together stay within 64 MiB.
+pub fn window(hosts: usize) -> u64 {
+    (64 << 20) / hosts.max(1) as u64
+}
+
+/// The stream of the site's run, each file from the given offset on. `once`: it ends when everything that is there was sent.
+pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, once: bool) -> Command {
+    let window = window(hosts).min(8 << 20);
+    let mut script = format!(
+        "{}cd {} 2>/dev/null || {{ printf 'N\\n'; exit 0; }}\nwindow={window} frame={} once={}\n",
+        site.preamble(),
+        quote(&site.run_dir()),
+        FRAME.min(window),
+        if once { "1" } else { "''" },
+    );
+    let pid_file = if site.contained { "container.pid" } else { "keeper.pid" };
+    script.push_str(&format!("init=; {{ read -r init _ <../{pid_file}; }} 2>/dev/null\n"));
+    for (file, offset) in offsets {
+        let name = file.to_string().replace(['.', '-'], "_");
+        script.push_str(&format!("o_{name}={offset}\n"));
+    }
+    script.push_str(include_str!("../../assets/follow.sh"));
+    Command::sh("follow the logs", script, Duration::from_secs(20))
+}
+
+/// One message of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame {
+    /// The head of a frame was read; bytes follow as `Bytes`.
+    Log {
+        /// Which file.
+        file: LogFile,
+        /// Place of the first byte.
+        offset: u64,
+        /// The bytes; a frame may come in several pieces.
+        bytes: Bytes,
+        /// Whether these are the frame's last bytes: now it is acknowledged.
+        last: bool,
+    },
+    /// A wrapper was recorded.
+    Started(LogFile),
+    /// A wrapper ended, and its log was sent to the end; the second on the host's clock.
+    Ended(LogFile, Exit, f64),
+    /// A sign of life: free and total KiB under the run directory. It is acknowledged.
+    Beat {
+        /// KiB.
+        free: u64,
+        /// KiB.
+        total: u64,
+    },
+    /// There is no such run directory.
+    Nothing,
+    /// Everything that was there was sent (`once`).
+    Complete,
+}
+
+/// The stream is not what was agreed on; it must be dropped and resumed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the log stream is out of step at {0:?}")]
+pub struct OutOfStep(pub String);
+
+/// Cuts a byte stream into messages. Holds at most one head line and what one packet brought.
+#[derive(Debug, Default)]
+pub struct Reader {
+    buffer: BytesMut,
+    rest: Option<(LogFile, u64, u64)>,
+}
+
+impl Reader {
+    /// Takes bytes as they arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, if it is there.
+    ///
+    /// # Errors
+    /// When a head is none of ours.
+    pub fn next(&mut self) -> Result<Option<Frame>, OutOfStep> {
+        if let Some((file, offset, left)) = self.rest.take() {
+            if self.buffer.is_empty() {
+                self.rest = Some((file, offset, left));
+                return Ok(None);
+            }
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len()).min(crate::plan::words::LOG_CHUNK);
+            let bytes = self.buffer.split_to(take).freeze();
+            let left = left - take as u64;
+            if left > 0 {
+                self.rest = Some((file, offset + take as u64, left));
+            }
+            return Ok(Some(Frame::Log { file, offset, bytes, last: left == 0 }));
+        }
+        let Some(end) = memchr::memchr(b'\n', &self.buffer) else {
+            return if self.buffer.len() > 4096 { Err(self.lost()) } else { Ok(None) };
+        };
+        let head = self.buffer.split_to(end);
+        self.buffer.advance(1);
+        let head = String::from_utf8_lossy(&head).into_owned();
+        self.head(&head).ok_or(OutOfStep(head.chars().take(80).collect()))
+    }
+
+    fn lost(&self) -> OutOfStep {
+        OutOfStep(String::from_utf8_lossy(&self.buffer).chars().take(80).collect())
+    }
+
+    fn head(&mut self, head: &str) -> Option<Option<Frame>> {
+        let mut words = head.split(' ');
+        let kind = words.next()?;
+        let mut word = || words.next();
+        match kind {
+            "F" => {
+                let (file, offset, len) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse::<u64>().ok()?);
+                if len == 0 || len > FRAME {
+                    return None;
+                }
+                self.rest = Some((file, offset, len));
+                self.next().ok()
+            }
+            "P" => Some(Some(Frame::Started(word()?.parse().ok()?))),
+            "X" => {
+                let file = word()?.parse().ok()?;
+                let (exit, at) = read_exit(&words.collect::<Vec<_>>().join(" ")).unwrap_or((Exit::Killed, 0.0));
+                Some(Some(Frame::Ended(file, exit, at)))
+            }
+            "H" => {
+                let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
+                Some(Some(Frame::Beat { free, total }))
+            }
+            "N" => Some(Some(Frame::Nothing)),
+            "E" => Some(Some(Frame::Complete)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_in_any_cutting() {
+        let text = b"P node 7 99\nF rank-3.0 10 5\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
+        for size in 1..text.len() {
+            let mut reader = Reader::default();
+            let (mut frames, mut bytes) = (Vec::new(), Vec::new());
+            for piece in text.chunks(size) {
+                reader.push(piece);
+                while let Some(frame) = reader.next().expect("in step") {
+                    match frame {
+                        Frame::Log { bytes: b, offset, .. } => {
+                            assert_eq!(offset, 10 + bytes.len() as u64);
+                            bytes.extend_from_slice(&b);
+                        }
+                        other => frames.push(other),
+                    }
+                }
+            }
+            assert_eq!(bytes, b"ab\ncd");
+            let rank = LogFile::Rank { rank: 3, restart: 0 };
+            let expected = [
+                Frame::Started(LogFile::Node),
+                Frame::Ended(rank, Exit::Code(7), 12.5),
+                Frame::Beat { free: 500, total: 1000 },
+                Frame::Complete,
+            ];
+            assert_eq!(frames, expected);
+        }
+    }
+
+    #[test]
+    fn a_foreign_head_is_out_of_step() {
+        let mut reader = Reader::default();
+        reader.push(b"Segmentation fault\n");
+        assert!(reader.next().is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! What a run says of itself on every host (`run.json`): enough for any laptop to attach to it, to know its ranks and to take it down.
+//!
+//! Uses `inventory` and `plan` words. No secrets are in it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::words::RankInfo;
+
+/// A host of the run as it was when the run was launched; hosts taken out of the inventory since are still found here.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RunHost {
+    /// Its name in the inventory.
+    pub name: String,
+    /// Where ssh connected; `None`: what ssh_config says for the name.
+    pub address: Option<String>,
+    /// User.
+    pub user: Option<String>,
+    /// Port.
+    pub port: Option<u16>,
+    /// Jump hosts.
+    pub jump: Option<Vec<String>>,
+    /// Whether docker went through sudo.
+    pub sudo: bool,
+    /// The address that ranks use.
+    pub fabric: String,
+}
+
+/// `run.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RunFile {
+    /// The run's id.
+    pub run: String,
+    /// The inventory's name.
+    pub name: String,
+    /// `user@laptop` that launched it.
+    pub owner: String,
+    /// When, RFC 3339.
+    pub started: String,
+    /// In node-rank order.
+    pub hosts: Vec<RunHost>,
+    /// Every rank as planned.
+    pub ranks: Vec<RankInfo>,
+    /// Whether the ranks run in containers.
+    pub contained: bool,
+    /// The regex that marks the run as training.
+    pub ready_when: Option<String>,
+    /// From TERM to KILL, seconds.
+    pub stop_grace: u64,
+    /// `always`, `on-success` or `never`.
+    pub teardown: String,
+    /// The canonical text of the container half on this host, what "equal" is decided by.
+    pub container_text: String,
+    /// The canonical text of the launch half on this host.
+    pub launch_text: String,
+}
+
+/// The first 16 hex digits of the SHA-256 of `text`.
+pub fn hash(text: &str) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(text.as_bytes()).iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+/// The lines in which two canonical texts differ, as `key: old → new`.
+pub fn differences(old: &str, new: &str) -> Vec<String> {
+    let key = |line: &str| line.split_once(": ").map_or(line, |(k, _)| k).to_owned();
+    let value = |line: &str| line.split_once(": ").map_or("", |(_, v)| v).to_owned();
+    let mut found = Vec::new();
+    for line in old.lines().filter(|l| !new.lines().any(|n| n == *l)) {
+        let k = key(line);
+        match new.lines().find(|n| key(n) == k && !old.lines().any(|o| o == *n)) {
+            Some(other) => found.push(format!("{k}: {} → {}", value(line), value(other))),
+            None => found.push(format!("{k}: {} → nothing", value(line))),
+        }
+    }
+    for line in new.lines().filter(|l| !old.lines().any(|o| o == *l)) {
+        let k = key(line);
+        if !old.lines().any(|o| key(o) == k && !new.lines().any(|n| n == o)) {
+            found.push(format!("{k}: nothing → {}", value(line)));
+        }
+    }
+    found
+}

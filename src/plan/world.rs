@@ -1,0 +1,112 @@
+//! Who is which rank: hosts in node-rank order with the addresses that ranks use.
+//!
+//! Uses `inventory` and facts. Static launchers give ranks densely by node rank; under c10d the store decides and this is only the count.
+
+use std::net::IpAddr;
+
+use crate::inventory::{Gpus, Host, Job, Launcher, Rendezvous};
+use crate::plan::facts::HostFacts;
+use crate::plan::words::RankInfo;
+
+/// The gang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct World {
+    /// Fabric address of each host, in node-rank order.
+    pub addresses: Vec<String>,
+    /// Worker processes a host.
+    pub nproc: u32,
+    /// The rendezvous port on the master.
+    pub port: u16,
+    /// Worker processes in all (for `script`: hosts).
+    pub size: u32,
+    /// How the ranks start.
+    pub launcher: Launcher,
+}
+
+impl World {
+    /// The gang of a job.
+    pub fn new(job: &Job, addresses: Vec<String>, port: u16) -> World {
+        let hosts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let nproc = job.nproc_per_node.unwrap_or(1);
+        let size = match job.launch.with {
+            Launcher::Torchrun(_) => hosts.saturating_mul(nproc),
+            Launcher::Script => hosts,
+        };
+        World { addresses, nproc, port, size, launcher: job.launch.with }
+    }
+
+    /// Fabric address of node rank 0.
+    pub fn master(&self) -> &str {
+        self.addresses.first().map_or("", String::as_str)
+    }
+
+    /// Worker processes that run on one host.
+    pub fn local_size(&self) -> u32 {
+        match self.launcher {
+            Launcher::Torchrun(_) => self.nproc,
+            Launcher::Script => 1,
+        }
+    }
+
+    /// Every rank, where its place is known beforehand.
+    pub fn ranks(&self) -> Vec<RankInfo> {
+        if self.launcher == Launcher::Torchrun(Rendezvous::C10d) {
+            return Vec::new();
+        }
+        let each = self.local_size();
+        (0..self.size).map(|rank| RankInfo { rank, host: rank / each.max(1), local_rank: rank % each.max(1) }).collect()
+    }
+}
+
+/// The address that ranks use to reach a host: what the inventory says; else its ssh address where an interface has it; else, where the ssh
+/// address is a name, the address at which our connection arrived.
+pub fn fabric_address(host: &Host, facts: &HostFacts) -> Result<String, String> {
+    if let Some(address) = &host.fabric_address {
+        return Ok(address.clone());
+    }
+    let has = |address: &str| facts.addresses.is_empty() || facts.addresses.iter().any(|a| a == address);
+    match &host.address {
+        Some(address) if address.parse::<IpAddr>().is_ok() && has(address) => Ok(address.clone()),
+        _ => match &facts.arrived_at {
+            Some(address) if has(address) => Ok(address.clone()),
+            _ => Err(format!(
+                "no interface of {} has the address that ssh connects to; it has {}",
+                host.name,
+                if facts.addresses.is_empty() { "none that can be seen".to_owned() } else { facts.addresses.join(" ") }
+            )),
+        },
+    }
+}
+
+/// How many GPUs the inventory and the host give to this run.
+pub fn given_gpus(host: &Host, facts: &HostFacts) -> u32 {
+    match &host.gpus {
+        Gpus::Any => u32::try_from(facts.gpus.len()).unwrap_or(0),
+        Gpus::Count(count) => *count,
+        Gpus::List(list) => u32::try_from(list.len()).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Ssh;
+
+    fn host(address: Option<&str>) -> Host {
+        Host { name: "gpu01".to_owned(), address: address.map(str::to_owned), fabric_address: None, gpus: Gpus::Any, ssh: Ssh::default() }
+    }
+
+    #[test]
+    fn the_fabric_address_is_one_of_the_hosts_own() {
+        let facts = HostFacts {
+            addresses: vec!["127.0.0.1".to_owned(), "10.0.0.5".to_owned()],
+            arrived_at: Some("10.0.0.5".to_owned()),
+            ..HostFacts::default()
+        };
+        assert_eq!(fabric_address(&host(Some("10.0.0.5")), &facts), Ok("10.0.0.5".to_owned()));
+        assert_eq!(fabric_address(&host(Some("gpu01.lan")), &facts), Ok("10.0.0.5".to_owned()));
+        assert_eq!(fabric_address(&host(None), &facts), Ok("10.0.0.5".to_owned()));
+        let behind_nat = HostFacts { arrived_at: Some("192.168.9.9".to_owned()), ..facts };
+        assert!(fabric_address(&host(Some("203.0.113.7")), &behind_nat).is_err());
+    }
+}

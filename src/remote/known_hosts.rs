@@ -1,0 +1,289 @@
+//! Judges a host key by known_hosts files, as OpenSSH does: hashed names, patterns, negation, ports, revoked keys, authorities.
+//!
+//! Uses nothing. Knows no files and no SSH library: texts and key blobs come in, a verdict goes out. `trust` reads and writes the files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Digest as _;
+
+/// What stands before the names of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Nothing: the host's own key.
+    Plain,
+    /// `@revoked`.
+    Revoked,
+    /// `@cert-authority`.
+    Authority,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Names {
+    Hashed { salt: Vec<u8>, hash: Vec<u8> },
+    Patterns(Vec<String>),
+}
+
+/// One line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    line: usize,
+    mark: Mark,
+    names: Names,
+    kind: String,
+    key: Vec<u8>,
+}
+
+/// A file that was read.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    pub(super) entries: Arc<Vec<Entry>>,
+}
+
+/// A line that speaks of the host in question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) file: PathBuf,
+    pub(super) line: usize,
+    pub(super) mark: Mark,
+    pub(super) kind: String,
+    pub(super) key: Vec<u8>,
+}
+
+/// What the files say about an offered key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the host's key.
+    Known,
+    /// Nothing is known of this host.
+    Unknown,
+    /// Another key is known for this host.
+    Changed(Line),
+    /// The key is marked as revoked.
+    Revoked(Line),
+}
+
+/// Reads the text of a known_hosts file; lines that cannot be read are left out, as OpenSSH does.
+pub(super) fn parse(text: &str) -> Vec<Entry> {
+    text.lines().enumerate().filter_map(|(at, line)| entry(at + 1, line)).collect()
+}
+
+fn entry(line: usize, text: &str) -> Option<Entry> {
+    let mut words = text.split([' ', '\t']).filter(|w| !w.is_empty());
+    let first = words.next().filter(|w| !w.starts_with('#'))?;
+    let (mark, names) = match first {
+        "@revoked" => (Mark::Revoked, words.next()?),
+        "@cert-authority" => (Mark::Authority, words.next()?),
+        other if other.starts_with('@') => return None,
+        other => (Mark::Plain, other),
+    };
+    let kind = words.next()?.to_owned();
+    let key = STANDARD.decode(words.next()?).ok()?;
+    (kind_of(&key)? == kind).then_some(())?;
+    let names = match names.strip_prefix("|1|") {
+        Some(hashed) => {
+            let (salt, hash) = hashed.split_once('|')?;
+            Names::Hashed { salt: STANDARD.decode(salt).ok()?, hash: STANDARD.decode(hash).ok()? }
+        }
+        None => Names::Patterns(names.split(',').map(str::to_ascii_lowercase).collect()),
+    };
+    Some(Entry { line, mark, names, kind, key })
+}
+
+/// The key type at the head of a key blob.
+fn kind_of(blob: &[u8]) -> Option<&str> {
+    let (length, rest) = blob.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    std::str::from_utf8(rest.get(..length)?).ok()
+}
+
+/// The name under which a host's key is looked for: `host`, or `[host]:port` where the port is not 22.
+pub(super) fn name(host: &str, port: u16) -> String {
+    let host = host.to_ascii_lowercase();
+    if port == 22 { host } else { format!("[{host}]:{port}") }
+}
+
+/// The lines of all files that speak of `name`, in order.
+pub(super) fn lookup(files: &[File], name: &str) -> Vec<Line> {
+    let name = name.to_ascii_lowercase();
+    let of = |file: &File| {
+        let path = file.path.clone();
+        let name = name.clone();
+        let matching = move |entry: &&Entry| speaks_of(&entry.names, &name);
+        let lines: Vec<Line> = file.entries.iter().filter(matching).map(|e| line_of(e, &path)).collect();
+        lines
+    };
+    files.iter().flat_map(of).collect()
+}
+
+fn line_of(entry: &Entry, file: &std::path::Path) -> Line {
+    Line { file: file.to_owned(), line: entry.line, mark: entry.mark, kind: entry.kind.clone(), key: entry.key.clone() }
+}
+
+fn speaks_of(names: &Names, name: &str) -> bool {
+    match names {
+        Names::Hashed { salt, hash } => {
+            let Ok(mut mac) = Hmac::<sha1::Sha1>::new_from_slice(salt) else { return false };
+            mac.update(name.as_bytes());
+            mac.verify_slice(hash).is_ok()
+        }
+        Names::Patterns(patterns) => {
+            let refused = patterns.iter().filter_map(|p| p.strip_prefix('!')).any(|p| glob(p.as_bytes(), name.as_bytes()));
+            !refused && patterns.iter().any(|p| !p.starts_with('!') && glob(p.as_bytes(), name.as_bytes()))
+        }
+    }
+}
+
+/// Whether `text` matches `pattern`, where `*` is any run of bytes and `?` any one.
+pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t, mut star) = (0, 0, None);
+    while let Some(c) = text.get(t) {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(d) if *d == b'?' || d == c => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((at, from)) = star else { return false };
+                star = Some((at, from + 1));
+                p = at + 1;
+                t = from + 1;
+            }
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(|c| *c == b'*')
+}
+
+/// Judges an offered key by the lines that speak of its host.
+pub(super) fn judge(lines: &[Line], key: &[u8]) -> Verdict {
+    if let Some(line) = lines.iter().find(|l| l.mark == Mark::Revoked && l.key == key) {
+        return Verdict::Revoked(line.clone());
+    }
+    let mut plain = lines.iter().filter(|l| l.mark == Mark::Plain);
+    if plain.clone().any(|l| l.key == key) {
+        return Verdict::Known;
+    }
+    let same_kind = plain.clone().find(|l| kind_of(key) == Some(l.kind.as_str()));
+    same_kind.or_else(|| plain.next()).map_or(Verdict::Unknown, |line| Verdict::Changed(line.clone()))
+}
+
+/// `SHA256:…`, as ssh and ssh-keygen print it.
+pub(super) fn fingerprint(key: &[u8]) -> String {
+    format!("SHA256:{}", STANDARD_NO_PAD.encode(sha2::Sha256::digest(key)))
+}
+
+/// The line to add for a host, without a line end; hashed when `salt` is given.
+pub(super) fn line(name: &str, kind: &str, key: &[u8], salt: Option<[u8; 20]>) -> String {
+    let name = salt.and_then(|salt| hashed(name, salt)).unwrap_or_else(|| name.to_owned());
+    format!("{name} {kind} {}", STANDARD.encode(key))
+}
+
+fn hashed(name: &str, salt: [u8; 20]) -> Option<String> {
+    let mut mac = Hmac::<sha1::Sha1>::new_from_slice(&salt).ok()?;
+    mac.update(name.as_bytes());
+    Some(format!("|1|{}|{}", STANDARD.encode(salt), STANDARD.encode(mac.finalize().into_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ED: &str = "AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti";
+    const OTHER: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIE6HtTpxqFp4EXxZ9fkLCNX6PNVbZMVGpRk0qvQyM3Zr";
+
+    fn file(text: &str) -> Vec<File> {
+        vec![File { path: PathBuf::from("kh"), entries: Arc::new(parse(text)) }]
+    }
+
+    fn blob(text: &str) -> Vec<u8> {
+        STANDARD.decode(text).expect("base64")
+    }
+
+    fn verdict(text: &str, name: &str) -> Verdict {
+        judge(&lookup(&file(text), name), &blob(ED))
+    }
+
+    fn place(verdict: &Verdict) -> Option<usize> {
+        match verdict {
+            Verdict::Known | Verdict::Unknown => None,
+            Verdict::Changed(line) | Verdict::Revoked(line) => Some(line.line),
+        }
+    }
+
+    #[test]
+    fn names_are_matched_as_openssh_matches_them() {
+        for names in ["gpu01", "GPU01", "a,gpu01,b", "gpu*", "gpu?1", "*", "gpu01\t", "  gpu01"] {
+            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED} comment"), "Gpu01"), Verdict::Known, "{names}");
+        }
+        for names in ["gpu1", "gpu01.corp", "*,!gpu01", "!gpu01", "[gpu01]:22", "gpu?", "# gpu01"] {
+            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED}"), "gpu01"), Verdict::Unknown, "{names}");
+        }
+        assert_eq!(verdict(&format!("[gpu01]:2222 ssh-ed25519 {ED}"), &name("GPU01", 2222)), Verdict::Known);
+        assert_eq!(verdict(&format!("[*]:2222 ssh-ed25519 {ED}"), &name("gpu01", 2222)), Verdict::Known);
+    }
+
+    #[test]
+    fn one_of_several_keys_is_enough_and_bad_lines_harm_nobody() {
+        let text =
+            format!("garbage\ngpu01 ssh-ed25519 !!!\n@what gpu01 ssh-ed25519 {OTHER}\ngpu01 ssh-ed25519 {OTHER}\ngpu01 ssh-ed25519 {ED}\n");
+        assert_eq!(verdict(&text, "gpu01"), Verdict::Known);
+        assert_eq!(verdict(&format!("gpu01 ssh-rsa {ED}"), "gpu01"), Verdict::Unknown, "the type belies the key");
+    }
+
+    #[test]
+    fn a_changed_key_is_named_with_its_line() {
+        let text = format!("# comment\n\ngpu01 ssh-ed25519 {OTHER}\n");
+        assert_eq!(place(&verdict(&text, "gpu01")), Some(3));
+        let rsa = STANDARD.encode([&[0, 0, 0, 7], b"ssh-rsa".as_slice(), &[1, 2, 3]].concat());
+        let text = format!("gpu01 ssh-rsa {rsa}\ngpu01 ssh-ed25519 {OTHER}\n");
+        assert_eq!(place(&verdict(&text, "gpu01")), Some(2), "the line of the same type is shown");
+        assert_eq!(place(&verdict(&format!("gpu01 ssh-rsa {rsa}"), "gpu01")), Some(1), "another type is a change as well");
+    }
+
+    #[test]
+    fn a_revoked_key_is_revoked_wherever_else_it_stands() {
+        let text = format!("gpu01 ssh-ed25519 {ED}\n@revoked * ssh-ed25519 {ED}\n");
+        assert!(matches!(verdict(&text, "gpu01"), Verdict::Revoked(line) if line.line == 2));
+        assert_eq!(verdict(&format!("@revoked gpu01 ssh-ed25519 {OTHER}"), "gpu01"), Verdict::Unknown);
+        assert_eq!(
+            verdict(&format!("@cert-authority * ssh-ed25519 {ED}"), "gpu01"),
+            Verdict::Unknown,
+            "an authority's key is no host's key"
+        );
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the judge is ssh-keygen")]
+    fn ssh_keygen_agrees_about_hashes_and_fingerprints() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("kh");
+        let names = ["gpu01", "10.0.0.1", "[gpu01]:2222", "[fd00::1]:22022"];
+        let text: String = names.iter().map(|n| format!("{n} ssh-ed25519 {ED}\n")).collect();
+        std::fs::write(&path, text).expect("written");
+        let keygen = |args: &[&str]| {
+            let out = std::process::Command::new("ssh-keygen").args(args).arg("-f").arg(&path).output().expect("ssh-keygen is there");
+            String::from_utf8_lossy(&out.stdout).into_owned()
+        };
+        keygen(&["-H"]);
+        let hashed_by_them = std::fs::read_to_string(&path).expect("readable");
+        assert!(!hashed_by_them.contains("gpu01"), "{hashed_by_them}");
+        for name in names {
+            assert_eq!(verdict(&hashed_by_them, name), Verdict::Known, "{name}");
+        }
+        assert_eq!(verdict(&hashed_by_them, "gpu02"), Verdict::Unknown);
+        let ours: String = names.iter().map(|n| line(n, "ssh-ed25519", &blob(ED), Some([7; 20])) + "\n").collect();
+        std::fs::write(&path, ours).expect("written");
+        for name in names {
+            assert!(keygen(&["-F", name]).contains(ED), "ssh-keygen does not find {name}");
+        }
+        assert!(keygen(&["-l"]).contains(&fingerprint(&blob(ED))));
+    }
+}

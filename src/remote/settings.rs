@@ -1,0 +1,72 @@
+//! What the laptop gives to its connections: folders, files, the ssh-agent, and the one way to ask a person.
+//!
+//! Uses nothing. Knows no sockets; `cli` makes it, `remote/ssh` reads it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Asks and tells the person at the terminal. It is never called while a connection waits inside russh.
+pub trait Prompt: Send + Sync {
+    /// Asks for a secret, blocking; `None` where there is no terminal or the person declined.
+    fn secret(&self, what: &str) -> Option<String>;
+    /// Tells something that does not stop the work.
+    fn notice(&self, text: &str);
+}
+
+/// Looks up a variable of the laptop by its name.
+pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Everything that a connection takes from the laptop.
+#[derive(Clone)]
+pub struct Settings {
+    /// The user's home folder, for `~` and `%d`.
+    pub home: PathBuf,
+    /// The inventory's folder: its relative paths begin here.
+    pub base: PathBuf,
+    /// The ssh_config file used instead of the user's (`-F`).
+    pub config: Option<PathBuf>,
+    /// The ssh-agent's socket (`SSH_AUTH_SOCK`).
+    pub agent: Option<PathBuf>,
+    /// `PATH`, where `ssh` is looked for.
+    pub path: Option<OsString>,
+    /// The laptop's user name.
+    pub user: String,
+    /// The person at the terminal.
+    pub prompt: Arc<dyn Prompt>,
+    /// The most handshakes at once (`--forks`); never more than 64.
+    pub parallel: usize,
+    /// Variables named by `ssh.password` and by `${…}` in ssh_config.
+    pub variables: Variables,
+}
+
+impl Settings {
+    /// Resolves a path of the inventory: `~` is the home folder, a relative path begins at the inventory's folder.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        let tilde = tilde(path, &self.home);
+        if tilde.is_absolute() { tilde } else { self.base.join(tilde) }
+    }
+}
+
+/// Replaces a leading `~` or `~/`.
+pub(super) fn tilde(path: &str, home: &Path) -> PathBuf {
+    match path.strip_prefix('~') {
+        Some("") => home.to_owned(),
+        Some(rest) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
+        Some(_) | None => PathBuf::from(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tilde_is_the_home_folder_and_only_at_the_front() {
+        let home = Path::new("/home/li");
+        assert_eq!(tilde("~", home), Path::new("/home/li"));
+        assert_eq!(tilde("~/.ssh/id", home), Path::new("/home/li/.ssh/id"));
+        assert_eq!(tilde("~eve/id", home), Path::new("~eve/id"));
+        assert_eq!(tilde("/a/~", home), Path::new("/a/~"));
+    }
+}

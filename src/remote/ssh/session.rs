@@ -1,0 +1,404 @@
+//! A connected host: scripts to their end, long streams, the question whether an address can be reached from there.
+//!
+//! Uses `link` and `collect`. Every channel has a task that only reads and writes it, never waits for anyone else and closes it at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use russh::client::{Handle, Msg};
+use russh::{Channel, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, Sig};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Client, Left};
+use super::collect::{Bounded, Collector, INTRODUCE};
+use super::link::{self, Link, Opened};
+use crate::remote::{Reached, Remote, RemoteError, Stream};
+use crate::shell::{Command, Frame, OUTPUT_LIMIT, Output, mask};
+
+/// Sessions at once: these and one urgent and the streams are six; OpenSSH allows ten.
+const COMMANDS: usize = 2;
+const STREAMS: usize = 3;
+/// How long after the end mark its exit status, and after that the rest, may come.
+const GRACE: Duration = Duration::from_millis(200);
+/// Chunks that a stream's writer holds.
+const INPUT: usize = 64;
+/// How long ending a script may take before the connection goes.
+const KILL: Duration = Duration::from_secs(5);
+/// What every script is handed to, whatever the login shell is.
+const SHELL: &str = "exec /bin/sh -s";
+
+/// A host behind one connection.
+pub(super) struct SshHost {
+    link: Arc<Link>,
+    commands: Arc<Semaphore>,
+    urgent: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+impl SshHost {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        let slots = |n| Arc::new(Semaphore::new(n));
+        SshHost { link, commands: slots(COMMANDS), urgent: slots(1), streams: slots(STREAMS) }
+    }
+
+    /// Waits for a slot, at most as long as the command itself may take.
+    async fn slot(&self, slots: &Arc<Semaphore>, command: &Command) -> Result<OwnedSemaphorePermit, RemoteError> {
+        let timeout = || RemoteError::Timeout { title: command.title.clone(), after: command.timeout };
+        let waiting = tokio::time::timeout(command.timeout, slots.clone().acquire_owned());
+        match self.link.dead.run_until_cancelled(waiting).await {
+            None | Some(Ok(Err(_))) => Err(self.link.lost()),
+            Some(Err(_)) => Err(timeout()),
+            Some(Ok(Ok(permit))) => Ok(permit),
+        }
+    }
+
+    fn job(&self, command: &Command) -> Job {
+        let nonce: String = link::salt().iter().map(|b| format!("{b:02x}")).collect();
+        Job {
+            host: self.link.name.clone(),
+            title: command.title.clone(),
+            masks: command.masks.clone(),
+            timeout: command.timeout,
+            started: Instant::now(),
+            frame: Frame::new(nonce),
+            handle: self.link.handle(),
+            dead: self.link.dead.clone(),
+            left: self.link.left(),
+            cut: self.link.cut(),
+        }
+    }
+
+    async fn run(&self, slots: &Arc<Semaphore>, command: &Command) -> Result<Output, RemoteError> {
+        let permit = self.slot(slots, command).await?;
+        let job = self.job(command);
+        let script = format!("{INTRODUCE}{}", job.frame.wrap(&command.script));
+        let (tx, rx) = oneshot::channel();
+        self.link.tasks.spawn(async move {
+            let mut tx = tx;
+            let (result, rest) = job.exec(script, tx.closed()).await;
+            if tx.send(result).is_err() {
+                tracing::debug!("nobody waits for this answer any more");
+            }
+            if let Some(rest) = rest {
+                job.finish(rest).await;
+            }
+            drop(permit);
+        });
+        rx.await.unwrap_or_else(|_| Err(self.link.lost()))
+    }
+
+    async fn follow(&self, command: &Command) -> Result<Stream, RemoteError> {
+        let permit = self.slot(&self.streams, command).await?;
+        let job = self.job(command);
+        let script = format!("{INTRODUCE}{}", job.frame.wrap_stream(&command.script));
+        let (output, reader) = mpsc::unbounded_channel();
+        let (input, writer) = mpsc::channel(INPUT);
+        let (tx, rx) = oneshot::channel();
+        self.link.tasks.spawn(async move {
+            job.stream(script, output, writer, tx).await;
+            drop(permit);
+        });
+        rx.await.unwrap_or_else(|_| Err(self.link.lost()))?;
+        Ok(Stream { output: reader, input })
+    }
+
+    async fn ask(&self, address: &str, port: u16, within: Duration) -> Result<Reached, RemoteError> {
+        match self.link.open_tcp(address, port, Instant::now() + within, true).await {
+            Opened::Channel(channel) => {
+                link::close(&channel, &self.link.dead).await;
+                Ok(Reached::Open)
+            }
+            Opened::Refused { code, reason } => Ok(reached(code, &reason.to_lowercase())),
+            Opened::Dead => Err(self.link.lost()),
+            Opened::Late => Ok(Reached::Blocked(format!("no answer within {} s", within.as_secs()))),
+        }
+    }
+}
+
+impl Remote for SshHost {
+    fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+        self.run(&self.commands, command).boxed()
+    }
+
+    fn urgent<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+        self.run(&self.urgent, command).boxed()
+    }
+
+    fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>> {
+        self.follow(command).boxed()
+    }
+
+    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>> {
+        self.ask(address, port, within).boxed()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.link.is_dead()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.link.goodbye().boxed()
+    }
+}
+
+/// OpenSSH's sshd gives the system's reason as text; another server may give none.
+fn reached(code: ChannelOpenFailure, reason: &str) -> Reached {
+    if reason.contains("refused") {
+        Reached::Refused
+    } else if code == ChannelOpenFailure::AdministrativelyProhibited {
+        Reached::Untold("its sshd forwards nothing (AllowTcpForwarding)".to_owned())
+    } else if ["timed out", "no route", "unreachable", "resolve", "not known"].iter().any(|r| reason.contains(r)) {
+        Reached::Blocked(reason.to_owned())
+    } else {
+        Reached::Untold(format!("its sshd says only: {reason}"))
+    }
+}
+
+/// One script on its way.
+pub(super) struct Job {
+    host: String,
+    title: String,
+    masks: Vec<String>,
+    timeout: Duration,
+    started: Instant,
+    pub(super) frame: Frame,
+    handle: Arc<Handle<Client>>,
+    pub(super) dead: CancellationToken,
+    left: Arc<Left>,
+    cut: CancellationToken,
+}
+
+/// How a channel ended, as far as it has.
+#[derive(Default)]
+pub(super) struct End {
+    pub(super) status: Option<u32>,
+    pub(super) signal: Option<String>,
+    eof: bool,
+    pub(super) closed: bool,
+    pub(super) refused: bool,
+}
+
+impl End {
+    /// Whether the remote shell is over.
+    pub(super) fn over(&self) -> bool {
+        self.status.is_some() || self.signal.is_some()
+    }
+
+    fn words(&self) -> String {
+        match (&self.signal, self.status) {
+            (Some(signal), _) => format!("its shell was ended by signal {signal}"),
+            (None, Some(status)) => format!("its shell ended with status {status}"),
+            (None, None) => "its channel was closed".to_owned(),
+        }
+    }
+}
+
+/// What is left of a channel when its work is done.
+pub(super) struct Rest {
+    pub(super) read: ChannelReadHalf,
+    pub(super) write: ChannelWriteHalf<Msg>,
+    pub(super) end: End,
+    /// What still runs there is killed: by a signal, and by the shell's number where it is known.
+    pub(super) kill: Option<Option<u32>>,
+}
+
+/// What has come of a script so far.
+struct Answer {
+    collector: Collector,
+    stderr: Bounded,
+    end: End,
+}
+
+impl Job {
+    pub(super) fn deadline(&self) -> Instant {
+        self.started + self.timeout
+    }
+
+    pub(super) fn late(&self) -> RemoteError {
+        RemoteError::Timeout { title: self.title.clone(), after: self.timeout }
+    }
+
+    pub(super) fn lost(&self) -> RemoteError {
+        link::lost(&self.host, &self.left)
+    }
+
+    pub(super) fn cut_off(&self, end: &End, stderr: &[u8], noise: &[u8]) -> RemoteError {
+        let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
+        let said = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
+        RemoteError::CutOff { title: self.title.clone(), what: mask(&format!("{}{said}", end.words()), &self.masks) }
+    }
+
+    pub(super) fn no_shell(&self) -> RemoteError {
+        RemoteError::Refused {
+            what: format!("{} refused to start /bin/sh for `{}`", self.host, self.title),
+            hint: "is there a ForceCommand, a command= before the key in authorized_keys, or a login shell like nologin?".to_owned(),
+        }
+    }
+
+    /// Opens a session. One that is not confirmed in time may be later, and nobody would close it: the connection goes.
+    pub(super) async fn open(&self) -> Result<Channel<Msg>, RemoteError> {
+        let opening = tokio::time::timeout_at(self.deadline(), self.handle.channel_open_session());
+        match self.dead.run_until_cancelled(opening).await {
+            None => Err(self.lost()),
+            Some(Err(_)) => {
+                self.left.why.get_or_init(|| format!("no session was opened for `{}` in time", self.title));
+                self.cut.cancel();
+                Err(self.late())
+            }
+            Some(Ok(Ok(channel))) => Ok(channel),
+            Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => Err(RemoteError::Refused {
+                what: format!("{} opens no further session for `{}`", self.host, self.title),
+                hint: "sshd_config needs MaxSessions of at least 6 (10 is the default)".to_owned(),
+            }),
+            Some(Ok(Err(_))) => Err(self.lost()),
+        }
+    }
+
+    /// Runs a script to its end mark; what is left of its channel must be finished then.
+    async fn exec(&self, script: String, unwanted: impl Future<Output = ()>) -> (Result<Output, RemoteError>, Option<Rest>) {
+        let (mut read, write) = match self.open().await {
+            Ok(channel) => channel.split(),
+            Err(error) => return (Err(error), None),
+        };
+        let collector = Collector::new(self.frame.clone(), OUTPUT_LIMIT);
+        let mut answer = Answer { collector, stderr: Bounded::default(), end: End::default() };
+        let result = tokio::select! {
+            biased;
+            () = unwanted => Err(self.late()),
+            result = self.collect(&mut read, &mut answer) => result,
+            error = sending(&write, script) => {
+                tracing::debug!(host = %self.host, %error, "a script was not taken to its end");
+                self.collect(&mut read, &mut answer).await
+            }
+        };
+        let Answer { collector, stderr, end } = answer;
+        let kill = result.is_err().then(|| collector.shell());
+        let output = result.map(|()| {
+            let code = collector.ended().unwrap_or_default();
+            let (stdout, dropped) = collector.finish();
+            Output { code, stdout, stderr: stderr.bytes, dropped: dropped + stderr.dropped, elapsed: self.started.elapsed() }
+        });
+        (output, Some(Rest { read, write, end, kill }))
+    }
+
+    /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace.
+    async fn collect(&self, read: &mut ChannelReadHalf, answer: &mut Answer) -> Result<(), RemoteError> {
+        let mut until = self.deadline();
+        loop {
+            let done = answer.collector.ended().is_some();
+            let message = tokio::select! {
+                // The time first: a script that never stops talking is late as well. What was received comes before the news of an end.
+                biased;
+                () = tokio::time::sleep_until(until) => return if done { Ok(()) } else { Err(self.late()) },
+                message = read.wait() => message,
+                () = self.dead.cancelled() => None,
+            };
+            let Answer { collector, stderr, end } = answer;
+            match message.map(|message| note(message, end)) {
+                None => return if done { Ok(()) } else { Err(self.lost()) },
+                Some(Said::Out(bytes)) => collector.push(&bytes),
+                Some(Said::Err(bytes)) => stderr.push(&bytes, OUTPUT_LIMIT),
+                Some(Said::Nothing) if end.refused => return Err(self.no_shell()),
+                Some(Said::Nothing) => {}
+            }
+            let ended = collector.ended().is_some();
+            if ended && (end.closed || end.eof && end.over()) {
+                return Ok(());
+            }
+            if end.closed {
+                return Err(self.cut_off(end, &stderr.bytes, collector.noise()));
+            }
+            if ended && !done {
+                until = Instant::now() + GRACE;
+            }
+        }
+    }
+
+    /// Closes a channel, and goes on reading it until then: one that nobody reads stops its whole connection.
+    pub(super) async fn finish(&self, rest: Rest) {
+        let Rest { mut read, write, end, kill } = rest;
+        if end.closed {
+            return;
+        }
+        let reading = async {
+            while read.wait().await.is_some() {}
+            std::future::pending().await
+        };
+        let closing = async {
+            if let Some(shell) = kill.filter(|_| !end.over()) {
+                write.signal(Sig::KILL).await?;
+                if let Err(error) = self.kill(shell).await {
+                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
+                }
+            }
+            write.close().await
+        };
+        let ended = tokio::select! {
+            () = self.dead.cancelled() => return,
+            ended = tokio::time::timeout(KILL, closing) => ended,
+            () = reading => return,
+        };
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
+            Err(_) => {
+                self.left.why.get_or_init(|| format!("`{}` could not be ended in time", self.title));
+                self.cut.cancel();
+            }
+        }
+    }
+
+    /// Kills a shell by its number, since sshd delivers no signals to root's sessions.
+    async fn kill(&self, shell: Option<u32>) -> Result<(), russh::Error> {
+        let Some(shell) = shell else { return Ok(()) };
+        let (mut read, write) = self.handle.channel_open_session().await?.split();
+        write.exec(false, format!("exec /bin/sh -c 'kill -9 -{shell}'")).await?;
+        while read.wait().await.is_some_and(|message| !matches!(message, ChannelMsg::Close)) {}
+        write.close().await
+    }
+}
+
+/// Starts the shell of a fresh session and hands it a script; its answer is not waited for, that saves a round trip.
+pub(super) async fn send(write: &ChannelWriteHalf<Msg>, script: String) -> Result<(), russh::Error> {
+    write.exec(true, SHELL).await?;
+    write.data_bytes(script.into_bytes()).await
+}
+
+/// Hands over a script and says that nothing follows; ends only when that fails.
+async fn sending(write: &ChannelWriteHalf<Msg>, script: String) -> russh::Error {
+    let sent = async {
+        send(write, script).await?;
+        write.eof().await
+    };
+    match sent.await {
+        Ok(()) => std::future::pending().await,
+        Err(error) => error,
+    }
+}
+
+/// What a message carried.
+pub(super) enum Said {
+    Out(Bytes),
+    Err(Bytes),
+    Nothing,
+}
+
+/// Takes note of a message; gives back what was written.
+pub(super) fn note(message: ChannelMsg, end: &mut End) -> Said {
+    match message {
+        ChannelMsg::Data { data } => return Said::Out(data),
+        ChannelMsg::ExtendedData { data, ext: 1 } => return Said::Err(data),
+        ChannelMsg::ExitStatus { exit_status } => end.status = Some(exit_status),
+        ChannelMsg::ExitSignal { signal_name, .. } => end.signal = Some(format!("{signal_name:?}")),
+        ChannelMsg::Eof => end.eof = true,
+        ChannelMsg::Close => end.closed = true,
+        ChannelMsg::Failure => end.refused = true,
+        _ => {}
+    }
+    Said::Nothing
+}

@@ -1,0 +1,128 @@
+//! Golden rows, and that what is drawn is what was meant.
+
+use std::sync::{Arc, Mutex};
+
+use indicatif::TermLike;
+
+use super::*;
+use crate::event::{GpuSample, Outcome};
+use crate::report::scene::{Scene, log, plan};
+
+/// A terminal that remembers what was written.
+#[derive(Debug, Clone, Default)]
+struct Screen(Arc<Mutex<String>>);
+
+impl Screen {
+    fn put(&self, text: &str) -> io::Result<()> {
+        self.0.lock().expect("not poisoned").push_str(text);
+        Ok(())
+    }
+}
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        80
+    }
+    fn height(&self) -> u16 {
+        24
+    }
+    fn move_cursor_up(&self, _n: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn move_cursor_down(&self, _n: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn move_cursor_right(&self, _n: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn move_cursor_left(&self, _n: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.put(text).and_then(|()| self.put("\n"))
+    }
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.put(text)
+    }
+    fn clear_line(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn scene(screen: &Screen) -> Scene<Bars> {
+    let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+    Scene::new(Bars::new(target, Box::new(|| (24, 80)), Cleaner::default(), Style::default(), Logs::Main))
+}
+
+fn shown(state: &RunState, room: usize, width: usize) -> Vec<String> {
+    rows(state, &Cleaner::default(), Style::default(), room, width, state.now)
+}
+
+#[test]
+fn rows_tell_what_each_host_does() {
+    let mut scene = scene(&Screen::default());
+    scene.tell(0, plan(5, 1, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
+    assert_eq!(head(&scene.state, &Cleaner::default()), "up wan22  connect");
+    scene.tell(1, EventKind::HostConnecting { host: 4 });
+    scene.tell(1, EventKind::PhaseStarted { phase: Phase::Container });
+    for (step, note) in [(0, "x"), (5, "x")] {
+        scene.tell(1, EventKind::StepSatisfied { step, note: note.to_owned() });
+    }
+    scene.tell(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0 });
+    let gpu = GpuSample { index: 0, utilization: Some(87.4), memory_used: None, memory_total: None, power: None, temperature: None };
+    scene.tell(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
+    scene.tell(1, EventKind::StepStarted { step: 6 });
+    scene.tell(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });
+    scene.tell(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new() });
+    scene.tell(1, EventKind::HostLost { host: 3, error: "no route".to_owned(), retrying: true });
+    let expected = [
+        "  gpu01 [############] 1 rank running  GPUs 87 %",
+        "  gpu02 [------------] start the container (attempt 2)",
+        "  gpu03 [######------] FAILED container: no space",
+        "  gpu04 [------------] no connection, trying again: no route",
+        "  gpu05 [------------] connecting",
+    ];
+    assert_eq!(shown(&scene.state, 20, 80), expected);
+    assert_eq!(head(&scene.state, &Cleaner::default()), "up wan22  1 rank of 5 running");
+    let capped = shown(&scene.state, 4, 80);
+    let [second, third, fourth, more] = &capped[..] else { panic!("{capped:?}") };
+    assert_eq!([second, third, fourth].map(|row| row[..8].trim_start().to_owned()), ["gpu02 ", "gpu03 ", "gpu04 "]);
+    assert_eq!(more, "  … 2 more hosts: 1 done");
+    scene.tell(STALE + 1, EventKind::Ready);
+    assert_eq!(shown(&scene.state, 20, 80)[0], "  gpu01 [############] 1 rank running", "old values are not shown");
+}
+
+#[test]
+fn rows_fit_whatever_the_terminal() {
+    let mut scene = scene(&Screen::default());
+    scene.tell(0, plan(128, 8, &[(Phase::Facts, "look around with a very long title that goes on and on and on and on")]));
+    for step in 0..128 {
+        scene.tell(0, EventKind::StepStarted { step });
+    }
+    for width in [0, 1, 20, 40, 80, 200] {
+        for room in 0..30 {
+            let rows = shown(&scene.state, room, width);
+            assert!(rows.len() <= room.max(1));
+            assert!(width < 40 || rows.iter().all(|row| row.chars().count() < width), "{width}: {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn lines_are_printed_above_and_bars_go_away() {
+    let screen = Screen::default();
+    let mut scene = scene(&screen);
+    scene.tell(0, plan(2, 1, &[(Phase::Facts, "look around")]));
+    scene.tell(1, log(0, 0, 0, "hello\nworld\n"));
+    scene.tell(200, EventKind::StepStarted { step: 1 });
+    scene.tell(200, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() });
+    scene.finish();
+    let text = screen.0.lock().expect("not poisoned").clone();
+    for part in ["up wan22: 2 hosts, 2 ranks", "[rank 0 gpu01] hello", "[rank 0 gpu01] world"] {
+        assert!(text.contains(part), "{part} in {text:?}");
+    }
+    assert!(scene.face.rows.is_empty() && scene.face.head.is_finished());
+}

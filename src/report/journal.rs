@@ -1,0 +1,337 @@
+//! The journal: what happened, one event a line, for replay and for the list of past runs.
+//!
+//! Uses `event`. Log bytes are never in it, only which ranges came when; GPU values go to a file of their own, one in ten seconds a host.
+//! A reader skips kinds that it does not know, refuses another major format, and forgives a line that a crash cut off.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, EventKind, FORMAT, LogFile, Millis};
+
+use super::logs::private;
+use super::sanitize::Cleaner;
+
+/// The name of the journal in the run's folder.
+pub const JOURNAL: &str = "journal.jsonl";
+/// The name of the GPU values in the run's folder.
+pub const GPUS: &str = "gpus.jsonl";
+/// The most bytes of either.
+pub const LIMIT: u64 = 64 << 20;
+/// The room that is kept for the last words.
+const RESERVE: u64 = 64 << 10;
+/// One GPU record a host in this time, and one log range a file.
+const THIN: i64 = 10_000;
+/// One record about a disk in this time.
+const DISK: i64 = 600_000;
+/// The longest line that a reader takes.
+const LINE: u64 = 32 << 20;
+
+/// The first record, and the first of every `orchestrate` that goes on with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// `major.minor`.
+    pub format: String,
+    /// Who wrote it.
+    pub orchestrate: String,
+}
+
+impl Header {
+    /// What this program writes.
+    pub fn ours() -> Self {
+        Header { format: FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
+/// Writes `journal.jsonl` and `gpus.jsonl`.
+#[derive(Debug)]
+pub struct Journal {
+    events: Bounded,
+    gpus: Bounded,
+    cleaner: Cleaner,
+    ranges: HashMap<(u32, LogFile), Event>,
+    last_gpus: HashMap<u32, Millis>,
+    last_disk: HashMap<u32, Millis>,
+}
+
+impl Journal {
+    /// Goes on with the journal in `dir`, or begins it.
+    ///
+    /// # Errors
+    /// When a file cannot be opened or written.
+    pub fn open(dir: &Path, cleaner: Cleaner) -> io::Result<Self> {
+        Self::with_limit(dir, cleaner, LIMIT)
+    }
+
+    fn with_limit(dir: &Path, cleaner: Cleaner, limit: u64) -> io::Result<Self> {
+        let header = serde_json::to_string(&Header::ours())?;
+        let mut events = Bounded::open(&dir.join(JOURNAL), limit)?;
+        let mut gpus = Bounded::open(&dir.join(GPUS), limit)?;
+        events.write(&header, true)?;
+        gpus.write(&header, false)?;
+        Ok(Journal { events, gpus, cleaner, ranges: HashMap::new(), last_gpus: HashMap::new(), last_disk: HashMap::new() })
+    }
+
+    /// Records an event.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn on(&mut self, event: &Event) -> io::Result<()> {
+        match &event.kind {
+            EventKind::Log { host, file, offset, len, .. } => self.range(event, (*host, *file), *offset, *len),
+            EventKind::Gpus { host, .. } => {
+                if due(&mut self.last_gpus, *host, event.at, THIN) {
+                    let line = serde_json::to_string(event)?;
+                    self.gpus.write(&line, false)?;
+                }
+                Ok(())
+            }
+            EventKind::Disk { host, .. } if !due(&mut self.last_disk, *host, event.at, DISK) => Ok(()),
+            _ => {
+                self.flush()?;
+                let last = matches!(event.kind, EventKind::RunFinished { .. });
+                self.record(event, last)
+            }
+        }
+    }
+
+    /// Writes what is still held back.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let mut ranges: Vec<Event> = self.ranges.drain().map(|(_, event)| event).collect();
+        ranges.sort_by_key(|event| event.seq);
+        ranges.iter().try_for_each(|event| self.record(event, false))
+    }
+
+    /// Joins ranges that follow each other; the joint one has the number and time of its last part.
+    fn range(&mut self, event: &Event, key: (u32, LogFile), offset: u64, len: u64) -> io::Result<()> {
+        if let Some(held) = self.ranges.get_mut(&key) {
+            let at = held.at;
+            if let EventKind::Log { offset: from, len: have, .. } = &mut held.kind
+                && *from + *have == offset
+                && event.at - at < THIN
+            {
+                *have += len;
+                held.seq = event.seq;
+                return Ok(());
+            }
+            let old = self.ranges.remove(&key);
+            old.map_or(Ok(()), |old| self.record(&old, false))?;
+        }
+        let kind = EventKind::Log { host: key.0, file: key.1, offset, bytes: bytes::Bytes::new(), len };
+        self.ranges.insert(key, Event { seq: event.seq, at: event.at, kind });
+        Ok(())
+    }
+
+    fn record(&mut self, event: &Event, last: bool) -> io::Result<()> {
+        let line = self.cleaner.json(serde_json::to_string(event)?);
+        if self.events.write(&line, last)? == Written::Full {
+            let text = "the journal is full: what follows is not in it".to_owned();
+            let note = Event { seq: event.seq, at: event.at, kind: EventKind::Notice { host: None, text, warn: true } };
+            self.events.write(&serde_json::to_string(&note)?, true)?;
+        }
+        Ok(())
+    }
+}
+
+fn due(last: &mut HashMap<u32, Millis>, host: u32, at: Millis, every: i64) -> bool {
+    let due = last.get(&host).is_none_or(|last| at - last >= every);
+    if due {
+        last.insert(host, at);
+    }
+    due
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Written {
+    Yes,
+    /// No: and this is the first time.
+    Full,
+    No,
+}
+
+/// A file of lines that does not grow beyond its limit.
+#[derive(Debug)]
+struct Bounded {
+    file: File,
+    len: u64,
+    limit: u64,
+    full: bool,
+}
+
+impl Bounded {
+    fn open(path: &Path, limit: u64) -> io::Result<Self> {
+        let mut file = private(OpenOptions::new().read(true).append(true).create(true)).open(path)?;
+        let mut len = file.metadata()?.len();
+        if len > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                // A crash cut the last line off: what follows must not become part of it.
+                file.write_all(b"\n")?;
+                len += 1;
+            }
+        }
+        Ok(Bounded { file, len, limit, full: false })
+    }
+
+    fn write(&mut self, line: &str, last: bool) -> io::Result<Written> {
+        let size = line.len() as u64 + 1;
+        let room = if last { self.limit + RESERVE } else { self.limit };
+        if self.len + size > room {
+            return Ok(if std::mem::replace(&mut self.full, true) { Written::No } else { Written::Full });
+        }
+        let mut whole = String::with_capacity(line.len() + 1);
+        whole.push_str(line);
+        whole.push('\n');
+        self.file.write_all(whole.as_bytes())?;
+        self.len += size;
+        Ok(Written::Yes)
+    }
+}
+
+/// Why a journal cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file is not there or not readable.
+    #[error("could not read {path}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It does not begin as a journal does.
+    #[error("{path} is not a journal: {what}")]
+    NotOne {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A newer program wrote it.
+    #[error("{path} has format {format}, this program reads {FORMAT}")]
+    Newer {
+        /// The file.
+        path: String,
+        /// Its format.
+        format: String,
+    },
+}
+
+/// Reads a journal, event by event.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    path: String,
+    header: Header,
+    /// Records of a kind that this program does not know.
+    pub skipped: u64,
+    /// Lines that are no records.
+    pub damaged: u64,
+    line: Vec<u8>,
+}
+
+impl Reader<io::BufReader<File>> {
+    /// Opens a journal.
+    ///
+    /// # Errors
+    /// When it is not there, is none, or is of another major format.
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let name = path.display().to_string();
+        match private(OpenOptions::new().read(true)).open(path) {
+            Ok(file) => Reader::new(io::BufReader::new(file), &name),
+            Err(source) => Err(JournalError::Io { path: name, source }),
+        }
+    }
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads from anything; `path` is for messages.
+    ///
+    /// # Errors
+    /// When it does not begin with a header of our major format.
+    pub fn new(mut input: R, path: &str) -> Result<Self, JournalError> {
+        let mut line = Vec::new();
+        let path = path.to_owned();
+        if let Err(source) = input.by_ref().take(4096).read_until(b'\n', &mut line) {
+            return Err(JournalError::Io { path, source });
+        }
+        let header: Header = match serde_json::from_slice(&line) {
+            Ok(header) => header,
+            Err(_) if line.is_empty() => return Err(JournalError::NotOne { path, what: "it is empty".to_owned() }),
+            Err(_) => return Err(JournalError::NotOne { path, what: "its first line has no format".to_owned() }),
+        };
+        check(&path, &header)?;
+        Ok(Reader { input, path, header, skipped: 0, damaged: 0, line: Vec::new() })
+    }
+
+    /// The first record.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    /// When the file cannot be read on, or goes on in another major format.
+    pub fn read(&mut self) -> Result<Option<Event>, JournalError> {
+        loop {
+            self.line.clear();
+            let read = self.input.by_ref().take(LINE).read_until(b'\n', &mut self.line);
+            match read {
+                Err(source) => return Err(JournalError::Io { path: self.path.clone(), source }),
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+            }
+            match serde_json::from_slice::<Event>(&self.line) {
+                Ok(event) => return Ok(Some(event)),
+                Err(_) => self.other()?,
+            }
+        }
+    }
+
+    /// A line that is no event of ours.
+    fn other(&mut self) -> Result<(), JournalError> {
+        match serde_json::from_slice::<serde_json::Value>(&self.line) {
+            Ok(value) if value.get("kind").is_some_and(serde_json::Value::is_string) => self.skipped += 1,
+            Ok(value) => match serde_json::from_value::<Header>(value) {
+                Ok(header) => check(&self.path, &header)?,
+                Err(_) => self.damaged += 1,
+            },
+            Err(_) => self.damaged += u64::from(self.line != b"\n"),
+        }
+        Ok(())
+    }
+
+    /// All that is left.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn all(&mut self) -> Result<Vec<Event>, JournalError> {
+        let mut events = Vec::new();
+        while let Some(event) = self.read()? {
+            events.push(event);
+        }
+        Ok(events)
+    }
+}
+
+fn check(path: &str, header: &Header) -> Result<(), JournalError> {
+    let major = |format: &str| format.split('.').next().map(str::to_owned);
+    if major(&header.format) == major(FORMAT) {
+        return Ok(());
+    }
+    Err(JournalError::Newer { path: path.to_owned(), format: header.format.chars().take(20).collect() })
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

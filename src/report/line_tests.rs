@@ -1,0 +1,118 @@
+//! Golden lines.
+
+use super::*;
+use crate::event::{Exit, Outcome};
+use crate::report::scene::{Scene, exited, log, plan};
+
+fn scene(logs: Logs) -> Scene<Lines<Vec<String>>> {
+    Scene::new(Lines::new(Vec::new(), Cleaner::new(&["s3cret".to_owned()]), Style::default(), logs))
+}
+
+#[test]
+fn a_run_that_fails_reads_well() {
+    let mut scene = scene(Logs::Main);
+    scene.failing_run();
+    let text = scene.face.out().join("\n");
+    assert_eq!(text, FAILING.trim_start());
+}
+
+const FAILING: &str = "
+up wan22: 16 hosts, 32 ranks, run 20261121-0915-7f3a
+facts      ok gpu[01-16] (0.8 s)
+container  changed gpu[01-02]; as it was gpu[03-16] (0.8 s)
+workers    changed gpu[01-16] (0.8 s)
+ready      32 ranks on 16 hosts (2.5 s)
+[rank 0 gpu01] step 1
+[rank 0 gpu01] step 2
+[rank 3 gpu02] Traceback (most recent call last):
+[rank 3 gpu02] RuntimeError: CUDA error
+rank 3 on gpu02: exit 1
+first to fail: rank 3 on gpu02
+stopping every rank: rank 3 failed
+TERM sent to the ranks on gpu[01-16]
+ranks 0-2,4-6,8-31 on gpu[01-16]: stopped, signal 15 (TERM)
+rank 7 on gpu04: stopped, signal 9 (KILL)
+FAILED gpu16 remove: remove the container: docker: device or resource busy
+  hint: docker rm -f orchestrate-wan22
+remove     FAILED gpu16; changed gpu[01-15] (0.1 s)
+LEFT on gpu16: container orchestrate-wan22: device or resource busy";
+
+#[test]
+fn equal_lines_of_many_ranks_are_one_and_order_is_kept() {
+    let mut scene = scene(Logs::All);
+    scene.tell(0, plan(4, 1, &[]));
+    for rank in 0..4 {
+        scene.tell(1, log(rank, rank, 0, "loading\nloaded s3cret\nloading\n"));
+    }
+    assert_eq!(scene.face.out().len(), 1, "they wait for each other");
+    scene.tell(300, log(2, 2, 30, "alone\n"));
+    scene.tell(300, EventKind::Ready);
+    let lines: Vec<&str> = scene.face.out()[1..5].iter().map(String::as_str).collect();
+    assert_eq!(lines, ["[rank 0-3] loading", "[rank 0-3] loaded ***", "[rank 0-3] loading", "[rank 2 gpu03] alone"]);
+}
+
+#[test]
+fn a_progress_bar_is_one_line_and_the_unfinished_end_is_shown() {
+    let mut scene = scene(Logs::Main);
+    scene.tell(0, plan(1, 2, &[]));
+    scene.tell(0, log(0, 0, 0, "start\n"));
+    let mut offset = 6;
+    for n in 0..100 {
+        let text = format!("\r{n:3}%");
+        scene.tell(300, log(0, 0, offset, &text));
+        offset += text.len() as u64;
+    }
+    scene.tell(0, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() });
+    let shown = &scene.face.out()[1..];
+    assert_eq!(shown.first().map(String::as_str), Some("[rank 0 gpu01] start"));
+    assert_eq!(shown.last().map(String::as_str), Some("[rank 0 gpu01]  99%"));
+    assert!(shown.len() <= 5, "{shown:?}");
+}
+
+#[test]
+fn other_ranks_only_complain_and_not_for_ever() {
+    let mut scene = scene(Logs::Main);
+    scene.tell(0, plan(1, 2, &[]));
+    let text: String = (0..1000).map(|n| format!("step {n} loss 0.1\nValueError: number {n}\n")).collect();
+    let (head, rest) = text.split_at(1234);
+    scene.tell(0, log(1, 0, 0, head));
+    scene.tell(0, log(1, 0, 1234, rest));
+    scene.finish();
+    let shown = &scene.face.out()[1..];
+    assert_eq!(shown.len(), 40);
+    assert_eq!(shown[39], "[rank 1 gpu01] ValueError: number 39 (more of the like are in the log)");
+}
+
+#[test]
+fn nothing_is_shown_twice_after_a_lost_connection() {
+    let mut scene = scene(Logs::Ranks(BTreeSet::from([1])));
+    scene.tell(0, plan(2, 1, &[]));
+    scene.tell(0, log(1, 1, 0, "one\ntw"));
+    let error = "connection reset".to_owned();
+    scene.tell(0, EventKind::HostLost { host: 1, error, retrying: true });
+    scene.tell(900, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
+    scene.tell(300, log(1, 1, 4, "two\n"));
+    scene.tell(0, exited(1, 1, Exit::Code(0), 1));
+    scene.finish();
+    let shown = &scene.face.out()[1..];
+    let expected =
+        ["[rank 1 gpu02] one", "gpu02: no connection: connection reset; trying again", "gpu02: connected again", "[rank 1 gpu02] two"];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn what_hosts_say_cannot_reach_the_terminal() {
+    let mut scene = scene(Logs::All);
+    scene.tell(0, plan(1, 1, &[(Phase::Pull, "pull\u{1b}[2J")]));
+    let evil = "\u{1b}]0;x\u{7}a\nb\u{9b}31m s3cret".to_owned();
+    scene.tell(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone() });
+    scene.tell(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
+    scene.tell(0, EventKind::Leftover { host: 0, text: evil.clone() });
+    scene.tell(0, EventKind::GoalChanged { goal: Goal::Down, why: evil.clone() });
+    scene.tell(0, EventKind::HostLost { host: 0, error: evil.clone(), retrying: false });
+    scene.tell(0, log(0, 0, 0, &format!("{evil}\n")));
+    scene.finish();
+    let text = scene.face.out().join("\n");
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n') && !text.contains("s3cret"), "{text:?}");
+    assert_eq!(text.matches("a; b ***").count(), 6, "{text}");
+}

@@ -1,0 +1,68 @@
+//! Where lines go.
+//!
+//! Uses nothing. What is slow here is slow for its face alone: `aside` keeps it from the others.
+
+use std::io::{self, BufWriter, Write};
+
+/// Takes lines without their newline.
+pub trait Out: Send {
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    fn line(&mut self, text: &str) -> io::Result<()>;
+
+    /// Shows what was added.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
+/// Lines kept in memory, for tests and for those who draw by themselves.
+impl Out for Vec<String> {
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        self.push(text.to_owned());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A stream that lines are written to.
+#[derive(Debug)]
+pub struct Outlet<W: Write>(BufWriter<W>);
+
+impl<W: Write> Outlet<W> {
+    /// Writes to `writer`.
+    pub fn new(writer: W) -> Self {
+        Outlet(BufWriter::with_capacity(64 << 10, writer))
+    }
+}
+
+impl Outlet<io::Stdout> {
+    /// Standard output.
+    pub fn stdout() -> Self {
+        Self::new(io::stdout())
+    }
+}
+
+impl Outlet<io::Stderr> {
+    /// Standard error.
+    pub fn stderr() -> Self {
+        Self::new(io::stderr())
+    }
+}
+
+impl<W: Write + Send> Out for Outlet<W> {
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        self.0.write_all(text.as_bytes())?;
+        self.0.write_all(b"\n")
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

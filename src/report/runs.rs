@@ -1,0 +1,314 @@
+#![expect(clippy::disallowed_methods, reason = "owns the folders of past runs on the laptop")]
+//! Past runs on the laptop: a folder each, with its report; listing and pruning them.
+//!
+//! Uses `event` and `state`. Knows no host: what is told here is what this laptop has seen.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{EventKind, Exit, FORMAT, Millis, Outcome};
+use crate::state::{Liveness, RunState};
+
+use super::journal::{JOURNAL, Reader};
+use super::logs::{make_dir, private};
+use super::sanitize::Cleaner;
+
+/// The name of the report in the run's folder.
+pub const REPORT: &str = "report.json";
+/// How much of a journal is read to learn what the run was.
+const HEAD: usize = 1000;
+
+/// The folder of one run: `<state dir>/runs/<run id>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// The folder of `run`, made if it is not there, for this user only.
+    ///
+    /// # Errors
+    /// When the id is not one (it may come from a host), or the folder cannot be made.
+    pub fn open(state_dir: &Path, run: &str) -> io::Result<Self> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if run.is_empty() || run.len() > 128 || run.starts_with('.') || !run.chars().all(fine) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{run:?} is not the id of a run")));
+        }
+        let path = state_dir.join("runs").join(run);
+        make_dir(&path)?;
+        Ok(RunDir { path })
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the logs are.
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+}
+
+/// `report.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The format of the journal beside it.
+    pub format: String,
+    /// The run's id.
+    pub run: String,
+    /// The inventory's name.
+    pub name: String,
+    /// The operation that ended last.
+    pub command: String,
+    /// The attempt.
+    pub attempt: u32,
+    /// How it ended; none: it has not.
+    pub outcome: Option<Outcome>,
+    /// Why.
+    pub why: String,
+    /// When it began.
+    pub began: Option<Millis>,
+    /// When it ended.
+    pub ended: Millis,
+    /// Every host.
+    pub hosts: Vec<HostReport>,
+    /// Every rank.
+    pub ranks: Vec<RankReport>,
+    /// The ranks that failed first.
+    pub culprit: Vec<u32>,
+    /// What is left on hosts: `host: what`.
+    pub leftovers: Vec<String>,
+}
+
+/// A host in the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Its name.
+    pub name: String,
+    /// Steps that went well.
+    pub ok: u32,
+    /// Steps that changed something.
+    pub changed: u32,
+    /// Steps that failed.
+    pub failed: u32,
+    /// Whether it was given up.
+    pub unreachable: bool,
+    /// How its launcher ended.
+    pub exit: Option<Exit>,
+}
+
+/// A rank in the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// The global rank.
+    pub rank: u32,
+    /// Its host.
+    pub host: String,
+    /// How often its launcher restarted it.
+    pub restart: u32,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// How long it ran, milliseconds.
+    pub duration: Option<i64>,
+    /// Bytes of its log.
+    pub bytes: u64,
+}
+
+/// The report of a state.
+pub fn report(state: &RunState) -> Report {
+    let name = |host: u32| state.host_name(host).to_owned();
+    let hosts = state.hosts.iter().enumerate().map(|(at, host)| {
+        let tally = state.tally(at);
+        HostReport {
+            name: host.name.clone(),
+            ok: tally.ok,
+            changed: tally.changed,
+            failed: tally.failed,
+            unreachable: host.liveness == Liveness::Unreachable,
+            exit: host.node_exit.map(|(exit, _)| exit),
+        }
+    });
+    let ranks = state.ranks.values().map(|rank| RankReport {
+        rank: rank.rank,
+        host: name(rank.host),
+        restart: rank.restart,
+        exit: rank.exit,
+        duration: rank.duration(),
+        bytes: rank.tail.next,
+    });
+    Report {
+        format: FORMAT.to_owned(),
+        run: state.info.run.clone(),
+        name: state.info.name.clone(),
+        command: state.info.command.clone(),
+        attempt: state.info.attempt,
+        outcome: state.outcome.as_ref().map(|(outcome, _)| outcome.clone()),
+        why: state.outcome.as_ref().map_or_else(String::new, |(_, why)| why.clone()),
+        began: state.began,
+        ended: state.now,
+        hosts: hosts.collect(),
+        ranks: ranks.collect(),
+        culprit: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
+        leftovers: state.leftovers.iter().map(|left| format!("{}: {}", name(left.host), left.text)).collect(),
+    }
+}
+
+/// Writes `report.json`, whole or not at all.
+///
+/// # Errors
+/// When the disk does not take it.
+pub fn write_report(dir: &RunDir, state: &RunState, cleaner: &Cleaner) -> io::Result<()> {
+    let before = fs::read_to_string(dir.path.join(REPORT)).ok().and_then(|text| serde_json::from_str::<Report>(&text).ok());
+    let whole = merge(before, report(state));
+    let text = cleaner.json(serde_json::to_string_pretty(&whole)?);
+    let draft = dir.path.join(".report.json");
+    let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    fs::rename(&draft, dir.path.join(REPORT))
+}
+
+/// What an operation on a run adds to the report of those before it: `down` knows less of the ranks than `up` did.
+fn merge(before: Option<Report>, mut now: Report) -> Report {
+    let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
+    now.began = before.began.or(now.began);
+    let launches = matches!(now.command.as_str(), "up" | "attach");
+    if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
+        (now.outcome, now.why) = (before.outcome, before.why);
+    }
+    if before.attempt == now.attempt {
+        for rank in before.ranks {
+            match now.ranks.iter_mut().find(|known| known.rank == rank.rank) {
+                Some(known) if known.exit.is_none() && rank.exit.is_some() => *known = rank,
+                Some(_) => {}
+                None => now.ranks.push(rank),
+            }
+        }
+        now.ranks.sort_by_key(|rank| rank.rank);
+        if now.culprit.is_empty() {
+            now.culprit = before.culprit;
+        }
+    }
+    now
+}
+
+/// A past run as it is listed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// The run's id.
+    pub run: String,
+    /// The inventory's name.
+    pub name: String,
+    /// The operation that ended last.
+    pub command: String,
+    /// When it began.
+    pub began: Option<Millis>,
+    /// When it ended, as far as is known.
+    pub ended: Option<Millis>,
+    /// How many hosts.
+    pub hosts: usize,
+    /// How many ranks.
+    pub ranks: usize,
+    /// How it ended; none: this laptop has not seen its end.
+    pub outcome: Option<Outcome>,
+    /// What is wrong with its files, if anything.
+    pub damaged: Option<String>,
+}
+
+/// All runs that this laptop knows, the latest last. A damaged one is named, not an error.
+///
+/// # Errors
+/// When the folder cannot be read; that it is not there is no error.
+pub fn list(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
+    let entries = match fs::read_dir(state_dir.join("runs")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut runs = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            runs.push(summary(&entry.path(), &entry.file_name().to_string_lossy()));
+        }
+    }
+    runs.sort_by(|a, b| (a.began, &a.run).cmp(&(b.began, &b.run)));
+    Ok(runs)
+}
+
+fn summary(dir: &Path, run: &str) -> RunSummary {
+    let nothing = RunSummary {
+        run: run.to_owned(),
+        name: String::new(),
+        command: String::new(),
+        began: None,
+        ended: None,
+        hosts: 0,
+        ranks: 0,
+        outcome: None,
+        damaged: None,
+    };
+    let text = match fs::read_to_string(dir.join(REPORT)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return from_journal(dir, nothing),
+        Err(error) => return RunSummary { damaged: Some(format!("{REPORT}: {error}")), ..nothing },
+    };
+    match serde_json::from_str::<Report>(&text) {
+        Ok(report) => RunSummary {
+            name: report.name,
+            command: report.command,
+            began: report.began,
+            ended: Some(report.ended),
+            hosts: report.hosts.len(),
+            ranks: report.ranks.len(),
+            outcome: report.outcome,
+            ..nothing
+        },
+        Err(error) => RunSummary { damaged: Some(format!("{REPORT}: {error}")), ..from_journal(dir, nothing) },
+    }
+}
+
+/// A run without a report: its journal's beginning tells what it was.
+fn from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
+    let mut reader = match Reader::open(&dir.join(JOURNAL)) {
+        Ok(reader) => reader,
+        Err(error) => return RunSummary { damaged: Some(error.to_string()), ..summary },
+    };
+    for _ in 0..HEAD {
+        match reader.read() {
+            Ok(Some(event)) => {
+                summary.began.get_or_insert(event.at);
+                if let EventKind::RunStarted(info) = event.kind {
+                    (summary.name, summary.command) = (info.name, info.command);
+                    (summary.hosts, summary.ranks) = (info.hosts.len(), info.ranks.len());
+                }
+            }
+            Ok(None) => break,
+            Err(error) => return RunSummary { damaged: Some(error.to_string()), ..summary },
+        }
+    }
+    if reader.damaged > 0 {
+        summary.damaged = Some(format!("{JOURNAL}: {} damaged", super::words::count(usize::try_from(reader.damaged).unwrap_or(0), "line")));
+    }
+    summary
+}
+
+/// Removes the folders of runs that began before `before`, and of those that are too damaged to tell; says which.
+/// The `keep` latest stay in any case.
+///
+/// # Errors
+/// When a folder cannot be removed.
+pub fn prune(state_dir: &Path, before: Millis, keep: usize) -> io::Result<Vec<String>> {
+    let runs = list(state_dir)?;
+    let old = runs.len().saturating_sub(keep);
+    let mut gone = Vec::new();
+    for run in runs.into_iter().take(old).filter(|run| run.began.is_none_or(|began| began < before)) {
+        fs::remove_dir_all(state_dir.join("runs").join(&run.run))?;
+        gone.push(run.run);
+    }
+    Ok(gone)
+}

@@ -1,0 +1,143 @@
+#![expect(clippy::disallowed_methods, reason = "tests look into the files")]
+//! What the reporter must hold to.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::event::{LogFile, Outcome, RunInfo};
+
+/// A face that remembers, and may break.
+#[derive(Clone, Default)]
+struct Face {
+    seen: Arc<Mutex<Vec<String>>>,
+    breaks: bool,
+}
+
+impl Sink for Face {
+    fn on(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        if self.breaks {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        assert_eq!(state.seq, event.seq, "the state knows it before any face");
+        let text = match &event.kind {
+            EventKind::Notice { text, .. } => text.clone(),
+            _ => "event".to_owned(),
+        };
+        self.seen.lock().expect("not poisoned").push(text);
+        Ok(())
+    }
+
+    fn finish(&mut self, _state: &RunState) -> io::Result<()> {
+        self.seen.lock().expect("not poisoned").push("finished".to_owned());
+        Ok(())
+    }
+}
+
+fn event(seq: u64, kind: EventKind) -> Event {
+    Event { seq, at: 1000 * seq as i64, kind }
+}
+
+fn log(seq: u64, offset: u64, text: &'static str) -> Event {
+    let file = LogFile::Rank { rank: 0, restart: 0 };
+    event(seq, EventKind::Log { host: 0, file, offset, bytes: Bytes::from_static(text.as_bytes()), len: text.len() as u64 })
+}
+
+fn started() -> Event {
+    event(1, EventKind::RunStarted(RunInfo { run: "r1".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() }))
+}
+
+#[test]
+fn a_face_that_breaks_is_left_out_and_the_others_are_told() {
+    let good = Face::default();
+    let bad = Face { breaks: true, ..Face::default() };
+    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(bad), Box::new(good.clone())]);
+    reporter.on(&started()).expect("taken");
+    reporter.on(&event(2, EventKind::Ready)).expect("taken");
+    assert_eq!(reporter.finish(), Vec::<String>::new());
+    let seen = good.seen.lock().expect("not poisoned").clone();
+    let [first, told, second, last] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((first.as_str(), second.as_str(), last.as_str()), ("event", "event", "finished"));
+    assert!(told.starts_with("an output was closed"), "{told}");
+}
+
+#[test]
+fn what_came_before_the_folder_is_in_the_journal_too() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
+    reporter.on(&started()).expect("taken");
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder")).expect("kept");
+    reporter.on(&log(2, 0, "hello\n")).expect("stored");
+    reporter.on(&event(3, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() })).expect("taken");
+    assert_eq!(reporter.finish(), Vec::<String>::new());
+    let path = reporter.dir().expect("kept").path().to_owned();
+    let seqs: Vec<u64> =
+        journal::Reader::open(&path.join(journal::JOURNAL)).expect("a journal").all().expect("readable").iter().map(|e| e.seq).collect();
+    assert_eq!(seqs, [1, 2, 3]);
+    assert_eq!(std::fs::read(path.join("logs/rank-0.log")).expect("there"), b"hello\n");
+    let runs = runs::list(state_dir.path()).expect("listed");
+    assert_eq!((runs.len(), runs[0].run.as_str(), &runs[0].outcome, &runs[0].damaged), (1, "r1", &Some(Outcome::Ok), &None));
+}
+
+#[test]
+fn log_bytes_that_are_not_in_the_file_are_told_to_nobody() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let face = Face::default();
+    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder")).expect("kept");
+    reporter.on(&started()).expect("taken");
+    assert!(matches!(reporter.on(&log(2, 5, "late")), Err(LogError::Gap { len: 0, offset: 5, .. })));
+    assert_eq!((reporter.state().seq, face.seen.lock().expect("not poisoned").len()), (1, 1));
+}
+
+#[test]
+fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    assert_eq!(runs::list(state_dir.path()).expect("no folder is no error"), Vec::new());
+    for (run, at) in [("old", 10), ("new", 20), ("newest", 30)] {
+        let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
+        reporter.keep(RunDir::open(state_dir.path(), run).expect("a folder")).expect("kept");
+        let info = RunInfo { run: run.to_owned(), name: "job".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
+        reporter.on(&Event { seq: 1, at, kind: EventKind::RunStarted(info) }).expect("taken");
+        if run != "new" {
+            reporter.finish();
+        }
+    }
+    let broken = RunDir::open(state_dir.path(), "broken").expect("a folder");
+    std::fs::write(broken.path().join("report.json"), "{").expect("written");
+    let runs = runs::list(state_dir.path()).expect("listed");
+    let told: Vec<(&str, bool, Option<i64>)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.ended)).collect();
+    assert_eq!(told, [("broken", true, None), ("old", false, Some(10)), ("new", false, None), ("newest", false, Some(30))]);
+    assert_eq!(runs::prune(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old", "new"]);
+    assert_eq!(runs::list(state_dir.path()).expect("listed").len(), 1);
+    for bad in ["", "..", "a/b", ".hidden", "a\nb"] {
+        assert!(RunDir::open(state_dir.path(), bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_later_operation_does_not_forget_what_an_earlier_one_saw() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let dir = RunDir::open(state_dir.path(), "r1").expect("a folder");
+    let mut up = RunState::new();
+    let info = |command: &str| RunInfo {
+        run: "r1".to_owned(),
+        command: command.to_owned(),
+        hosts: vec!["a".to_owned()],
+        attempt: 1,
+        ..RunInfo::default()
+    };
+    up.apply(&event(1, EventKind::RunStarted(info("up"))));
+    let exit = crate::event::Exit::Code(1);
+    up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, when: 2000, uncertainty: 0 }));
+    up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, why: "rank 0 failed".to_owned() }));
+    runs::write_report(&dir, &up, &Cleaner::default()).expect("written");
+    let mut down = RunState::new();
+    down.apply(&event(9, EventKind::RunStarted(info("down"))));
+    down.apply(&event(10, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() }));
+    runs::write_report(&dir, &down, &Cleaner::default()).expect("written");
+    let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
+    let report: runs::Report = serde_json::from_str(&text).expect("a report");
+    assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));
+}

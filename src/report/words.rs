@@ -1,0 +1,161 @@
+//! The words and colours that lines, bars and recap share.
+//!
+//! Uses `event`, `state` and `sanitize`. Meaning is never in the colour alone.
+
+use crate::event::{Exit, Outcome, RunInfo};
+use crate::state::RunState;
+
+use super::fold;
+use super::sanitize::Cleaner;
+
+/// What a piece of text means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// As it should be.
+    Ok,
+    /// Worth a look.
+    Warn,
+    /// Wrong.
+    Bad,
+    /// Beside the point.
+    Dim,
+    /// As it is.
+    Plain,
+}
+
+/// Whether to use colours: decided once, from `--color`, `NO_COLOR` and the terminal, by `cli`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// Whether there are colours.
+    pub color: bool,
+}
+
+impl Style {
+    /// `text` in the colour of its role.
+    pub fn paint(self, role: Role, text: &str) -> String {
+        let code = match role {
+            Role::Ok => "32",
+            Role::Warn => "33",
+            Role::Bad => "31",
+            Role::Dim => "2",
+            Role::Plain => return text.to_owned(),
+        };
+        if self.color && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// `exit 1`, `signal 9 (KILL)`, `gone without a status`.
+pub fn exit(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit {code}"),
+        Exit::Signal(n) => match signal(n) {
+            "" => format!("signal {n}"),
+            name => format!("signal {n} ({name})"),
+        },
+        Exit::Killed => "gone without a status".to_owned(),
+    }
+}
+
+fn signal(number: i32) -> &'static str {
+    match number {
+        1 => "HUP",
+        2 => "INT",
+        3 => "QUIT",
+        4 => "ILL",
+        6 => "ABRT",
+        7 => "BUS",
+        8 => "FPE",
+        9 => "KILL",
+        11 => "SEGV",
+        13 => "PIPE",
+        15 => "TERM",
+        _ => "",
+    }
+}
+
+/// `1 host`, `2 hosts`.
+pub fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `0.3 s`, `12 s`, `4m05s`, `2h13m`.
+pub fn span(millis: i64) -> String {
+    let seconds = millis.max(0) / 1000;
+    match seconds {
+        0..10 => format!("{}.{} s", seconds, millis.max(0) % 1000 / 100),
+        10..60 => format!("{seconds} s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Hosts by number, as their folded names.
+pub fn hosts<'a>(state: &RunState, cleaner: &Cleaner, list: impl IntoIterator<Item = &'a u32>) -> String {
+    let name = |host: &u32| match state.host_name(*host) {
+        "" => format!("host {host}"),
+        name => cleaner.line(name),
+    };
+    fold::fold(&list.into_iter().map(name).collect::<Vec<_>>())
+}
+
+/// `rank 3`, `ranks 0-3,7`.
+pub fn ranks(list: &[u32]) -> String {
+    format!("rank{} {}", if list.len() == 1 { "" } else { "s" }, fold::numbers(list))
+}
+
+/// `up wan22`.
+pub fn title(info: &RunInfo, cleaner: &Cleaner) -> String {
+    [info.command.as_str(), info.name.as_str()]
+        .iter()
+        .filter(|word| !word.is_empty())
+        .map(|word| cleaner.line(word))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The word for an outcome, and what it means.
+pub fn outcome(outcome: &Outcome) -> (&'static str, Role) {
+    match outcome {
+        Outcome::Ok => ("OK", Role::Ok),
+        Outcome::Detached => ("DETACHED", Role::Warn),
+        Outcome::Failed => ("FAILED", Role::Bad),
+        Outcome::Refused => ("REFUSED", Role::Bad),
+        Outcome::Unreachable => ("UNREACHABLE", Role::Bad),
+        Outcome::Signal(_) => ("STOPPED", Role::Warn),
+        Outcome::Leftovers => ("LEFTOVERS", Role::Bad),
+        Outcome::Locked => ("LOCKED", Role::Bad),
+    }
+}
+
+/// The first `width` columns of a text, with `…` where something is missing.
+pub fn cut(text: &str, width: usize) -> String {
+    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+    let text = text.replace('\t', " ");
+    if text.width() <= width {
+        return text;
+    }
+    let mut used = 0;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used < width
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words() {
+        assert_eq!((count(1, "host"), count(2, "host"), count(0, "host")), ("1 host".into(), "2 hosts".into(), "0 hosts".into()));
+        assert_eq!([0, 950, 9_999, 59_999, 245_000, 7_980_000].map(span), ["0.0 s", "0.9 s", "9.9 s", "59 s", "4m05s", "2h13m"]);
+        assert_eq!(exit(Exit::Signal(9)), "signal 9 (KILL)");
+        assert_eq!(exit(Exit::Signal(64)), "signal 64");
+        assert_eq!((cut("abcdef", 4), cut("中中中", 4), cut("abcd", 4)), ("abc…".into(), "中…".into(), "abcd".into()));
+        assert_eq!(Style { color: true }.paint(Role::Bad, "x"), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(Style::default().paint(Role::Bad, "x"), "x");
+    }
+}

@@ -1,0 +1,137 @@
+//! What the fold must hold to.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::event::{Exit, RankInfo, StepInfo};
+
+fn events(kinds: Vec<EventKind>) -> RunState {
+    let mut state = RunState::new();
+    for (at, kind) in (1_i64..).zip(kinds) {
+        state.apply(&Event { seq: at.unsigned_abs(), at: at * 1000, kind });
+    }
+    state
+}
+
+fn plan(hosts: &[&str], attempt: u32) -> EventKind {
+    let step = |id: u32, host: u32, phase| StepInfo { id, host, phase, title: format!("step {id}") };
+    EventKind::RunStarted(RunInfo {
+        run: "r1".to_owned(),
+        attempt,
+        hosts: hosts.iter().map(|name| (*name).to_owned()).collect(),
+        ranks: vec![RankInfo { rank: 0, host: 0, local_rank: 0 }, RankInfo { rank: 1, host: 1, local_rank: 0 }],
+        steps: vec![step(0, 0, Phase::Facts), step(1, 0, Phase::Container), step(2, 1, Phase::Container)],
+        ..RunInfo::default()
+    })
+}
+
+fn log(host: u32, rank: u32, restart: u32, offset: u64, text: &str) -> EventKind {
+    let bytes = Bytes::copy_from_slice(text.as_bytes());
+    EventKind::Log { host, file: LogFile::Rank { rank, restart }, offset, len: bytes.len() as u64, bytes }
+}
+
+fn exited(host: u32, rank: u32, restart: u32, exit: Exit, when: Millis) -> EventKind {
+    EventKind::RankExited { host, rank, restart, exit, when, uncertainty: 5 }
+}
+
+#[test]
+fn steps_are_counted_over_all_plans() {
+    let done = |step| EventKind::StepDone { step, note: String::new() };
+    let state = events(vec![
+        plan(&["a", "b"], 1),
+        EventKind::StepStarted { step: 0 },
+        done(0),
+        EventKind::StepStarted { step: 1 },
+        done(1),
+        EventKind::StepFailed { step: 2, error: "no".to_owned(), hint: String::new() },
+        plan(&["b", "a"], 1),
+        EventKind::StepSatisfied { step: 0, note: "there".to_owned() },
+        done(1),
+    ]);
+    assert_eq!(state.tally(1), Tally { ok: 2, changed: 1, failed: 0 }, "a is the second host now");
+    assert_eq!(state.tally(0), Tally { ok: 1, changed: 0, failed: 1 });
+    assert_eq!(state.refused, 1, "a step that never began is not done");
+    let failed: Vec<(u32, &str)> = state.failed_steps().map(|step| (step.info.host, step.note.as_str())).collect();
+    assert_eq!(failed, [(0, "no")], "a new plan does not hide it, and b is the first host now");
+}
+
+#[test]
+fn ranks_live_fail_and_begin_anew() {
+    let state = events(vec![
+        plan(&["a", "b"], 1),
+        EventKind::RankStarted { host: 0, rank: 0, restart: 0 },
+        log(0, 0, 0, 0, "old\n"),
+        exited(0, 0, 0, Exit::Signal(9), 9000),
+        EventKind::RankStarted { host: 1, rank: 0, restart: 1 },
+        log(1, 0, 1, 0, "new\nhal"),
+        log(0, 0, 0, 4, "late\n"),
+        exited(1, 1, 0, Exit::Code(1), 7000),
+        exited(1, 0, 1, Exit::Code(3), 8000),
+    ]);
+    let rank = &state.ranks[&0];
+    assert_eq!((rank.host, rank.restart, rank.exit, rank.duration()), (1, 1, Some(Exit::Code(3)), Some(3000)));
+    assert_eq!(rank.tail.last(5), ["new", "hal"]);
+    assert_eq!(state.failed_ranks().iter().map(|rank| rank.rank).collect::<Vec<_>>(), [1, 0], "the first to end comes first");
+    assert_eq!(state.rank_counts(), RankCounts { failed: 2, ..RankCounts::default() });
+}
+
+#[test]
+fn a_new_attempt_forgets_the_ranks_and_keeps_the_hosts() {
+    let state = events(vec![
+        plan(&["a", "b"], 1),
+        EventKind::HostConnected { host: 1, clock_offset: -20, uncertainty: 3 },
+        exited(1, 1, 0, Exit::Code(1), 7000),
+        EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
+        plan(&["a", "b"], 2),
+    ]);
+    assert_eq!(state.culprit, None);
+    assert_eq!(state.rank_counts(), RankCounts { waiting: 2, ..RankCounts::default() });
+    assert_eq!(state.hosts[1].clock, Some((-20, 3)));
+}
+
+#[test]
+fn nothing_that_comes_is_too_odd() {
+    let state = events(vec![
+        EventKind::HostConnected { host: 9, clock_offset: 0, uncertainty: 0 },
+        EventKind::StepDone { step: 3, note: String::new() },
+        exited(4, u32::MAX, 0, Exit::Killed, 0),
+        log(7, 1, 0, u64::MAX, "x"),
+        EventKind::Log { host: 7, file: LogFile::Node, offset: 0, bytes: Bytes::new(), len: u64::MAX },
+        EventKind::Gpus { host: 2, gpus: Vec::new() },
+    ]);
+    assert_eq!(state.refused, 5);
+    assert!(state.ranks.is_empty() && state.hosts.is_empty());
+}
+
+#[test]
+fn a_journal_without_bytes_counts_them() {
+    let range = EventKind::Log { host: 0, file: LogFile::Rank { rank: 0, restart: 0 }, offset: 0, bytes: Bytes::new(), len: 1 << 30 };
+    let state = events(vec![plan(&["a", "b"], 1), range]);
+    assert_eq!((state.ranks[&0].tail.bytes, state.ranks[&0].tail.last(5).len()), (1 << 30, 0));
+}
+
+#[test]
+fn notices_and_leftovers_are_bounded() {
+    let mut kinds = Vec::new();
+    for n in 0..3000 {
+        kinds.push(EventKind::Notice { host: None, text: format!("{n}"), warn: false });
+        kinds.push(EventKind::Leftover { host: 0, text: format!("{}", n / 2) });
+    }
+    let state = events(kinds);
+    assert_eq!((state.notices.len(), state.leftovers.len()), (NOTICES, LEFTOVERS));
+}
+
+#[test]
+fn who_was_stopped_did_not_fail() {
+    let state = events(vec![
+        plan(&["a", "b"], 1),
+        exited(1, 1, 0, Exit::Code(1), 1900),
+        EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
+        EventKind::GoalChanged { goal: Goal::Stop, why: "rank 1 failed".to_owned() },
+        EventKind::Signalled { host: 0, signal: "TERM".to_owned() },
+        EventKind::Signalled { host: 1, signal: "TERM".to_owned() },
+        exited(0, 0, 0, Exit::Signal(15), 6000),
+    ]);
+    assert_eq!(state.rank_counts(), RankCounts { failed: 1, stopped: 1, ..RankCounts::default() });
+    assert_eq!(state.failed_ranks().iter().map(|rank| rank.rank).collect::<Vec<_>>(), [1]);
+}

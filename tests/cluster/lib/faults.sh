@@ -1,0 +1,55 @@
+# Ways to break a host from outside; what is done inside it stands in image/host/usr/local/sbin/fault.
+# shellcheck shell=bash
+
+fault() {
+    local host=$1 name=$2
+    shift 2
+    case $name in
+    pause | unpause) docker "$name" "$host" >/dev/null ;;
+    unplug) docker network disconnect "$network" "$host" ;;
+    plug)
+        docker network connect --ip "$(address "$host")" "$network" "$host"
+        docker exec "$host" sh -c 'cat /run/orch-host/names >>/etc/hosts'
+        ;;
+    power-off) docker kill "$host" >/dev/null ;;
+    power-on) power_on "$host" ;;
+    *) docker exec "$host" fault "$name" "$@" ;;
+    esac
+}
+
+power_on() {
+    rm -f "$run/hosts/$1/ready"
+    docker start "$1" >/dev/null
+    await_ready "$1"
+}
+
+# heal HOST...: whatever was broken works again.
+heal() {
+    local host
+    for host in "$@"; do
+        case $(docker inspect -f '{{.State.Status}}' "$host") in
+        paused) docker unpause "$host" >/dev/null ;;
+        exited) power_on "$host" ;;
+        esac
+        [ -n "$(docker inspect -f "{{with index .NetworkSettings.Networks \"$network\"}}{{.IPAddress}}{{end}}" "$host")" ] ||
+            fault "$host" plug
+        docker exec "$host" fault heal
+    done
+}
+
+# hold HOST answer|before K: the K-th call of user `swept` is held.
+hold() {
+    local shell=$run/hosts/$1/shell
+    rm -f "$shell/release" "$shell/state"
+    echo "$2 $3" >"$shell/hold"
+}
+
+# count HOST: how many calls `swept` got; count HOST reset: from zero again, nothing held.
+count() {
+    local shell=$run/hosts/$1/shell
+    case ${2-} in
+    '') cat "$shell/count" 2>/dev/null || echo 0 ;;
+    reset) rm -f "$shell"/{count,calls,hold,state,release,stdin.*} ;;
+    *) fail "count HOST [reset]" ;;
+    esac
+}

@@ -1,0 +1,152 @@
+//! Death and what it leaves: nothing.
+#![expect(clippy::expect_used, reason = "a test says what it believes")]
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orchestrate::remote::{Connect, RemoteError};
+
+use crate::sshd::{Sshd, run, until};
+use crate::{need_sshd, sh, within};
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+fn sockets() -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").expect("proc");
+    fds.flatten().filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|l| l.to_string_lossy().starts_with("socket:"))).count()
+}
+
+#[tokio::test]
+async fn every_call_under_way_ends_when_the_connection_does() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = sshd.connect().await;
+    let mut stream = host.stream(&sh("sleep 60")).await.expect("a stream");
+    let command = sh("echo begun >&2; sleep 60");
+    let kill = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sshd.kill_connections();
+    };
+    let (result, ()) = tokio::join!(host.exec(&command), kill);
+    let error = result.expect_err("lost");
+    assert!(matches!(&error, RemoteError::Lost { retry: true, .. }), "{error:?}");
+    assert!(matches!(stream.output.recv().await, Some(Err(RemoteError::Lost { .. }))));
+    assert!(stream.output.recv().await.is_none());
+    until("input is closed", || stream.input.is_closed()).await;
+    assert!(host.is_closed());
+    let started = Instant::now();
+    assert!(matches!(host.exec(&sh("true")).await, Err(RemoteError::Lost { .. })));
+    assert!(matches!(host.reach("127.0.0.1", 1, Duration::from_secs(9)).await, Err(RemoteError::Lost { .. })));
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_frozen_host_is_noticed_while_a_writer_is_stuck() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let mut inventory = sshd.host("gpu01");
+    inventory.ssh.keepalive = Some(Duration::from_secs(1));
+    let fleet = sshd.fleet(vec![inventory]);
+    let host = fleet.connect(0).await.expect("connected");
+    let mut stream = host.stream(&sh("sleep 60")).await.expect("a stream");
+    for pid in sshd.children() {
+        run("kill", &["-STOP", &pid]);
+    }
+    let started = Instant::now();
+    let input = stream.input.clone();
+    let chunk = bytes::Bytes::from(vec![0; 1 << 20]);
+    let writing = async move { while input.send(chunk.clone()).await.is_ok() {} };
+    let command = within("true", Duration::from_secs(60));
+    let (result, end, ()) = tokio::join!(host.exec(&command), stream.output.recv(), writing);
+    assert!(matches!(result, Err(RemoteError::Lost { .. })), "{result:?}");
+    assert!(matches!(end, Some(Err(RemoteError::Lost { .. }))), "{end:?}");
+    assert!(started.elapsed() < Duration::from_secs(22), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_session_that_does_not_open_ends_the_connection() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = sshd.connect().await;
+    for pid in sshd.children() {
+        run("kill", &["-STOP", &pid]);
+    }
+    let error = host.exec(&within("true", Duration::from_millis(500))).await.expect_err("frozen");
+    assert!(matches!(error, RemoteError::Timeout { .. }), "{error}");
+    until("it is closed", || host.is_closed()).await;
+    let started = Instant::now();
+    host.close().await;
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_made() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    sshd.connect().await.close().await;
+    until("a first one is gone", || tasks() == 0).await;
+    let before = sockets();
+    let mut kept = Vec::new();
+    for n in 0..12 {
+        let host = sshd.connect().await;
+        let stream = host.stream(&sh("read -r x")).await.expect("a stream");
+        match n % 3 {
+            0 => host.close().await,
+            1 => drop(stream),
+            _ => kept.push((host, stream)),
+        }
+    }
+    sshd.kill_connections();
+    until("the lost ones are known", || kept.iter().all(|(host, _)| host.is_closed())).await;
+    drop(kept);
+
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    let talker = std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in silent.incoming().take(5).flatten() {
+            let mut stream = stream;
+            stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").expect("written");
+            held.push(stream);
+        }
+        held
+    });
+    let mut host = sshd.host("gpu01");
+    host.ssh.port = Some(port);
+    host.ssh.connect_timeout = Some(Duration::from_millis(300));
+    let fleet = sshd.fleet(vec![host; 5]);
+    let results = futures_util::future::join_all((0..5).map(|n| fleet.connect(n))).await;
+    for result in results {
+        let error = result.err().expect("silent");
+        assert!(error.to_string().contains("did not finish the key exchange") && error.may_retry(), "{error}");
+    }
+    until("all tasks are gone", || tasks() == 0).await;
+    drop(talker.join().expect("ended"));
+    until("all sockets are gone", || sockets() <= before).await;
+    until("the server serves nobody", || sshd.children().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_closes_at_once_is_tried_four_times_and_quoted() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = door.local_addr().expect("bound").port();
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = count.clone();
+    std::thread::spawn(move || {
+        for mut stream in door.incoming().flatten() {
+            seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            stream.write_all(b"Not allowed at this time\r\n").ok();
+        }
+    });
+    let mut host = sshd.host("gpu01");
+    host.ssh.port = Some(port);
+    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("closed");
+    assert!(matches!(error, RemoteError::Lost { retry: true, .. }), "{error:?}");
+    assert!(error.to_string().contains("Not allowed at this time") || error.to_string().contains("reset"), "{error}");
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 4);
+}

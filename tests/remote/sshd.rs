@@ -1,0 +1,294 @@
+//! A real sshd on loopback for one test: its own folder, keys and port, run as whoever runs the test.
+#![expect(clippy::expect_used, clippy::panic, reason = "a fixture fails loudly")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use orchestrate::inventory::{Gpus, Host, HostKeys, Ssh};
+use orchestrate::remote::{Connect, Prompt, Remote, RemoteError, Settings, SshFleet};
+
+/// The server and everything that is needed to reach it.
+pub(crate) struct Sshd {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) port: u16,
+    child: Child,
+}
+
+/// Says in one line why the tests of this file cannot run here.
+pub(crate) fn missing() -> Option<String> {
+    let sshd = Path::new("/usr/sbin/sshd");
+    if sshd.exists() {
+        return None;
+    }
+    assert!(std::env::var_os("CI").is_none(), "with CI set, {} must be there", sshd.display());
+    Some(format!("skipped: no {} here (apt-get install openssh-server)", sshd.display()))
+}
+
+/// Returns from a test where there is no sshd, saying so.
+#[macro_export]
+macro_rules! need_sshd {
+    () => {
+        if let Some(why) = $crate::sshd::missing() {
+            println!("{why}");
+            return;
+        }
+    };
+}
+
+pub(crate) fn run(program: &str, args: &[&str]) -> String {
+    let out = Command::new(program).args(args).stdin(Stdio::null()).output().expect("the program is there");
+    assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+pub(crate) fn keygen(path: &Path, kind: &str, passphrase: &str) {
+    run("ssh-keygen", &["-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", path.to_str().expect("utf-8")]);
+}
+
+pub(crate) fn me() -> String {
+    run("id", &["-un"]).trim().to_owned()
+}
+
+impl Sshd {
+    pub(crate) fn start() -> Self {
+        Self::with("", &["ed25519"])
+    }
+
+    /// Starts a server with further lines of configuration and host keys of these types.
+    pub(crate) fn with(more: &str, kinds: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        let mut config = String::new();
+        for kind in kinds {
+            keygen(&at(&format!("host_{kind}")), kind, "");
+            config.push_str(&format!("HostKey {}\n", at(&format!("host_{kind}")).display()));
+        }
+        keygen(&at("id"), "ed25519", "");
+        std::fs::copy(at("id.pub"), at("authorized")).expect("copied");
+        std::fs::write(at("ssh_config"), "").expect("written");
+        if me() == "root" {
+            std::fs::create_dir_all("/run/sshd").expect("sshd's own folder");
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        drop(listener);
+        config.push_str(&format!(
+            "Port {port}\nListenAddress 127.0.0.1\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nLogLevel VERBOSE\nUsePAM no\nMaxStartups 10:30:100\n{more}\n",
+            at("authorized").display()
+        ));
+        std::fs::write(at("sshd_config"), config).expect("written");
+        let child = serve(dir.path());
+        Sshd { dir, port, child }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn shown(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).expect("written");
+        self.shown(name)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// The known_hosts line for a host key of this server.
+    pub(crate) fn known(&self, kind: &str) -> String {
+        let text = std::fs::read_to_string(self.path(&format!("host_{kind}.pub"))).expect("a host key");
+        let words: Vec<&str> = text.split_whitespace().take(2).collect();
+        format!("[127.0.0.1]:{} {}\n", self.port, words.join(" "))
+    }
+
+    /// A host of an inventory that leads here, its key known.
+    pub(crate) fn host(&self, name: &str) -> Host {
+        if !self.path("known").exists() {
+            let kind = ["ed25519", "ecdsa", "rsa"].into_iter().find(|k| self.path(&format!("host_{k}")).exists()).expect("a key");
+            self.write("known", &self.known(kind));
+        }
+        let ssh = Ssh {
+            user: Some(me()),
+            port: Some(self.port),
+            identity: vec![self.shown("id")],
+            known_hosts: Some(self.shown("known")),
+            host_keys: Some(HostKeys::Strict),
+            ..Ssh::default()
+        };
+        Host { name: name.to_owned(), address: Some("127.0.0.1".to_owned()), fabric_address: None, gpus: Gpus::Any, ssh }
+    }
+
+    pub(crate) fn settings(&self, person: &Arc<Person>) -> Settings {
+        Settings {
+            home: self.dir.path().to_owned(),
+            base: self.dir.path().to_owned(),
+            config: Some(self.path("ssh_config")),
+            agent: None,
+            path: std::env::var_os("PATH"),
+            user: me(),
+            prompt: person.clone(),
+            parallel: 64,
+            variables: Arc::new(|name| (name == "SSH_PASSWORD").then(|| "wrong".to_owned())),
+        }
+    }
+
+    pub(crate) fn fleet(&self, hosts: Vec<Host>) -> SshFleet {
+        SshFleet::new(hosts, self.settings(&Arc::new(Person::silent())))
+    }
+
+    pub(crate) async fn connect(&self) -> Arc<dyn Remote> {
+        self.fleet(vec![self.host("gpu01")]).connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", self.log()))
+    }
+
+    /// The processes that serve connections, newest last.
+    pub(crate) fn children(&self) -> Vec<String> {
+        children(&self.child.id().to_string())
+    }
+
+    /// Kills everything that serves connections, as a network fault or an OOM killer would.
+    pub(crate) fn kill_connections(&self) {
+        for pid in self.children() {
+            for grandchild in children(&pid) {
+                kill(&grandchild);
+            }
+            kill(&pid);
+        }
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        self.child = serve(self.dir.path());
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.kill_connections();
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
+    }
+}
+
+fn serve(dir: &Path) -> Child {
+    let log = std::fs::File::create(dir.join("log")).expect("a log");
+    let child = Command::new("/usr/sbin/sshd")
+        .args(["-D", "-e", "-f"])
+        .arg(dir.join("sshd_config"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("sshd starts");
+    let text = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+    wait_for("sshd listens", || text().contains("Server listening"));
+    child
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        for pid in self.children() {
+            kill(&pid);
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A port on loopback where connecting hangs: its queue is full and nobody takes from it.
+pub(crate) fn full_door() -> (Vec<socket2::Socket>, u16) {
+    let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    let door = new();
+    door.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
+    door.listen(0).expect("listens");
+    let address = door.local_addr().expect("bound");
+    let mut sockets = vec![door];
+    for _ in 0..4 {
+        let socket = new();
+        socket.set_nonblocking(true).expect("set");
+        socket.connect(&address).ok();
+        sockets.push(socket);
+    }
+    (sockets, address.as_socket().expect("an address").port())
+}
+
+fn children(pid: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn kill(pid: &str) {
+    Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().expect("kill runs");
+}
+
+/// Waits until something is so; a state that does not come within 20 s is a failure.
+pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Like [`wait_for`], while tasks go on.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Who sits at the terminal: answers in order, and what was asked and told.
+pub(crate) struct Person {
+    answers: Mutex<Vec<Option<String>>>,
+    pub(crate) asked: Mutex<Vec<String>>,
+    pub(crate) told: Mutex<Vec<String>>,
+}
+
+impl Person {
+    /// Nobody.
+    pub(crate) fn silent() -> Self {
+        Self::saying(&[])
+    }
+
+    pub(crate) fn saying(answers: &[&str]) -> Self {
+        let answers = answers.iter().rev().map(|a| Some((*a).to_owned())).collect();
+        Person { answers: Mutex::new(answers), asked: Mutex::default(), told: Mutex::default() }
+    }
+
+    pub(crate) fn was_asked(&self) -> Vec<String> {
+        self.asked.lock().expect("not poisoned").clone()
+    }
+
+    pub(crate) fn was_told(&self) -> Vec<String> {
+        self.told.lock().expect("not poisoned").clone()
+    }
+}
+
+impl Prompt for Person {
+    fn secret(&self, what: &str) -> Option<String> {
+        self.asked.lock().expect("not poisoned").push(what.to_owned());
+        self.answers.lock().expect("not poisoned").pop().flatten()
+    }
+
+    fn notice(&self, text: &str) {
+        self.told.lock().expect("not poisoned").push(text.to_owned());
+    }
+}
+
+/// The refusal that is expected.
+pub(crate) fn refused(result: Result<Arc<dyn Remote>, RemoteError>) -> (String, String) {
+    match result {
+        Ok(_) => panic!("it connected"),
+        Err(error) => {
+            assert!(matches!(error, RemoteError::Refused { .. }), "{error:?}");
+            assert!(!error.may_retry());
+            (error.to_string(), error.hint().to_owned())
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The way to a host: ssh_config, jump hosts, many at once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use orchestrate::remote::{Connect, RemoteError, SshFleet};
+
+use crate::sshd::{Person, Sshd};
+use crate::{need_sshd, sh};
+
+#[tokio::test]
+async fn everything_may_come_from_ssh_config() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let mut host = sshd.host("gpu01");
+    host.address = None;
+    host.ssh = orchestrate::inventory::Ssh::default();
+    sshd.write(
+        "ssh_config",
+        &format!(
+            "Match originalhost gpu01\n HostName 127.0.0.1\n Port {}\n User {}\nHost *\n IdentityFile %d/i%%d_no\n IdentityFile ~/id\n \
+             UserKnownHostsFile {}\n ConnectTimeout 5\n",
+            sshd.port,
+            crate::sshd::me(),
+            sshd.shown("known")
+        )
+        .replace("~/id", &sshd.shown("id")),
+    );
+    let host = sshd.fleet(vec![host]).connect(0).await.expect("it is all there");
+    assert!(host.exec(&sh("true")).await.expect("an answer").ok());
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_followed_are_named() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = sshd.host("gpu01");
+    for (config, says) in [
+        ("Host *\n NoSuchWord yes\n", "nosuchword"),
+        ("Host *\n ProxyCommand nc %h %p\n", "ProxyCommand"),
+        ("Host *\n RevokedHostKeys /x\n", "RevokedHostKeys"),
+        ("Host *\n ProxyJump bastion\n", "loop"),
+        ("Host gpu01\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n", "circle"),
+        ("Host *\n IdentityFile /x/%C\n", "%C"),
+    ] {
+        sshd.write("ssh_config", config);
+        let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("not followed");
+        assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains(says), "{config}: {error}");
+        assert!(!error.hint().is_empty());
+    }
+    let mut settings = sshd.settings(&Arc::new(Person::silent()));
+    settings.path = Some("/nowhere".into());
+    let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
+    assert!(error.to_string().contains("no `ssh` program"), "{error}");
+    settings.config = Some("none".into());
+    SshFleet::new(vec![host], settings).connect(0).await.expect("nothing to ask ssh for");
+}
+
+#[tokio::test]
+async fn an_ssh_config_that_hangs_is_given_up_with_all_that_it_started() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let pid = sshd.shown("pid");
+    sshd.write("ssh_config", &format!("Match exec \"echo $$ >{pid}; sleep 60\"\n User nobody\n"));
+    let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("given up");
+    assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains("did not end within 5s"), "{error}");
+    let pid = std::fs::read_to_string(pid).expect("a pid");
+    crate::sshd::until("it is gone", || !std::path::Path::new(&format!("/proc/{}/fd", pid.trim())).exists()).await;
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_is_lost_and_says_where() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let mut host = sshd.host("gpu01");
+    host.ssh.port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).ok().map(|a| a.port());
+    let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("closed");
+    assert!(error.to_string().contains("connection refused") && error.may_retry(), "{error}");
+    host.address = Some("x".repeat(300));
+    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("unknown");
+    assert!(error.to_string().contains("could not find the address"), "{error}");
+}
+
+fn jumps(sshd: &Sshd) -> String {
+    let hop = |name: &str, more: &str| {
+        format!(
+            "Host {name}\n HostName 127.0.0.1\n Port {}\n User {}\n IdentityFile {}\n UserKnownHostsFile {}\n{more}",
+            sshd.port,
+            crate::sshd::me(),
+            sshd.shown("id"),
+            sshd.shown("known")
+        )
+    };
+    hop("outer", "") + &hop("inner", " ProxyJump outer\n")
+}
+
+#[tokio::test]
+async fn two_jump_hosts_lead_to_a_third() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    sshd.write("ssh_config", &jumps(&sshd));
+    let mut host = sshd.host("gpu01");
+    host.ssh.jump = Some(vec!["inner".to_owned()]);
+    let fleet = sshd.fleet(vec![host]);
+    let host = fleet.connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log()));
+    let out = host.exec(&sh("head -c 3000000 /dev/zero; exit 5")).await.expect("an answer");
+    assert_eq!((out.code, out.stdout.len()), (5, 3_000_000));
+    assert_eq!(sshd.log().matches("Accepted publickey").count(), 3, "{}", sshd.log());
+    host.close().await;
+}
+
+#[tokio::test]
+async fn sixty_four_hosts_share_one_bastion() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::with("MaxSessions 2", &["ed25519"]), Sshd::start());
+    sshd.write("ssh_config", &jumps(&bastion));
+    bastion.host("known");
+    let mut host = sshd.host("gpu01");
+    host.ssh.known_hosts = None;
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    let all = sshd.known("ed25519") + &bastion.known("ed25519");
+    sshd.write("both", &all);
+    host.ssh.known_hosts = Some(sshd.shown("both"));
+    let fleet = sshd.fleet(vec![host; 64]);
+    let started = Instant::now();
+    let hosts = futures_util::future::join_all((0..64).map(|n| fleet.connect(n))).await;
+    let failed: Vec<_> = hosts.iter().filter_map(|h| h.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    println!("64 hosts behind a bastion in {:?}", started.elapsed());
+    let command = sh("head -c 1000000 /dev/zero");
+    let outs = futures_util::future::join_all(hosts.iter().flatten().map(|h| h.exec(&command))).await;
+    assert!(outs.iter().all(|o| o.as_ref().is_ok_and(|o| o.stdout.len() == 1_000_000)));
+    assert_eq!(bastion.log().matches("Accepted publickey").count(), 1);
+    drop(hosts);
+    crate::sshd::until("the bastion is left", || bastion.children().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_lost_bastion_loses_all_behind_it_and_is_connected_again() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::start(), Sshd::start());
+    sshd.write("ssh_config", &jumps(&bastion));
+    bastion.host("known");
+    let mut host = sshd.host("gpu01");
+    host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    let fleet = sshd.fleet(vec![host; 4]);
+    let hosts = futures_util::future::join_all((0..4).map(|n| fleet.connect(n))).await;
+    let hosts: Vec<_> = hosts.into_iter().map(|h| h.expect("connected")).collect();
+    let command = sh("sleep 60");
+    let calls = futures_util::future::join_all(hosts.iter().map(|h| h.exec(&command)));
+    let kill = async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        bastion.kill_connections();
+    };
+    let (results, ()) = tokio::join!(calls, kill);
+    assert!(results.iter().all(|r| matches!(r, Err(RemoteError::Lost { retry: true, .. }))), "{results:?}");
+    let again = futures_util::future::join_all((0..4).map(|n| fleet.connect(n))).await;
+    for host in again {
+        assert!(host.expect("connected again").exec(&sh("true")).await.expect("an answer").ok());
+    }
+    assert_eq!(bastion.log().matches("Accepted publickey").count(), 2);
+}
+
+#[tokio::test]
+async fn a_jump_host_that_refuses_is_asked_once_and_named() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::start(), Sshd::start());
+    bastion.write("authorized", "");
+    bastion.host("known");
+    sshd.write("ssh_config", &jumps(&bastion));
+    let mut host = sshd.host("gpu01");
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
+    let fleet = sshd.fleet(vec![host; 8]);
+    let hosts = futures_util::future::join_all((0..8).map(|n| fleet.connect(n))).await;
+    for result in hosts {
+        let (what, _) = crate::sshd::refused(result);
+        assert!(what.contains("outer"), "{what}");
+    }
+    assert_eq!(bastion.log().matches("Connection from").count(), 1, "{}", bastion.log());
+}
+
+#[tokio::test]
+async fn sixty_four_connections_at_once_are_not_dropped() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let fleet = sshd.fleet(vec![sshd.host("gpu01"); 64]);
+    let started = Instant::now();
+    let hosts = futures_util::future::join_all((0..64).map(|n| fleet.connect(n))).await;
+    let failed: Vec<_> = hosts.iter().filter_map(|h| h.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    println!("64 connections in {:?}", started.elapsed());
+    println!("{} of them were dropped by sshd and tried again", sshd.log().matches("drop connection").count());
+}
+
+#[tokio::test]
+async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_bastion() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::start(), Sshd::start());
+    sshd.write("ssh_config", &jumps(&bastion));
+    bastion.host("known");
+    let mut host = sshd.host("gpu01");
+    host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    host.ssh.connect_timeout = Some(std::time::Duration::from_secs(5));
+    let mut hosts = vec![host.clone(); 9];
+    let (_full, port) = crate::sshd::full_door();
+    hosts[0].ssh.port = Some(port);
+    hosts[1].ssh.port = Some(1);
+    let fleet = sshd.fleet(hosts);
+    let slow = async {
+        let error = fleet.connect(0).await.err().expect("no answer");
+        assert!(error.to_string().contains("gpu01") && error.to_string().contains("outer"), "{error}");
+    };
+    let refused = async {
+        let error = fleet.connect(1).await.err().expect("nobody listens");
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    };
+    let started = Instant::now();
+    let quick = async {
+        for n in 2..9 {
+            fleet.connect(n).await.expect("connected");
+        }
+        started.elapsed()
+    };
+    let ((), (), took) = tokio::join!(slow, refused, quick);
+    assert!(took < std::time::Duration::from_secs(4), "{took:?}");
+}
