@@ -65,7 +65,10 @@ fn show(session: &Session, names: &[String], answers: Vec<Option<Result<Output, 
                 }
                 if !output.ok() {
                     outcome = worse(Outcome::Failed, outcome);
-                    failed.push((name.clone(), format!("exit {}{}{}", output.code, if complaint.is_empty() { "" } else { "\n" }, complaint.trim_end())));
+                    failed.push((
+                        name.clone(),
+                        format!("exit {}{}{}", output.code, if complaint.is_empty() { "" } else { "\n" }, complaint.trim_end()),
+                    ));
                 } else if !complaint.is_empty() && args.host.progress != Progress::Json {
                     failed.push((name.clone(), format!("standard error:\n{}", complaint.trim_end())));
                 }

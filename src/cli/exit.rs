@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn the_first_in_the_products_order_wins() {
-        let order = [Outcome::Locked, Outcome::Leftovers, Outcome::Signal(2), Outcome::Unreachable, Outcome::Refused, Outcome::Failed, Outcome::Ok];
+        let order =
+            [Outcome::Locked, Outcome::Leftovers, Outcome::Signal(2), Outcome::Unreachable, Outcome::Refused, Outcome::Failed, Outcome::Ok];
         for pair in order.windows(2) {
             assert_eq!(worse(pair[1].clone(), pair[0].clone()), pair[0]);
             assert_eq!(worse(pair[0].clone(), pair[1].clone()), pair[0]);

@@ -49,9 +49,12 @@ impl Laptop {
             owner: format!("{}@{}", plain(&self.user), plain(&self.name)),
             laptop: crate::plan::run::hash(&format!("{}{machine}", self.name)),
             pid: std::process::id(),
-            alive: |pid| i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).is_some_and(|p| {
-                !matches!(rustix::process::test_kill_process(p), Err(rustix::io::Errno::SRCH))
-            }),
+            alive: |pid| {
+                i32::try_from(pid)
+                    .ok()
+                    .and_then(rustix::process::Pid::from_raw)
+                    .is_some_and(|p| !matches!(rustix::process::test_kill_process(p), Err(rustix::io::Errno::SRCH)))
+            },
         }
     }
 

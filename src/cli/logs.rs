@@ -45,7 +45,8 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
     session.begin(&run, None);
     let sites = session.sites(&facts, None);
     let mut fetches = tokio::task::JoinSet::new();
-    for (link, site) in session.engine.links().iter().cloned().zip(sites).filter(|(l, _)| facts.get(l.host()).is_some_and(Option::is_some)) {
+    for (link, site) in session.engine.links().iter().cloned().zip(sites).filter(|(l, _)| facts.get(l.host()).is_some_and(Option::is_some))
+    {
         let offsets = offsets.clone();
         let hosts = facts.len();
         fetches.spawn(async move { (link.host(), watch::fetch(&link, &site, &offsets, hosts).await) });

@@ -24,13 +24,16 @@ pub async fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
         return show(&inventory, &facts, false, args);
     }
     let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let draft = inventory.job(&Known { gpus: vec![None; inventory.hosts.len()], addresses: vec![None; inventory.hosts.len()], ..Known::default() })?;
+    let draft = inventory.job(&Known {
+        gpus: vec![None; inventory.hosts.len()],
+        addresses: vec![None; inventory.hosts.len()],
+        ..Known::default()
+    })?;
     let session = Session::open("plan", &args.host, inventory, base, faces, &[])?;
     let (facts, outcome) = answered(&session, session.gather(Some(&draft)).await);
     session.engine.close().await;
     if outcome != Outcome::Ok {
-        let silent: Vec<String> =
-            session.names().into_iter().zip(&facts).filter(|(_, f)| f.is_none()).map(|(name, _)| name).collect();
+        let silent: Vec<String> = session.names().into_iter().zip(&facts).filter(|(_, f)| f.is_none()).map(|(name, _)| name).collect();
         return Err(Failure::Usage(format!("no answer from {}", silent.join(", ")))).or(Ok(outcome));
     }
     let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();

@@ -70,24 +70,20 @@ pub struct Session {
 
 impl Session {
     /// Opens it; nothing is connected yet.
-    pub fn open(command: &'static str, args: &HostArgs, inventory: Inventory, base: PathBuf, faces: Faces, secrets: &[String]) -> Result<Session, Failure> {
+    pub fn open(
+        command: &'static str,
+        args: &HostArgs,
+        inventory: Inventory,
+        base: PathBuf,
+        faces: Faces,
+        secrets: &[String],
+    ) -> Result<Session, Failure> {
         let laptop = Laptop::read()?;
         let (emit, events) = Emitter::new();
         let desk = Desk::open(args, faces, secrets, events);
         let engine = engine(&laptop, &inventory, &base, args, emit);
         let identity = laptop.identity();
-        Ok(Session {
-            inventory,
-            laptop,
-            identity,
-            engine,
-            desk,
-            dir: None,
-            command,
-            args: args.clone(),
-            base,
-            run: String::new(),
-        })
+        Ok(Session { inventory, laptop, identity, engine, desk, dir: None, command, args: args.clone(), base, run: String::new() })
     }
 
     /// The names of the hosts, in node-rank order.
@@ -97,7 +93,13 @@ impl Session {
 
     /// The words after a command that name this inventory.
     pub fn inventory_words(&self) -> String {
-        self.args.inventory.iter().chain(&self.args.files).map(|p| crate::shell::quote(&p.display().to_string())).collect::<Vec<_>>().join(" -i ")
+        self.args
+            .inventory
+            .iter()
+            .chain(&self.args.files)
+            .map(|p| crate::shell::quote(&p.display().to_string()))
+            .collect::<Vec<_>>()
+            .join(" -i ")
     }
 
     /// Tells what is about to be done; with a plan, its steps and ranks.
@@ -132,7 +134,8 @@ impl Session {
     pub async fn gather(&self, job: Option<&Job>) -> Vec<Result<HostFacts, RemoteError>> {
         let commands = self.inventory.hosts.iter().enumerate().map(|(i, host)| {
             let site = site(&self.inventory, host, &self.inventory.run_dir, "", None);
-            let wanted = if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, ..Wanted::default() } };
+            let wanted =
+                if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, ..Wanted::default() } };
             facts::command(&site, &wanted)
         });
         self.engine.gather(commands.collect()).await

@@ -51,7 +51,8 @@ impl Signals {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let (breaking, leave, first, launcher) = (signals.breaking.clone(), signals.leave.clone(), signals.first.clone(), signals.part.clone());
+        let (breaking, leave, first, launcher) =
+            (signals.breaking.clone(), signals.leave.clone(), signals.first.clone(), signals.part.clone());
         tokio::spawn(async move {
             let mut count = 0;
             loop {

@@ -45,7 +45,11 @@ pub async fn run(args: &UpArgs) -> Result<Outcome, Failure> {
 /// # Errors
 /// What must be said to the person.
 pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::PathBuf) -> Result<Outcome, Failure> {
-    let draft = inventory.job(&Known { gpus: vec![None; inventory.hosts.len()], addresses: vec![None; inventory.hosts.len()], ..Known::default() })?;
+    let draft = inventory.job(&Known {
+        gpus: vec![None; inventory.hosts.len()],
+        addresses: vec![None; inventory.hosts.len()],
+        ..Known::default()
+    })?;
     let secrets = secrets(&draft.secrets)?;
     let hidden: Vec<String> = secrets.iter().map(|(_, value)| value.clone()).collect();
     let faces = Faces { progress: args.host.progress, logs: Logs::Main, data: false };

@@ -1,7 +1,7 @@
 //! Decides what to start next. Pure, though it lives here: same plan, same ledger, same answer.
 
-use crate::plan::{Plan, Step};
 use crate::plan::words::Phase;
+use crate::plan::{Plan, Step};
 
 /// Where a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
 //! Follows a run to its end: watchers on every host, the gang stopped when one of it fails, controls obeyed.
 
 use std::time::Duration;

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
 //! The conductor: connects, gathers facts, carries a plan out, follows a run, ends it. Emits events; obeys controls.
 //!
 //! Uses `plan`, `event`, `state` and `remote`. Knows no screen, no file of the laptop and no diagnosis. It decides when, never what.
@@ -93,7 +92,8 @@ impl Engine {
     /// Says goodbye to every host.
     pub async fn close(&self) {
         let mut tasks = JoinSet::new();
-        for link in self.links.iter().cloned() {
+        for link in &self.links {
+            let link = link.clone();
             tasks.spawn(async move { link.close().await });
         }
         while tasks.join_next().await.is_some() {}

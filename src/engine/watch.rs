@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
 //! Follows the logs of a run: one stream a host, by byte offset, resumed where it broke off; what is on the laptop's disk is acknowledged.
 
 use std::collections::HashMap;
@@ -129,7 +128,7 @@ impl Session<'_> {
     async fn run(&mut self, mut tell: impl FnMut(Report) -> bool) -> Result<(), Trouble> {
         let mut reader = Reader::default();
         loop {
-            while let Some(frame) = reader.next().map_err(|e| lost(e.to_string()))? {
+            while let Some(frame) = reader.read().map_err(|e| lost(e.to_string()))? {
                 match frame {
                     Frame::Complete => return Ok(()),
                     Frame::Nothing => {

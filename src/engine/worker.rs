@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
 //! Carries a plan out: one task a step, under its deadline, tried again where the connection and not the host was at fault.
 
 use std::sync::Arc;
@@ -184,7 +183,9 @@ async fn attempt(link: &Arc<Link>, step: &Step, offsets: &Offsets, hosts: usize)
             Ok(Reached::Untold(why)) => Ended::Satisfied(format!("not known: {why}")),
             Ok(Reached::Blocked(why)) => Ended::Verdict(Verdict::failed(
                 format!("{address}:{port} cannot be reached: {why}"),
-                format!("let TCP port {port} through the master's firewall, or set the master's fabric_address to one that the workers reach"),
+                format!(
+                    "let TCP port {port} through the master's firewall, or set the master's fabric_address to one that the workers reach"
+                ),
             )),
             Err(error) => Ended::Unreachable(error),
         },

@@ -172,16 +172,19 @@ pub struct HostFacts {
     pub runs: Vec<String>,
     /// Its launcher.
     pub node: Node,
-    /// Its workers: rank, restart, exit if ended with the second on the host's clock.
-    pub ranks: Vec<(u32, u32, Option<(Exit, f64)>)>,
+    /// Its workers: rank, restart, and the exit if it ended.
+    pub ranks: Vec<(u32, u32, Option<Ended>)>,
     /// Size of each log.
     pub logs: Vec<(LogFile, u64)>,
     /// What the run says of itself; an error where the file is damaged.
     pub run_file: Option<Result<RunFile, String>>,
 }
 
+/// How a process ended, and the second on the host's clock.
+pub type Ended = (Exit, f64);
+
 /// Reads a status as a wrapper wrote it: `0 1795251815.3`, `killed 1795251815`.
-pub fn read_exit(text: &str) -> Option<(Exit, f64)> {
+pub fn read_exit(text: &str) -> Option<Ended> {
     let mut words = text.split_whitespace();
     let exit = match words.next()? {
         "killed" | "gone" => Exit::Killed,

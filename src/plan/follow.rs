@@ -92,7 +92,7 @@ impl Reader {
     ///
     /// # Errors
     /// When a head is none of ours.
-    pub fn next(&mut self) -> Result<Option<Frame>, OutOfStep> {
+    pub fn read(&mut self) -> Result<Option<Frame>, OutOfStep> {
         if let Some((file, offset, left)) = self.rest.take() {
             if self.buffer.is_empty() {
                 self.rest = Some((file, offset, left));
@@ -130,7 +130,7 @@ impl Reader {
                     return None;
                 }
                 self.rest = Some((file, offset, len));
-                self.next().ok()
+                self.read().ok()
             }
             "P" => Some(Some(Frame::Started(word()?.parse().ok()?))),
             "X" => {
@@ -161,7 +161,7 @@ mod tests {
             let (mut frames, mut bytes) = (Vec::new(), Vec::new());
             for piece in text.chunks(size) {
                 reader.push(piece);
-                while let Some(frame) = reader.next().expect("in step") {
+                while let Some(frame) = reader.read().expect("in step") {
                     match frame {
                         Frame::Log { bytes: b, offset, .. } => {
                             assert_eq!(offset, 10 + bytes.len() as u64);
@@ -187,6 +187,6 @@ mod tests {
     fn a_foreign_head_is_out_of_step() {
         let mut reader = Reader::default();
         reader.push(b"Segmentation fault\n");
-        assert!(reader.next().is_err());
+        assert!(reader.read().is_err());
     }
 }

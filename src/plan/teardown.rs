@@ -50,7 +50,7 @@ fn action(phase: Phase, site: Site, facts: &HostFacts, manner: Manner) -> Option
     let all = manner.depth == Depth::All;
     match phase {
         Phase::Stop => facts.current.as_ref().map(|_| Action::Stop(launch::Stop { site, grace: manner.grace })),
-        Phase::Remove if all => (!facts.containers.is_empty() || facts.keeper.is_some()).then(|| Action::Remove(remove::Remove { site })),
+        Phase::Remove if all => (!facts.containers.is_empty() || facts.keeper.is_some()).then_some(Action::Remove(remove::Remove { site })),
         Phase::Fetch if manner.fetch && manner.depth != Depth::Ranks => {
             facts.current.clone().map(|run| Action::Fetch(remove::Fetch { site, run }))
         }
