@@ -224,7 +224,11 @@ fn for_torchrun(words: &[String], command: &Node, check: &mut Check) {
             "begin with the script, or with -m and a module; launch.python names the interpreter",
         );
     } else if matches!(program, "bash" | "sh" | "accelerate" | "deepspeed") {
-        check.wrong(place, format!("torchrun cannot start `{program}`"), "use `with: script` for a command that starts the ranks itself");
+        check.wrong(
+            place,
+            format!("torchrun cannot start `{program}`"),
+            "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script",
+        );
     } else if let Some(flag) = first.strip_prefix('-').filter(|_| !matches!(first.as_str(), "-m" | "--no_python" | "--no-python")) {
         let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
         let hint = match name.as_str() {
