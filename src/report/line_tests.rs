@@ -116,3 +116,20 @@ fn what_hosts_say_cannot_reach_the_terminal() {
     assert!(!text.chars().any(|c| c.is_control() && c != '\n') && !text.contains("s3cret"), "{text:?}");
     assert_eq!(text.matches("a; b ***").count(), 6, "{text}");
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_secret_is_hidden_wherever_the_chunks_are_cut(cuts in proptest::collection::vec(0..60_usize, 0..6)) {
+        let text = "\u{1b}[1mkey=s3cret\u{1b}[0m and s3cr\u{1b}[31met again\r\nlast s3cret";
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at.min(text.len())).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let mut scene = scene(Logs::Main);
+        scene.tell(0, plan(1, 1, &[]));
+        for pair in cuts.windows(2) {
+            scene.tell(1, log(0, 0, pair[0] as u64, &text[pair[0]..pair[1]]));
+        }
+        scene.finish();
+        proptest::prop_assert_eq!(&scene.face.out()[1..], ["[rank 0 gpu01] key=*** and *** again", "[rank 0 gpu01] last ***"]);
+    }
+}
