@@ -133,3 +133,23 @@ proptest::proptest! {
         proptest::prop_assert_eq!(&scene.face.out()[1..], ["[rank 0 gpu01] key=*** and *** again", "[rank 0 gpu01] last ***"]);
     }
 }
+
+#[test]
+fn where_nothing_can_change_looking_is_all() {
+    let mut scene = scene(Logs::None);
+    scene.tell(0, plan(3, 1, &[(Phase::Preflight, "look"), (Phase::Remove, "remove")]));
+    scene.tell(0, EventKind::StepSatisfied { step: 0, note: String::new() });
+    scene.tell(0, EventKind::StepFailed { step: 1, error: "no docker".to_owned(), hint: "install it".to_owned() });
+    scene.tell(0, EventKind::StepStarted { step: 2 });
+    scene.tell(0, EventKind::StepDone { step: 2, note: String::new() });
+    for step in 3..6 {
+        scene.tell(0, EventKind::StepSatisfied { step, note: String::new() });
+    }
+    let expected = [
+        "FAILED gpu02 preflight: look: no docker",
+        "  hint: install it",
+        "preflight  FAILED gpu02; ok gpu[01,03] (0.0 s)",
+        "remove     as it was gpu[01-03] (0.0 s)",
+    ];
+    assert_eq!(&scene.face.out()[1..], expected);
+}
