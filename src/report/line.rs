@@ -135,19 +135,18 @@ impl<O: Out> Lines<O> {
             return Ok(());
         }
         self.release(state)?;
-        // A host counts once, by the most telling of its steps.
-        let done: BTreeSet<u32> = tally.done.difference(&tally.failed).copied().collect();
+        // A host counts once, by the most telling of its steps; where nothing can change, having looked is all there is to say.
+        let changes = state::changes(phase);
+        let looked = |host: &&u32| !changes && !tally.failed.contains(*host);
+        let done: BTreeSet<u32> = tally.done.difference(&tally.failed).chain(tally.satisfied.iter().filter(looked)).copied().collect();
         let satisfied: BTreeSet<u32> =
             tally.satisfied.iter().filter(|host| !done.contains(host) && !tally.failed.contains(host)).copied().collect();
-        let word = if state::changes(phase) { "changed" } else { "ok" };
-        let parts = [(Role::Bad, "FAILED", &tally.failed), (Role::Warn, word, &done), (Role::Ok, "as it was", &satisfied)];
+        let (word, good) = if changes { ("changed", Role::Warn) } else { ("ok", Role::Ok) };
+        let parts = [(Role::Bad, "FAILED", &tally.failed), (good, word, &done), (Role::Ok, "as it was", &satisfied)];
         let texts: Vec<String> = parts
             .iter()
             .filter(|(_, _, hosts)| !hosts.is_empty())
-            .map(|(role, word, hosts)| {
-                let role = if *word == "ok" { Role::Ok } else { *role };
-                format!("{} {}", self.style.paint(role, word), words::hosts(state, &self.cleaner, *hosts))
-            })
+            .map(|(role, word, hosts)| format!("{} {}", self.style.paint(*role, word), words::hosts(state, &self.cleaner, *hosts)))
             .collect();
         let time = self.style.paint(Role::Dim, &format!("({})", words::span(at - tally.since)));
         self.out.line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")))

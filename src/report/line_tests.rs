@@ -116,3 +116,40 @@ fn what_hosts_say_cannot_reach_the_terminal() {
     assert!(!text.chars().any(|c| c.is_control() && c != '\n') && !text.contains("s3cret"), "{text:?}");
     assert_eq!(text.matches("a; b ***").count(), 6, "{text}");
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_secret_is_hidden_wherever_the_chunks_are_cut(cuts in proptest::collection::vec(0..60_usize, 0..6)) {
+        let text = "\u{1b}[1mkey=s3cret\u{1b}[0m and s3cr\u{1b}[31met again\r\nlast s3cret";
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at.min(text.len())).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let mut scene = scene(Logs::Main);
+        scene.tell(0, plan(1, 1, &[]));
+        for pair in cuts.windows(2) {
+            scene.tell(1, log(0, 0, pair[0] as u64, &text[pair[0]..pair[1]]));
+        }
+        scene.finish();
+        proptest::prop_assert_eq!(&scene.face.out()[1..], ["[rank 0 gpu01] key=*** and *** again", "[rank 0 gpu01] last ***"]);
+    }
+}
+
+#[test]
+fn where_nothing_can_change_looking_is_all() {
+    let mut scene = scene(Logs::None);
+    scene.tell(0, plan(3, 1, &[(Phase::Preflight, "look"), (Phase::Remove, "remove")]));
+    scene.tell(0, EventKind::StepSatisfied { step: 0, note: String::new() });
+    scene.tell(0, EventKind::StepFailed { step: 1, error: "no docker".to_owned(), hint: "install it".to_owned() });
+    scene.tell(0, EventKind::StepStarted { step: 2 });
+    scene.tell(0, EventKind::StepDone { step: 2, note: String::new() });
+    for step in 3..6 {
+        scene.tell(0, EventKind::StepSatisfied { step, note: String::new() });
+    }
+    let expected = [
+        "FAILED gpu02 preflight: look: no docker",
+        "  hint: install it",
+        "preflight  FAILED gpu02; ok gpu[01,03] (0.0 s)",
+        "remove     as it was gpu[01-03] (0.0 s)",
+    ];
+    assert_eq!(&scene.face.out()[1..], expected);
+}

@@ -98,7 +98,8 @@ impl LogStore {
         }
         let path = self.path(host, file);
         let len = match fs::symlink_metadata(&path) {
-            Ok(meta) => meta.len(),
+            Ok(meta) if meta.is_file() => meta.len(),
+            Ok(_) => return Err(failed("write", &path, io::Error::other("something else is in its place"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(source) => return Err(failed("read", &path, source)),
         };
@@ -308,8 +309,9 @@ mod tests {
         let victim = dir.path().join("victim");
         fs::write(&victim, "precious").expect("written");
         std::os::unix::fs::symlink(&victim, store.path(0, RANK)).expect("linked");
-        store.lens.insert((0, RANK), 0);
         assert!(matches!(store.write_at(0, RANK, 0, b"evil"), Err(LogError::Io { what: "write", .. })));
+        store.lens.insert((0, RANK), 0);
+        assert!(matches!(store.write_at(0, RANK, 0, b"evil"), Err(LogError::Io { what: "write", .. })), "nor one that came later");
         assert_eq!(fs::read(&victim).expect("there"), b"precious");
     }
 

@@ -63,12 +63,23 @@ pub struct Reporter {
     early: Vec<Event>,
     sinks: Vec<Box<dyn Sink>>,
     lost: Vec<String>,
+    full: bool,
 }
 
 impl Reporter {
     /// With these faces; `cleaner` knows what must not be written down.
     pub fn new(cleaner: Cleaner, sinks: Vec<Box<dyn Sink>>) -> Self {
-        Reporter { state: RunState::new(), cleaner, logs: None, journal: None, dir: None, early: Vec::new(), sinks, lost: Vec::new() }
+        Reporter {
+            state: RunState::new(),
+            cleaner,
+            logs: None,
+            journal: None,
+            dir: None,
+            early: Vec::new(),
+            sinks,
+            lost: Vec::new(),
+            full: false,
+        }
     }
 
     /// Keeps the run in this folder from now on, and what was told before.
@@ -124,7 +135,9 @@ impl Reporter {
     /// # Errors
     /// When log bytes could not be written: then nobody was told of them, and they are wanted again.
     pub fn on(&mut self, event: &Event) -> Result<(), LogError> {
-        self.store(event)?;
+        let stored = self.store(event);
+        self.tell_storage(event, &stored);
+        stored?;
         self.write_down(event);
         self.state.apply(event);
         let state = &self.state;
@@ -132,7 +145,7 @@ impl Reporter {
         self.sinks.retain_mut(|sink| match sink.on(event, state) {
             Ok(()) => true,
             Err(error) => {
-                lost.push(format!("an output was closed and is left out: {error}"));
+                lost.push(left_out(&error));
                 false
             }
         });
@@ -142,8 +155,14 @@ impl Reporter {
 
     /// Time goes by: what waits to be folded is shown. Call it a few times a second while no event comes.
     pub fn tick(&mut self, now: Millis) {
-        let state = &self.state;
-        self.sinks.retain_mut(|sink| sink.tick(now, state).is_ok());
+        let (state, lost) = (&self.state, &mut self.lost);
+        self.sinks.retain_mut(|sink| match sink.tick(now, state) {
+            Ok(()) => true,
+            Err(error) => {
+                lost.push(left_out(&error));
+                false
+            }
+        });
     }
 
     /// Ends all faces and writes the report. What could not be written is returned as text.
@@ -174,6 +193,23 @@ impl Reporter {
         }
     }
 
+    /// A disk that takes no more log bytes is told once, and once more when it does again.
+    fn tell_storage(&mut self, event: &Event, stored: &Result<(), LogError>) {
+        let log = matches!(event.kind, EventKind::Log { .. });
+        let told = match stored {
+            Err(LogError::Io { path, source, .. }) if !self.full => {
+                Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
+            }
+            Ok(()) if log && self.full => Some((false, "logs are copied again".to_owned())),
+            _ => None,
+        };
+        if let Some((full, text)) = told {
+            self.full = full;
+            self.lost.push(text);
+            self.tell_losses(event.seq, event.at);
+        }
+    }
+
     /// Those who are left learn who is gone.
     fn tell_losses(&mut self, seq: u64, at: Millis) {
         for text in std::mem::take(&mut self.lost) {
@@ -188,6 +224,10 @@ impl Reporter {
             self.sinks.retain_mut(|sink| sink.on(&note, state).is_ok());
         }
     }
+}
+
+fn left_out(error: &io::Error) -> String {
+    format!("an output was closed and is left out: {error}")
 }
 
 #[cfg(test)]

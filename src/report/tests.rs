@@ -92,6 +92,28 @@ fn log_bytes_that_are_not_in_the_file_are_told_to_nobody() {
 }
 
 #[test]
+fn a_disk_that_takes_nothing_is_told_once_and_stops_only_the_copy() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let face = Face::default();
+    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder")).expect("kept");
+    reporter.on(&started()).expect("taken");
+    // A folder in the file's place: it takes no bytes, whoever asks.
+    let place = state_dir.path().join("runs/r1/logs/node-0.log");
+    std::fs::create_dir(&place).expect("made");
+    let node = |seq| event(seq, EventKind::Log { host: 0, file: LogFile::Node, offset: 0, bytes: Bytes::from_static(b"x"), len: 1 });
+    for _ in 0..3 {
+        assert!(reporter.on(&node(2)).is_err());
+    }
+    std::fs::remove_dir(&place).expect("removed");
+    reporter.on(&node(2)).expect("stored");
+    let seen = face.seen.lock().expect("not poisoned").clone();
+    let [_, first, again, log] = &seen[..] else { panic!("{seen:?}") };
+    assert!(first.contains("node-0.log") && first.contains("the run goes on"), "{first}");
+    assert_eq!((again.as_str(), log.as_str()), ("logs are copied again", "event"));
+}
+
+#[test]
 fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
     let state_dir = tempfile::tempdir().expect("a folder");
     assert_eq!(runs::list(state_dir.path()).expect("no folder is no error"), Vec::new());

@@ -32,7 +32,6 @@ impl Cutter {
                 self.clear();
             } else {
                 self.returned = true;
-                self.redrawn = true;
             }
             bytes = &bytes[at + 1..];
         }
@@ -69,6 +68,7 @@ impl Cutter {
             return;
         }
         if std::mem::take(&mut self.returned) {
+            self.redrawn = true;
             self.line.clear();
             self.dropped = 0;
         }

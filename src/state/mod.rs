@@ -14,6 +14,8 @@ use crate::event::{Event, EventKind, Goal, LogFile, Millis, Outcome, Phase, RunI
 pub use host::{Disk, HostState, Liveness, RankState, Tally};
 pub use ledger::{Ledger, Status, Step};
 
+/// The most bytes of one text that is kept.
+const TEXT: usize = 4 << 10;
 /// How many notices are kept.
 const NOTICES: usize = 200;
 /// How many leftovers are kept; the rest is counted.
@@ -174,13 +176,13 @@ impl RunState {
             EventKind::Culprit { ranks, hosts } => {
                 self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone(), at });
             }
-            EventKind::Notice { host, text, warn } => self.notice(Note { at, host: *host, text: text.clone(), warn: *warn }),
+            EventKind::Notice { host, text, warn } => self.notice(Note { at, host: *host, text: bounded(text), warn: *warn }),
             EventKind::GoalChanged { goal, why } => {
                 self.goal = (*goal, why.clone());
                 self.stopping = if *goal == Goal::Up { None } else { self.stopping.or(Some(at)) };
             }
             EventKind::Leftover { host, text } => {
-                let leftover = Leftover { host: *host, text: text.clone() };
+                let leftover = Leftover { host: *host, text: bounded(text) };
                 if self.leftovers.len() < LEFTOVERS && !self.leftovers.contains(&leftover) {
                     self.leftovers.push(leftover);
                 }
@@ -248,13 +250,13 @@ impl RunState {
     fn step(&mut self, kind: &EventKind, at: Millis) {
         let told = match kind {
             EventKind::StepStarted { step } => self.ledger.set(*step, Status::Running, at).map(|_| ()),
-            EventKind::StepSatisfied { step, note } => self.ledger.set(*step, Status::Satisfied, at).map(|s| s.note.clone_from(note)),
-            EventKind::StepDone { step, note } => self.ledger.set(*step, Status::Done, at).map(|s| s.note.clone_from(note)),
+            EventKind::StepSatisfied { step, note } => self.ledger.set(*step, Status::Satisfied, at).map(|s| s.note = bounded(note)),
+            EventKind::StepDone { step, note } => self.ledger.set(*step, Status::Done, at).map(|s| s.note = bounded(note)),
             EventKind::StepFailed { step, error, hint } => self.ledger.set(*step, Status::Failed, at).map(|s| {
-                s.note.clone_from(error);
-                s.hint.clone_from(hint);
+                s.note = bounded(error);
+                s.hint = bounded(hint);
             }),
-            EventKind::StepRetrying { step, error } => self.ledger.retry(*step, error),
+            EventKind::StepRetrying { step, error } => self.ledger.retry(*step, &bounded(error)),
             _ => Ok(()),
         };
         self.refused += u64::from(told.is_err());
@@ -425,8 +427,17 @@ impl HostState {
     fn turn(&mut self, liveness: Liveness, error: &str, at: Millis) {
         self.liveness = liveness;
         self.since = at;
-        error.clone_into(&mut self.error);
+        self.error = bounded(error);
     }
+}
+
+/// The beginning of a text that a host may have made as long as it likes.
+fn bounded(text: &str) -> String {
+    if text.len() <= TEXT {
+        return text.to_owned();
+    }
+    let end = (0..=TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", &text[..end])
 }
 
 /// Whether a step that is done in this phase changed something that stays: the others look, or hold a lock meanwhile.

@@ -111,6 +111,22 @@ fn a_journal_without_bytes_counts_them() {
 }
 
 #[test]
+fn texts_are_bounded() {
+    let long = || "é".repeat(1 << 20);
+    let state = events(vec![
+        plan(&["a", "b"], 1),
+        EventKind::StepFailed { step: 0, error: long(), hint: long() },
+        EventKind::Notice { host: None, text: long(), warn: false },
+        EventKind::HostLost { host: 0, error: long(), retrying: false },
+        EventKind::Leftover { host: 0, text: long() },
+    ]);
+    let step = state.failed_steps().next().expect("it failed");
+    for text in [&step.note, &step.hint, &state.notices[0].text, &state.hosts[0].error, &state.leftovers[0].text] {
+        assert!(text.len() <= TEXT + 3 && text.ends_with("é…"));
+    }
+}
+
+#[test]
 fn notices_and_leftovers_are_bounded() {
     let mut kinds = Vec::new();
     for n in 0..3000 {
