@@ -1,9 +1,13 @@
 //! `remote` against a real OpenSSH server on loopback.
+// What is left of a process and of a socket is read from /proc.
+#![cfg(target_os = "linux")]
 #![expect(clippy::disallowed_methods, reason = "the proof is a real server, with files, processes and time")]
 
 #[path = "remote/sshd.rs"]
 mod sshd;
 
+#[path = "remote/asks.rs"]
+mod asks;
 #[path = "remote/keys.rs"]
 mod keys;
 #[path = "remote/login.rs"]

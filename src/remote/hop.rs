@@ -123,9 +123,9 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         uid: rustix::process::getuid().as_raw(),
         variables: &settings.variables,
     };
-    let paths = |list: Vec<&str>| list.into_iter().map(|p| tokens.path(p)).collect::<Result<Vec<_>, _>>();
+    let seconds = |key| options.number(key).map(Duration::from_secs);
     let keys = keys(asked, options, settings, &tokens).map_err(wrong)?;
-    let certificates = paths(options.all("certificatefile").collect()).map_err(wrong)?;
+    let certificates = options.all("certificatefile").map(|p| tokens.path(p)).collect::<Result<_, _>>().map_err(wrong)?;
     let policy = policy(asked, options, settings, &tokens).map_err(wrong)?;
     let agent = agent(options, settings, &tokens).map_err(wrong)?;
     Ok(Hop {
@@ -140,18 +140,22 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         no_password: options.no("passwordauthentication"),
         no_questions: options.no("kbdinteractiveauthentication"),
         no_keys: options.no("pubkeyauthentication"),
-        connect_timeout: asked.ssh.connect_timeout.or(options.number("connecttimeout").map(Duration::from_secs)).unwrap_or(CONNECT_TIMEOUT),
-        keepalive: asked.ssh.keepalive.or(options.number("serveraliveinterval").map(Duration::from_secs)).unwrap_or(KEEPALIVE),
+        connect_timeout: asked.ssh.connect_timeout.or(seconds("connecttimeout")).unwrap_or(CONNECT_TIMEOUT),
+        keepalive: asked.ssh.keepalive.or(seconds("serveraliveinterval")).unwrap_or(KEEPALIVE),
         keepalive_max: options.number("serveralivecountmax").and_then(|n| usize::try_from(n).ok()).unwrap_or(3),
-        family: match options.first("addressfamily") {
-            Some("inet") => Family::V4,
-            Some("inet6") => Family::V6,
-            _ => Family::Any,
-        },
+        family: family(options),
         host,
         port,
         user,
     })
+}
+
+fn family(options: &Options) -> Family {
+    match options.first("addressfamily") {
+        Some("inet") => Family::V4,
+        Some("inet6") => Family::V6,
+        _ => Family::Any,
+    }
 }
 
 /// Options that change what is safe or reachable and that we do not follow: better said than guessed.

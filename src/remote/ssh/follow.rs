@@ -34,8 +34,8 @@ impl Job {
             end = self.read(&mut read, &mut opening, output, started, &begun) => end,
             () = feed(&write, script, input, &begun) => End::default(),
         };
-        let kill = (!end.over()).then(|| opening.shell());
-        self.finish(Rest { read, write, end, kill }).await;
+        let (kill, shell) = (!end.over(), opening.shell());
+        self.finish(Rest { read, write, end, kill, shell }).await;
     }
 
     async fn read(
@@ -59,24 +59,29 @@ impl Job {
         };
         begun.cancel();
         report(started, Ok(()));
-        if !rest.is_empty() && output.send(Ok(rest)).is_err() {
-            return end;
+        if rest.is_empty() || output.send(Ok(rest)).is_ok() {
+            self.pass_on(read, &output, &mut end, &mut stderr).await;
         }
+        end
+    }
+
+    /// Passes on what comes until either side has enough.
+    async fn pass_on(&self, read: &mut ChannelReadHalf, output: &Output, end: &mut End, stderr: &mut Bounded) {
         loop {
             let message = tokio::select! {
                 biased;
                 message = read.wait() => message,
-                () = output.closed() => return end,
+                () = output.closed() => return,
                 () = self.dead.cancelled() => None,
             };
             let Some(message) = message else {
-                tell(&output, self.lost());
-                return end;
+                tell(output, self.lost());
+                return;
             };
-            match note(message, &mut end) {
+            match note(message, end) {
                 Said::Out(bytes) => {
                     if output.send(Ok(bytes)).is_err() {
-                        return end;
+                        return;
                     }
                 }
                 Said::Err(bytes) => stderr.roll(&bytes, LAST_WORDS),
@@ -84,9 +89,9 @@ impl Job {
             }
             if end.closed {
                 if end.status != Some(0) {
-                    tell(&output, self.cut_off(&end, &stderr.bytes, &[]));
+                    tell(output, self.cut_off(end, &stderr.bytes, &[]));
                 }
-                return end;
+                return;
             }
         }
     }

@@ -104,23 +104,9 @@ impl Link {
             Ok(Err(trouble)) => return Err(broken(hop, trouble, &heard)),
             Err(_) => return Err(Failure::Final(late(hop))),
         };
-        if let Some(key) = left.new_key.get().cloned() {
-            let noted = tokio::task::spawn_blocking(move || trust.learn(&key.kind, &key.blob, salt()));
-            if let Ok(Some(text)) = noted.await {
-                keyring.notice(&text);
-            }
-        }
+        note_key(&left, trust, keyring).await;
         let attempt = Attempt { handle: &mut handle, hop, keyring, left: &left, deadline, tried: Vec::new() };
-        attempt.run().await.map_err(|denied| match denied {
-            Denied::Locked(path) => Failure::Locked(path),
-            Denied::WantsPassword => Failure::WantsPassword,
-            Denied::Final(error) => Failure::Final(error),
-            Denied::Lost(why) => Failure::Final(RemoteError::Lost {
-                what: format!("connection to {} ended: {why}", hop.name),
-                hint: String::new(),
-                retry: true,
-            }),
-        })?;
+        attempt.run().await.map_err(|denied| not_in(hop, denied))?;
         patience.set(silence(hop));
         Ok(Arc::new(Link {
             name: hop.name.clone(),
@@ -239,6 +225,27 @@ pub(super) fn salt() -> [u8; 20] {
 fn silence(hop: &Hop) -> Duration {
     let times = u32::try_from(hop.keepalive_max).unwrap_or(u32::MAX).saturating_add(2);
     hop.keepalive.saturating_mul(times)
+}
+
+/// Notes a key that was accepted although it was not known.
+async fn note_key(left: &Left, trust: Arc<Trust>, keyring: &Keyring) {
+    let Some(key) = left.new_key.get().cloned() else { return };
+    let noted = tokio::task::spawn_blocking(move || trust.learn(&key.kind, &key.blob, salt()));
+    if let Ok(Some(text)) = noted.await {
+        keyring.notice(&text);
+    }
+}
+
+fn not_in(hop: &Hop, denied: Denied) -> Failure {
+    match denied {
+        Denied::Locked(path) => Failure::Locked(path),
+        Denied::WantsPassword => Failure::WantsPassword,
+        Denied::Final(error) => Failure::Final(error),
+        Denied::Lost(why) => {
+            let what = format!("the connection to {} ended: {why}", hop.name);
+            Failure::Final(RemoteError::Lost { what, hint: String::new(), retry: true })
+        }
+    }
 }
 
 async fn wire(hop: &Hop, below: Option<&Arc<Link>>, deadline: Instant) -> Result<Box<dyn Wire>, Failure> {

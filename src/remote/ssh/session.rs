@@ -203,8 +203,9 @@ pub(super) struct Rest {
     pub(super) read: ChannelReadHalf,
     pub(super) write: ChannelWriteHalf<Msg>,
     pub(super) end: End,
-    /// What still runs there is killed: by a signal, and by the shell's number where it is known.
-    pub(super) kill: Option<Option<u32>>,
+    /// Whether what still runs there is killed: by a signal, and by the shell's number where it is known.
+    pub(super) kill: bool,
+    pub(super) shell: Option<u32>,
 }
 
 /// What has come of a script so far.
@@ -277,13 +278,13 @@ impl Job {
             }
         };
         let Answer { collector, stderr, end } = answer;
-        let kill = result.is_err().then(|| collector.shell());
+        let (kill, shell) = (result.is_err() && !end.over(), collector.shell());
         let output = result.map(|()| {
             let code = collector.ended().unwrap_or_default();
             let (stdout, dropped) = collector.finish();
             Output { code, stdout, stderr: stderr.bytes, dropped: dropped + stderr.dropped, elapsed: self.started.elapsed() }
         });
-        (output, Some(Rest { read, write, end, kill }))
+        (output, Some(Rest { read, write, end, kill, shell }))
     }
 
     /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace.
@@ -321,7 +322,7 @@ impl Job {
 
     /// Closes a channel, and goes on reading it until then: one that nobody reads stops its whole connection.
     pub(super) async fn finish(&self, rest: Rest) {
-        let Rest { mut read, write, end, kill } = rest;
+        let Rest { mut read, write, end, kill, shell } = rest;
         if end.closed {
             return;
         }
@@ -330,7 +331,7 @@ impl Job {
             std::future::pending().await
         };
         let closing = async {
-            if let Some(shell) = kill.filter(|_| !end.over()) {
+            if kill {
                 write.signal(Sig::KILL).await?;
                 if let Err(error) = self.kill(shell).await {
                     tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
