@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use orchestrate::sandbox::{Faults, OomKill, Sandbox, Scenario};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 fn program() -> PathBuf {
@@ -314,9 +314,9 @@ async fn torchrun_runs_a_gang_over_two_hosts() {
         return;
     }
     let sandbox = start("hosts: 2").await;
-    let demo = sandbox.dir().join("demo").display().to_string();
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
     let port = free_port();
-    let text = |node| launch(2, node, port, "-e STEPS=4 -e PAUSE=0.5").replace("{DEMO}", &demo);
+    let text = |node| launch(2, node, port, "-e STEPS=4 -e PAUSE=0.5").replace("{DEMO}", demo);
     let (worker, master) = (text(1), text(0));
     let busy = async {
         until("a GPU is busy", async || {
@@ -350,8 +350,8 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
             &Faults { oom_kill: Some(OomKill { rank: 2, after: 1.0, matching: "train.sh".to_owned() }), ..Faults::default() },
         )
         .expect("a host");
-    let demo = sandbox.dir().join("demo").display().to_string();
-    let text = |extra: &str| launch(1, 0, free_port(), extra).replace("{DEMO}", &demo);
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
+    let text = |extra: &str| launch(1, 0, free_port(), extra).replace("{DEMO}", demo);
     let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1"), text("-e PAUSE=0.2 -e STEPS=1000"));
     let (failed, starved) = tokio::join!(script(&sandbox, "gpu01", &failed), script(&sandbox, "gpu02", &starved));
     let log = String::from_utf8_lossy(&failed.stdout).into_owned();
@@ -479,4 +479,33 @@ async fn sessions_are_counted_and_passwords_asked() {
     let out = finish(command.env("SSH_ASKPASS", &askpass).env("SSH_ASKPASS_REQUIRE", "force").spawn().expect("ssh")).await;
     assert_eq!(out.stdout, b"gpu01\n", "{out:?}");
     sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_sandbox_takes_its_containers_along() {
+    if !have_ssh() {
+        return;
+    }
+    let mut command = Command::new(program());
+    let mut server = command.args(["sandbox", "--hosts", "1"]).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("started");
+    let mut said = tokio::io::BufReader::new(server.stdout.take().expect("piped")).lines();
+    let inventory = PathBuf::from(said.next_line().await.expect("read").expect("a line"));
+    let dir = inventory.parent().expect("a folder").to_owned();
+    let text = "docker run -d --init --entrypoint /bin/sh demo/train:1 -c 'trap \"\" TERM; sleep 4321 & wait; sleep 4321'; \
+                torchrun --nproc_per_node 2 --master_port 0 --no_python sleep 4321 >/dev/null 2>&1 & while [ $(ps -e -o args= | grep -c '[s]leep 4321') -lt 3 ]; do sleep 0.05; done";
+    let mut child = Command::new("ssh");
+    child.arg("-F").arg(dir.join("ssh_config")).args(["gpu01", text]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    assert!(finish(child.spawn().expect("ssh")).await.status.success());
+    let marker = format!("SANDBOX_DIR={}", dir.display());
+    assert!(carrying(&marker) >= 6, "the container and the ranks run");
+    server.kill().await.expect("killed");
+    until("all of them end", async || (carrying(&marker) == 0).then_some(())).await;
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// How many processes have this variable.
+fn carrying(marker: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").expect("Linux");
+    let environs = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+    environs.filter(|bytes| bytes.split(|b| *b == 0).any(|variable| variable == marker.as_bytes())).count()
 }

@@ -9,7 +9,6 @@
 //! `/proc` and no `/dev/shm`, sessions cannot be told by `ps`, and `date`, `stat` and the like are BSD's; a `setsid` is provided.
 #![expect(clippy::disallowed_methods, reason = "the sandbox makes directories and finds its own program")]
 
-mod demo;
 mod docker;
 mod nvidia;
 mod place;
@@ -118,7 +117,6 @@ impl Sandbox {
             known.push_str(&sandbox.add(&scenario, spec, &client).await?);
         }
         sandbox.write_access(&client, &known).map_err(io_error("write the sandbox's keys"))?;
-        sandbox.demo_inventory()?;
         Ok(sandbox)
     }
 
@@ -153,7 +151,6 @@ impl Sandbox {
         std::fs::set_permissions(dir.join("client_key"), std::fs::Permissions::from_mode(0o600))?;
         std::fs::write(dir.join("client_key.pub"), format!("{}\n", client.public))?;
         std::fs::write(dir.join("known_hosts"), known)?;
-        std::fs::write(dir.join("inventory.yaml"), self.inventory_yaml("sandbox", ""))?;
         std::fs::write(dir.join("ssh_config"), self.ssh_config())
     }
 

@@ -10,6 +10,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::SandboxError;
 
+/// The most hosts one sandbox has: each is a listening port.
+const MOST: usize = 1024;
+
 /// A sandbox on paper.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -77,8 +80,8 @@ impl Scenario {
                 return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is there twice", host.name)));
             }
         }
-        if self.hosts.is_empty() {
-            return Err(SandboxError::Scenario("hosts: at least one is needed".to_owned()));
+        if self.hosts.is_empty() || self.hosts.len() > MOST {
+            return Err(SandboxError::Scenario(format!("hosts: {} asked, from 1 to {MOST} are possible", self.hosts.len())));
         }
         Ok(self)
     }
@@ -183,11 +186,11 @@ fn count_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<HostS
     impl<'de> Visitor<'de> for Hosts {
         type Value = Vec<HostSpec>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a number of hosts from 1 to 1024, or a list of hosts")
+            write!(f, "a number of hosts from 1 to {MOST}, or a list of hosts")
         }
         fn visit_u64<E: de::Error>(self, count: u64) -> Result<Self::Value, E> {
             match usize::try_from(count) {
-                Ok(count) if (1..=1024).contains(&count) => Ok(numbered(count)),
+                Ok(count) if (1..=MOST).contains(&count) => Ok(numbered(count)),
                 _ => Err(E::invalid_value(de::Unexpected::Unsigned(count), &self)),
             }
         }
@@ -219,6 +222,7 @@ mod tests {
     fn wrong_scenarios_are_refused() {
         for (text, expected) in [
             ("hosts: 0", "from 1 to 1024"),
+            ("hosts: []", "from 1 to 1024"),
             ("hosts: [{name: a}, {name: a}]", "twice"),
             ("hosts: [{name: ../x}]", "not a host name"),
             ("host: 3", "unknown field"),
