@@ -123,7 +123,7 @@ impl Follower<'_> {
             Report::Started(host, _) | Report::Ended(host, ..) | Report::Nothing(host) | Report::Log(host, ..) => *host,
         };
         if let Some(link) = self.engine.links.get(host) {
-            watch::emit(link, report);
+            watch::emit(link, self.run.sites.get(host).map_or("", |s| s.run.as_str()), report);
         }
         if let Report::Log(host, file, bytes) = report {
             self.look_for_ready(*host, *file, bytes);

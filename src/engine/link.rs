@@ -1,5 +1,6 @@
 //! The way to one host: connected when first needed, connected again after a loss, its clock compared with ours.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use crate::engine::emit::{Emitter, now};
-use crate::event::{EventKind, Millis};
+use crate::event::{EventKind, LogFile, Millis};
 use crate::plan::facts::HostFacts;
 use crate::remote::{Connect, Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Output};
@@ -21,6 +22,7 @@ pub struct Link {
     lost: AtomicBool,
     offset: AtomicI64,
     uncertainty: AtomicI64,
+    told: std::sync::Mutex<HashSet<(String, LogFile, bool)>>,
 }
 
 impl Link {
@@ -34,7 +36,13 @@ impl Link {
             lost: AtomicBool::new(false),
             offset: AtomicI64::new(0),
             uncertainty: AtomicI64::new(0),
+            told: std::sync::Mutex::default(),
         }
+    }
+
+    /// Whether a start or an end of this run is news.
+    pub fn first_time(&self, run: &str, file: LogFile, ended: bool) -> bool {
+        self.told.lock().is_ok_and(|mut told| told.insert((run.to_owned(), file, ended)))
     }
 
     /// The host's number.

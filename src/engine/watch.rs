@@ -102,7 +102,7 @@ pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, 
 pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<u64, Trouble> {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
     one_pass(link, site, &mut have, hosts, true, |report| {
-        emit(link, &report);
+        emit(link, &site.run, &report);
         true
     })
     .await
@@ -211,9 +211,14 @@ fn lost(what: String) -> Trouble {
     Trouble::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
 }
 
-/// Tells a report as an event.
-pub fn emit(link: &Link, report: &Report) {
+/// Tells a report as an event; what the fetch at the end reads again is not told again.
+pub fn emit(link: &Link, run: &str, report: &Report) {
     let host = link.id();
+    if let Report::Started(_, file) | Report::Ended(_, file, ..) = *report
+        && !link.first_time(run, file, matches!(report, Report::Ended(..)))
+    {
+        return;
+    }
     let kind = match *report {
         Report::Started(_, LogFile::Node) => EventKind::NodeStarted { host },
         Report::Started(_, LogFile::Rank { rank, restart }) => EventKind::RankStarted { host, rank, restart },
