@@ -18,13 +18,14 @@ async fn an_equal_live_run_is_attached_to() {
     // From another laptop, which sees the log from its first byte.
     let mut second = other.start(&["up", word(&file), "--progress", "plain"]);
     second.says("runs and is what is asked for: attaching").await;
-    second.says("rank 3 of 4 on gpu02").await;
+    second.says("rank 0 of 4 on gpu01").await;
     second.signal("INT");
     second.end().await.code(130).says("detached: the run goes on");
     assert_eq!(bench.run_dir("live", 0), before);
     assert!((0..4).all(|rank| bench.term(rank).is_none()), "nobody was told to end");
     // Attached once more until it ends: it is left as it was launched to be.
-    let third = other.start(&["up", word(&file)]);
+    let mut third = other.start(&["up", word(&file)]);
+    third.says("attaching").await;
     bench.end(None, 0);
     third.end().await.code(0).recap("OK").says("4 ok");
     assert_eq!(bench.containers(0).len(), 1, "teardown: never");
