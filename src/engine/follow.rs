@@ -70,6 +70,9 @@ impl Engine {
             watchers.spawn(watch::watch(link.clone(), site.clone(), offsets.clone(), run.sites.len(), up.clone(), end.clone()));
         }
         drop(up);
+        for link in self.links.iter().filter(|_| !run.until_running && !run.only_look) {
+            watchers.spawn(watch::sample_gpus(link.clone(), end.clone()));
+        }
         let mut follower = Follower {
             engine: self,
             run,
@@ -86,6 +89,22 @@ impl Engine {
         while watchers.join_next().await.is_some() {}
         follower.tell_culprits();
         finish
+    }
+}
+
+impl Engine {
+    /// Kills every process of a run on all its hosts, in the session that is kept free for it.
+    pub async fn kill(&self, sites: &[Site]) {
+        let mut tasks = JoinSet::new();
+        for (link, site) in self.links.iter().cloned().zip(sites.iter().cloned()) {
+            tasks.spawn(async move {
+                let Do::Script(command) = Action::Stop(Stop { site, grace: None }).command() else { return };
+                if let Err(error) = link.urgent(&command).await {
+                    link.emitter().notice(Some(link.host()), format!("its ranks could not be killed: {error}"), true);
+                }
+            });
+        }
+        while tasks.join_next().await.is_some() {}
     }
 }
 

@@ -19,6 +19,7 @@ pub struct Link {
     emit: Emitter,
     current: Mutex<Option<Arc<dyn Remote>>>,
     lost: AtomicBool,
+    warned: AtomicBool,
     offset: AtomicI64,
     uncertainty: AtomicI64,
 }
@@ -32,6 +33,7 @@ impl Link {
             emit,
             current: Mutex::new(None),
             lost: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             offset: AtomicI64::new(0),
             uncertainty: AtomicI64::new(0),
         }
@@ -145,6 +147,15 @@ impl Link {
     /// Says that a step is tried again.
     pub fn retrying(&self, step: u32, error: &RemoteError) {
         self.emit.send(EventKind::StepRetrying { step, error: error.to_string() });
+    }
+
+    /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
+    pub fn disk(&self, free: u64, total: u64) {
+        self.emit.send(EventKind::Disk { host: self.id(), free, total });
+        if total > 0 && free < total / 10 && !self.warned.swap(true, Ordering::Relaxed) {
+            let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
+            self.emit.notice(Some(self.host), text, true);
+        }
     }
 
     /// Where events about this host go.

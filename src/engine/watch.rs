@@ -9,11 +9,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
-use crate::event::{EventKind, Millis};
+use crate::event::{EventKind, GpuSample, Millis};
+use crate::gpu;
 use crate::plan::follow::{self, Frame, Reader};
 use crate::plan::site::Site;
 use crate::plan::words::{Exit, LogFile};
 use crate::remote::{RemoteError, Stream};
+use crate::shell::Command;
 
 /// What the laptop already has of each file of a host.
 pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
@@ -171,8 +173,7 @@ impl Session<'_> {
             }
             Frame::Beat { free, total } => {
                 self.acknowledge().await?;
-                let disk = EventKind::Disk { host: self.link.id(), free: free * 1024, total: total * 1024 };
-                self.link.emitter().send(disk);
+                self.link.disk(free * 1024, total * 1024);
                 Ok(true)
             }
             Frame::Nothing | Frame::Complete => Ok(false),
@@ -204,6 +205,33 @@ impl Session<'_> {
         let line = Bytes::from(format!("{} {}\n", self.sent, self.frames));
         let sent = tokio::time::timeout(SILENCE, self.stream.input.send(line)).await;
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost("the log stream takes no acknowledgement".to_owned())) }
+    }
+}
+
+/// Looks at a host's GPUs every 10 s; a host without nvidia-smi is left alone.
+pub async fn sample_gpus(link: Arc<Link>, end: CancellationToken) {
+    let mut query = crate::shell::join(&gpu::QUERY);
+    query =
+        format!("PATH=$PATH:/usr/bin:/usr/local/bin:/usr/local/nvidia/bin\ncommand -v nvidia-smi >/dev/null 2>&1 || exit 127\n{query}\n");
+    let command = Command::sh("look at the GPUs", query, Duration::from_secs(15));
+    loop {
+        tokio::select! {
+            () = end.cancelled() => return,
+            answer = link.exec(&command) => match answer {
+                Ok(output) if output.code == 127 => return,
+                Ok(output) => {
+                    let gpus: Vec<GpuSample> = gpu::parse(&output.text()).into_iter().map(GpuSample::from).collect();
+                    if !gpus.is_empty() {
+                        link.emitter().send(EventKind::Gpus { host: link.id(), gpus });
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "the GPUs were not seen"),
+            },
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(10)) => {}
+        }
     }
 }
 

@@ -231,6 +231,7 @@ impl Cell<'_> {
             started: ids.started.clone(),
             hosts: inventory.hosts.iter().zip(&self.world.addresses).map(|(h, fabric)| run_host(h, fabric)).collect(),
             ranks: plan.ranks.clone(),
+            world_size: plan.world_size,
             contained: self.site.contained,
             ready_when: job.launch.ready_when.clone(),
             stop_grace: job.launch.stop_grace.as_secs(),
