@@ -215,6 +215,9 @@ pub enum EventKind {
         rank: u32,
         /// Its launcher's restart count.
         restart: u32,
+        /// When, on our clock (0: unknown).
+        #[serde(default)]
+        when: Millis,
     },
     /// A worker process ended.
     RankExited {

@@ -26,8 +26,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What a watcher saw.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
-    /// A wrapper was recorded.
-    Started(usize, LogFile),
+    /// A wrapper was recorded: when on our clock.
+    Started(usize, LogFile, Millis),
     /// A wrapper ended: how, when on our clock, and how wrong that may be.
     Ended(usize, LogFile, Exit, Millis, i64),
     /// The run is not there.
@@ -59,21 +59,10 @@ struct Session<'a> {
 /// Follows a host until told to stop; a lost connection is made again.
 pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, up: mpsc::UnboundedSender<Report>, end: CancellationToken) {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    let mut told: Vec<Report> = Vec::new();
     let mut pause = Duration::from_millis(250);
     loop {
-        let pass = one_pass(&link, &site, &mut have, hosts, false, |report| {
-            // A resumed stream says again who started and ended.
-            if matches!(report, Report::Log(..)) || !told.contains(&report) {
-                if !matches!(report, Report::Log(..)) {
-                    told.push(report.clone());
-                }
-                // The follower ends before its watchers: nobody is left to care.
-                up.send(report).is_ok()
-            } else {
-                true
-            }
-        });
+        // The follower ends before its watchers: then nobody is left to care.
+        let pass = one_pass(&link, &site, &mut have, hosts, false, |report| !link.is_news(&site.run, &report) || up.send(report).is_ok());
         let ended = tokio::select! {
             () = end.cancelled() => return,
             ended = pass => ended,
@@ -104,7 +93,9 @@ pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, 
 pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<u64, Trouble> {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
     one_pass(link, site, &mut have, hosts, true, |report| {
-        emit(link, &report);
+        if link.is_news(&site.run, &report) {
+            emit(link, &report);
+        }
         true
     })
     .await
@@ -166,7 +157,7 @@ impl Session<'_> {
                 }
                 Ok(tell(Report::Log(host, file, bytes)))
             }
-            Frame::Started(file) => Ok(tell(Report::Started(host, file))),
+            Frame::Started(file, at) => Ok(tell(Report::Started(host, file, self.link.our_time(at).0))),
             Frame::Ended(file, exit, at) => {
                 let (when, uncertainty) = self.link.our_time(at);
                 Ok(tell(Report::Ended(host, file, exit, when, uncertainty)))
@@ -243,8 +234,8 @@ fn lost(what: String) -> Trouble {
 pub fn emit(link: &Link, report: &Report) {
     let host = link.id();
     let kind = match *report {
-        Report::Started(_, LogFile::Node) => EventKind::NodeStarted { host },
-        Report::Started(_, LogFile::Rank { rank, restart }) => EventKind::RankStarted { host, rank, restart },
+        Report::Started(_, LogFile::Node, _) => EventKind::NodeStarted { host },
+        Report::Started(_, LogFile::Rank { rank, restart }, when) => EventKind::RankStarted { host, rank, restart, when },
         Report::Ended(_, LogFile::Node, exit, when, _) => EventKind::NodeExited { host, exit, when },
         Report::Ended(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
             EventKind::RankExited { host, rank, restart, exit, when, uncertainty }
