@@ -170,7 +170,7 @@ impl Link {
         if told.0 != run {
             *told = (run.to_owned(), Vec::new());
         }
-        let news = !told.1.contains(report);
+        let news = !told.1.iter().any(|t| t.same(report));
         if news {
             told.1.push(report.clone());
         }

@@ -36,6 +36,18 @@ pub enum Report {
     Log(usize, LogFile, Bytes),
 }
 
+impl Report {
+    /// Whether both tell of the same thing; its time may be known better the second time.
+    pub fn same(&self, other: &Report) -> bool {
+        match (self, other) {
+            (Report::Started(host, file, _), Report::Started(h, f, _)) | (Report::Ended(host, file, ..), Report::Ended(h, f, ..)) => {
+                host == h && file == f
+            }
+            _ => self == other,
+        }
+    }
+}
+
 /// Why a stream ended early.
 #[derive(Debug)]
 pub enum Trouble {

@@ -95,7 +95,7 @@ pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
         .collect();
     let mut plan = Plan::empty(sites);
     plan.ranks = world.ranks();
-    plan.world_size = world.size;
+    plan.world_size = world.size();
     let names: Vec<String> = inventory.hosts.iter().map(|h| h.name.clone()).collect();
     let cells: Vec<Cell<'_>> =
         (0..plan.sites.len()).map(|host| Cell { terms, world: &world, site: plan.sites[host].clone(), host }).collect();
