@@ -23,6 +23,7 @@ if command -v ip >/dev/null 2>&1; then ip -o addr 2>/dev/null | while read -r _ 
 elif command -v ifconfig >/dev/null 2>&1; then ifconfig 2>/dev/null | while read -r k a _; do case $k in inet | inet6) a=${a#addr:}; say address "${a%%[%/]*}" ;; esac; done; fi
 if command -v nvidia-smi >/dev/null 2>&1; then
   within 20 nvidia-smi -L 2>&1 | head -n 64 | while IFS= read -r l; do say gpu "$(printf %s "$l" | one)"; done
+  if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do say gpu_busy "$(printf %s "$l" | one)"; done; fi
 else say gpus 'no nvidia-smi'; fi
 if [ -n "$want_docker" ]; then
   if v=$(within 20 sh -c "$D version --format '{{.Server.Version}}'" 2>&1); then say docker "$(printf %s "$v" | one)"; else say docker_error "$(printf %s "$v" | one)"; fi
