@@ -197,10 +197,10 @@ impl Cell<'_> {
         let spec = self.part().and_then(|p| p.container.clone());
         let host_gpus = self.terms.inventory.hosts.get(self.host).map(|h| h.gpus.clone()).unwrap_or_default();
         let text = self.terms.texts.get(self.host).map_or("", |t| t.0.as_str());
-        let idle = self.facts().map(HostFacts::idle_gpus).unwrap_or_default();
+        let idle = self.facts().and_then(HostFacts::idle_gpus);
         Action::Container(container::Container {
             site: self.site.clone(),
-            gpus: spec.as_ref().and_then(|s| container::gpus_flag(&s.gpus, &host_gpus, &idle)),
+            gpus: spec.as_ref().and_then(|s| container::gpus_flag(&s.gpus, &host_gpus, idle.as_deref())),
             spec,
             hash: container_hash(text),
             owner: self.terms.ids.owner.clone(),

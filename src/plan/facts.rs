@@ -283,10 +283,11 @@ impl HostFacts {
         }
     }
 
-    /// Indexes of the GPUs on which nobody computes.
-    pub fn idle_gpus(&self) -> Vec<u32> {
+    /// Indexes of the GPUs on which nobody computes; `None` where the host was not asked.
+    pub fn idle_gpus(&self) -> Option<Vec<u32>> {
         let listed = gpu::parse_list(&self.gpus.join("\n"));
-        listed.into_iter().filter(|g| !self.gpus_busy.contains(&g.uuid)).map(|g| g.index).collect()
+        let idle = listed.iter().filter(|g| !self.gpus_busy.contains(&g.uuid)).map(|g| g.index).collect();
+        (!listed.is_empty()).then_some(idle)
     }
 
     /// The container of this name and host, the running one if there are several.

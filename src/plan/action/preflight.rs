@@ -95,7 +95,7 @@ impl Check {
             (Gpus::Any, _) => self.nproc,
         };
         if let Some(ContainerGpus::Count(count)) = self.container.as_ref().map(|c| &c.gpus) {
-            let idle = super::container::chosen(*count, &self.gpus, &facts.idle_gpus()).len();
+            let idle = super::container::chosen(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
             if there >= *count && idle < *count as usize {
                 let hint = "wait for the others' work to end (`nvidia-smi` there names it), or lower container.gpus";
                 troubles.push(Trouble::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));
