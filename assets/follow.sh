@@ -18,8 +18,10 @@ while :; do
     [ -e "$f" ] || continue
     case " $known " in *" $b "*) ;; *) read -r pid start when <"$f"; known="$known $b"; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "$when" ;; esac
   done
+  # The launcher last: its end passes on what its ranks did, and is told after theirs.
   # shellcheck disable=SC2046
-  set -- $(LC_ALL=C ls -ln . 2>/dev/null | while read -r _ _ _ _ size _ _ _ file; do case $file in node.log | rank-*.log) printf '%s %s ' "$size" "$file" ;; esac; done)
+  set -- $(LC_ALL=C ls -lnr . 2>/dev/null | while read -r _ _ _ _ size _ _ _ file; do case $file in node.log | rank-*.log) printf '%s %s ' "$size" "$file" ;; esac; done)
+  waits=
   while [ $# -ge 2 ]; do
     size=$1 file=$2
     shift 2
@@ -38,11 +40,11 @@ while :; do
       frame_done
     fi
     b=${file%.log}
-    if [ "$at" -ge "$size" ]; then
-      case $ended in *" $b "*)
-        case " $told " in *" $b "*) ;; *) read -r rc when <"$b.rc"; told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1 ;; esac ;;
-      esac
-    fi
+    case $ended in *" $b "*)
+      case " $told " in *" $b "*) continue ;; esac
+      if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ]; then waits=1; continue; fi
+      read -r rc when <"$b.rc"; told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1 ;;
+    esac
   done
   # The container, or the keeper, is gone and left no status: nothing of it can run any more.
   if [ -n "$init" ] && [ -e node.pid ] && [ ! -e node.rc ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then

@@ -200,6 +200,10 @@ impl RunState {
             self.culprit = None;
             self.ready = None;
             self.stopping = None;
+            for host in &mut self.hosts {
+                (host.node_started, host.node_exit, host.signalled) = (None, None, None);
+                host.tail = lines::Tail::default();
+            }
         }
         if !info.hosts.is_empty() {
             self.rename_hosts(&info.hosts);

@@ -1,0 +1,12 @@
+//! The product as a person meets it: the real program against a sandbox of fake hosts, judged by exit code, words, files and what is left.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the proof is a real program with real files, driven by helpers of a test"
+)]
+
+mod failure;
+mod rerun;
+mod support;
+mod up;
