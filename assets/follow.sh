@@ -1,5 +1,5 @@
 # Sends every log of a run by byte offset, one session a host. Runs inside the run directory; reads acknowledgements from its input.
-#   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
+#   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
 # Set before: once, window, frame (sizes in bytes), init (pid whose end is the end of all ranks; empty: unknown), offsets as o_<file>.
@@ -16,7 +16,7 @@ while :; do
     b=${f%.pid}
     case $b in node | rank-*) ;; *) continue ;; esac
     [ -e "$f" ] || continue
-    case " $known " in *" $b "*) ;; *) read -r pid start <"$f"; known="$known $b"; printf 'P %s %s %s\n' "$b" "$pid" "$start" ;; esac
+    case " $known " in *" $b "*) ;; *) read -r pid start when <"$f"; known="$known $b"; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "$when" ;; esac
   done
   # shellcheck disable=SC2046
   set -- $(LC_ALL=C ls -ln . 2>/dev/null | while read -r _ _ _ _ size _ _ _ file; do case $file in node.log | rank-*.log) printf '%s %s ' "$size" "$file" ;; esac; done)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use crate::engine::emit::{Emitter, now};
+use crate::engine::watch::Report;
 use crate::event::{EventKind, Millis};
 use crate::plan::facts::HostFacts;
 use crate::remote::{Connect, Reached, Remote, RemoteError, Stream};
@@ -19,6 +20,8 @@ pub struct Link {
     emit: Emitter,
     current: Mutex<Option<Arc<dyn Remote>>>,
     lost: AtomicBool,
+    warned: AtomicBool,
+    told: std::sync::Mutex<(String, Vec<Report>)>,
     offset: AtomicI64,
     uncertainty: AtomicI64,
 }
@@ -32,6 +35,8 @@ impl Link {
             emit,
             current: Mutex::new(None),
             lost: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
+            told: std::sync::Mutex::default(),
             offset: AtomicI64::new(0),
             uncertainty: AtomicI64::new(0),
         }
@@ -145,6 +150,31 @@ impl Link {
     /// Says that a step is tried again.
     pub fn retrying(&self, step: u32, error: &RemoteError) {
         self.emit.send(EventKind::StepRetrying { step, error: error.to_string() });
+    }
+
+    /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
+    pub fn disk(&self, free: u64, total: u64) {
+        self.emit.send(EventKind::Disk { host: self.id(), free, total });
+        if total > 0 && free < total / 10 && !self.warned.swap(true, Ordering::Relaxed) {
+            let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
+            self.emit.notice(Some(self.host), text, true);
+        }
+    }
+
+    /// Whether a report is told for the first time: a resumed stream says again who started and ended.
+    pub fn is_news(&self, run: &str, report: &Report) -> bool {
+        if matches!(report, Report::Log(..)) {
+            return true;
+        }
+        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told.0 != run {
+            *told = (run.to_owned(), Vec::new());
+        }
+        let news = !told.1.iter().any(|t| t.same(report));
+        if news {
+            told.1.push(report.clone());
+        }
+        news
     }
 
     /// Where events about this host go.

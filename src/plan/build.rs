@@ -95,7 +95,7 @@ pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
         .collect();
     let mut plan = Plan::empty(sites);
     plan.ranks = world.ranks();
-    plan.world_size = world.size;
+    plan.world_size = world.size();
     let names: Vec<String> = inventory.hosts.iter().map(|h| h.name.clone()).collect();
     let cells: Vec<Cell<'_>> =
         (0..plan.sites.len()).map(|host| Cell { terms, world: &world, site: plan.sites[host].clone(), host }).collect();
@@ -231,6 +231,7 @@ impl Cell<'_> {
             started: ids.started.clone(),
             hosts: inventory.hosts.iter().zip(&self.world.addresses).map(|(h, fabric)| run_host(h, fabric)).collect(),
             ranks: plan.ranks.clone(),
+            world_size: plan.world_size,
             contained: self.site.contained,
             ready_when: job.launch.ready_when.clone(),
             stop_grace: job.launch.stop_grace.as_secs(),

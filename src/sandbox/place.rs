@@ -106,7 +106,6 @@ impl Place {
     /// Changes what is wrong with the host, from the next event on.
     pub(super) fn set_faults(&self, faults: &Faults, program: &Path) -> io::Result<()> {
         write_json(&self.root.join("faults.json"), faults)?;
-        link_if(&self.root.join("bin/docker"), program, !faults.docker_missing)?;
         for folder in ["bin", "inside"] {
             link_if(&self.root.join(folder).join("date"), program, faults.clock_skew != 0.0)?;
         }

@@ -18,7 +18,8 @@ pub(super) fn start(
     worker: &str,
     payload: &Payload,
 ) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let mut argv = vec!["torchrun".to_owned(), format!("--nnodes={}", world.addresses.len()), format!("--nproc_per_node={}", world.nproc)];
+    let mut argv =
+        vec!["torchrun".to_owned(), format!("--nnodes={}", world.addresses.len()), format!("--nproc_per_node={}", world.nproc_text())];
     match rendezvous {
         Rendezvous::Static => argv.extend([
             format!("--node_rank={host}"),
