@@ -1,5 +1,9 @@
+# shellcheck shell=sh
+# A tilde in a pattern is meant as it stands; the words are ours and may be split.
+# shellcheck disable=SC2088,SC2015,SC2086
 # What a host is and what of this name is on it: one read-only script. Prints `key value` lines; a value has no line break.
 # Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker.
+: "${name:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}"
 one() { tr '\n\r' '  ' | cut -c1-2000; }
 say() { printf '%s %s\n' "$1" "$2"; }
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }
@@ -23,6 +27,7 @@ if command -v ip >/dev/null 2>&1; then ip -o addr 2>/dev/null | while read -r _ 
 elif command -v ifconfig >/dev/null 2>&1; then ifconfig 2>/dev/null | while read -r k a _; do case $k in inet | inet6) a=${a#addr:}; say address "${a%%[%/]*}" ;; esac; done; fi
 if command -v nvidia-smi >/dev/null 2>&1; then
   within 20 nvidia-smi -L 2>&1 | head -n 64 | while IFS= read -r l; do say gpu "$(printf %s "$l" | one)"; done
+  if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do say gpu_busy "$(printf %s "$l" | one)"; done; fi
 else say gpus 'no nvidia-smi'; fi
 if [ -n "$want_docker" ]; then
   if v=$(within 20 sh -c "$D version --format '{{.Server.Version}}'" 2>&1); then say docker "$(printf %s "$v" | one)"; else say docker_error "$(printf %s "$v" | one)"; fi
@@ -64,7 +69,7 @@ done
 r=$H/$c
 if [ -n "$c" ] && [ -d "$r" ]; then
   if [ -e "$r/node.rc" ]; then say node "ended $(one <"$r/node.rc")"
-  elif { read -r p s <"$r/node.pid"; } 2>/dev/null; then
+  elif { read -r p s _ <"$r/node.pid"; } 2>/dev/null; then
     b=$(born "$p"); if [ -n "$b" ] && [ "$b" = "$s" ]; then say node "pid $p alive"; else say node "pid $p unseen"; fi
   else say node none; fi
   for f in "$r"/rank-*.pid; do

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Words that keeper, node, worker and reap share. POSIX sh; needs /proc (Linux) or ps, and date, grep, sleep, mv, rm.
 # Sourced with R = the run directory. Makes files only, never directories: the ssh user must be able to remove everything.
 
@@ -20,13 +21,13 @@ born() {
 write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
 
 # record BASE: notes this process as the wrapper of BASE; a status of an earlier life goes away.
-record() { rm -f "$R/$1.rc"; write "$R/$1.pid" "$$ $(born $$)"; }
+record() { rm -f "$R/$1.rc"; write "$R/$1.pid" "$$ $(born $$) $(now)"; }
 
 # ended BASE STATUS
 ended() { write "$R/$1.rc" "$2 $(now)"; }
 
 # alive BASE: whether the wrapper of BASE still runs.
 alive() {
-  { read -r pid start <"$R/$1.pid"; } 2>/dev/null || return 1
+  { read -r pid start _ <"$R/$1.pid"; } 2>/dev/null || return 1
   [ -n "$pid" ] && [ "$(born "$pid")" = "$start" ]
 }

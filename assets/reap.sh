@@ -36,7 +36,7 @@ scan() { # sets ours
   ours=' '
   for e in $(marked); do e=${e#/proc/}; ours="$ours${e%/environ} "; done
   for f in "$R"/node.pid "$R"/rank-*.pid; do
-    { read -r pid start <"$f"; } 2>/dev/null || continue
+    { read -r pid start _ <"$f"; } 2>/dev/null || continue
     [ -n "$start" ] && [ "$(born "$pid")" = "$start" ] && ours="$ours$pid "
   done
   for e in $saved; do [ "$(born "${e%%:*}")" = "${e#*:}" ] && ours="$ours${e%%:*} "; done

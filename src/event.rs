@@ -75,6 +75,19 @@ pub struct GpuSample {
     pub temperature: Option<f32>,
 }
 
+impl From<crate::gpu::Gpu> for GpuSample {
+    fn from(gpu: crate::gpu::Gpu) -> GpuSample {
+        GpuSample {
+            index: gpu.index,
+            utilization: gpu.utilization,
+            memory_used: gpu.memory_used,
+            memory_total: gpu.memory_total,
+            power: gpu.power,
+            temperature: gpu.temperature,
+        }
+    }
+}
+
 /// How a whole operation ended, in the order in which exit codes win (`product.md` section 2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -202,6 +215,9 @@ pub enum EventKind {
         rank: u32,
         /// Its launcher's restart count.
         restart: u32,
+        /// When, on our clock (0: unknown).
+        #[serde(default)]
+        when: Millis,
     },
     /// A worker process ended.
     RankExited {

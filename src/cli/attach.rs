@@ -81,7 +81,7 @@ pub async fn follow(
     session.begin(run, Some(&plan));
     let followed = Run {
         sites,
-        workers: file.ranks.len(),
+        workers: file.world_size as usize,
         ready_when: file.ready_when.as_ref().and_then(|r| regex::bytes::Regex::new(r).ok()),
         grace: Duration::from_secs(file.stop_grace),
         until_running: false,

@@ -2,6 +2,7 @@
 //! The reporter's desk: a task that folds every event and feeds every face, so that no slow terminal stops anything.
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::engine::watch::Offsets;
 use crate::event::LogFile;
 use crate::report::Sink;
 use crate::report::aside::{Aside, PATIENCE};
+use crate::report::bar::Bars;
 use crate::report::json::Json;
 use crate::report::line::Lines;
 use crate::report::loglines::Logs;
@@ -172,7 +174,9 @@ fn sinks(faces: Faces, style: Style, cleaner: &Cleaner) -> Vec<Box<dyn Sink>> {
         Progress::Quiet => Vec::new(),
         Progress::Json => apart(Json::new(Outlet::stdout(), cleaner)),
         Progress::Auto | Progress::Bars | Progress::Plain if data => apart(Lines::new(Outlet::stdout(), cleaner, style, logs)),
-        Progress::Auto | Progress::Bars | Progress::Plain => apart(Lines::new(Outlet::stderr(), cleaner, style, logs)),
+        Progress::Auto if std::io::stderr().is_terminal() => apart(Bars::stderr(cleaner, style, logs)),
+        Progress::Bars => apart(Bars::stderr(cleaner, style, logs)),
+        Progress::Auto | Progress::Plain => apart(Lines::new(Outlet::stderr(), cleaner, style, logs)),
     }
 }
 

@@ -28,19 +28,13 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
             return Err(Failure::Usage(format!("--host {host}: no such host in the inventory")));
         }
     }
-    let ranks: BTreeSet<u32> = args.rank.iter().copied().collect();
-    let chosen = if ranks.is_empty() { Logs::All } else { Logs::Ranks(ranks) };
-    let logs = if args.follow { chosen } else { Logs::None };
-    let faces = Faces { progress: crate::cli::args::Progress::Plain, logs, data: args.follow };
-    let mut session = Session::open("logs", &args.host, inventory, base, faces, &[])?;
+    let faces = Faces { progress: crate::cli::args::Progress::Plain, logs: Logs::None, data: false };
+    let mut session = Session::open("logs", &args.host, inventory.clone(), base.clone(), faces, &[])?;
     let (facts, outcome) = answered(&session, session.gather(None).await);
     let Some(run) = facts.iter().flatten().find_map(|f| f.current.clone()) else {
         let why = format!("no run of {} is on any host", session.inventory.name);
         return Ok(session.finish(if outcome == Outcome::Ok { Outcome::Failed } else { outcome }, &why, false).await.0);
     };
-    if args.follow {
-        return follow(session, args, facts, &run).await;
-    }
     let offsets = session.keep(&run).await?;
     session.begin(&run, None);
     let sites = session.sites(&facts, None);
@@ -63,13 +57,20 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
         }
     }
     show(&session, args, &facts)?;
-    Ok(session.finish(outcome, "", false).await.0)
+    let (outcome, _) = session.finish(outcome, "", false).await;
+    if !args.follow || outcome != Outcome::Ok {
+        return Ok(outcome);
+    }
+    // What is there was shown from this laptop's copies: a second session shows what comes after it.
+    let ranks: BTreeSet<u32> = args.rank.iter().copied().collect();
+    let logs = if ranks.is_empty() { Logs::All } else { Logs::Ranks(ranks) };
+    let faces = Faces { progress: crate::cli::args::Progress::Plain, logs, data: true };
+    follow(Session::open("logs", &args.host, inventory, base, faces, &[])?, facts, &run).await
 }
 
-async fn follow(mut session: Session, args: &LogsArgs, facts: Vec<Option<HostFacts>>, run: &str) -> Result<Outcome, Failure> {
+async fn follow(mut session: Session, facts: Vec<Option<HostFacts>>, run: &str) -> Result<Outcome, Failure> {
     let mut signals = Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?;
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-    tracing::debug!(tail = args.tail, "following from what this laptop has");
     let (finish, _) = crate::cli::attach::follow(&mut session, &facts, run, &mut signals, true).await?;
     let outcome = match (finish, signals.came()) {
         (Finish::Detached, Some(number)) => Outcome::Signal(number),

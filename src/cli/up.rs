@@ -114,13 +114,22 @@ async fn converge(session: &mut Session, args: &UpArgs, whole: &Inventory, wish:
     let names = session.names();
     let found = situation(&facts, &names, &texts);
     match &found {
+        Situation::Live { run, .. } if args.host.limit.is_some() => {
+            session.engine.emitter().notice(None, format!("{run} runs: `--limit` would renumber its ranks; help: `down` ends it"), true);
+            return Ok((Outcome::Refused, "a run is live".to_owned()));
+        }
         Situation::Live { run, differs } if differs.is_empty() && !args.recreate => {
             let run = run.clone();
             return attach(session, args, &facts, &run, signals).await;
         }
         Situation::Live { run, differs } if !args.recreate => {
-            let text = format!("{run} runs and differs from what is asked for: {}", differs.join("; "));
+            let shown = if args.diff { differs.len() } else { 3 };
+            let more = if differs.len() > shown { format!(" (and {} more: --diff)", differs.len() - shown) } else { String::new() };
+            let text = format!("{run} runs and differs from what is asked for{more}");
             session.engine.emitter().notice(None, text, true);
+            for line in differs.iter().take(shown) {
+                session.engine.emitter().notice(None, format!("  {line}"), true);
+            }
             session.engine.emitter().notice(None, "help: `up --recreate` replaces it, `attach` follows it, `down` ends it", false);
             return Ok((Outcome::Refused, "a different run is live".to_owned()));
         }
@@ -249,7 +258,7 @@ async fn change(
     let carried = session.engine.carry_out(&plan, &facts, &offsets, Temper::Strict, &signals.breaking).await;
     session.engine.unlock(held).await;
     if !carried.ok() {
-        return broken_off(session, args, job, &carried, signals).await;
+        return broken_off(session, args, job, &plan, &carried, signals).await;
     }
     followed(session, args, job, &plan, &offsets, signals).await
 }
@@ -259,6 +268,7 @@ async fn broken_off(
     session: &mut Session,
     args: &UpArgs,
     job: &Job,
+    plan: &Plan,
     carried: &crate::engine::worker::Carried,
     signals: &mut Signals,
 ) -> Ended {
@@ -281,10 +291,19 @@ async fn broken_off(
     if carried.changed == 0 && carried.launched.is_empty() {
         return Ok((outcome, why));
     }
-    let kill = matches!(signals.controls.try_recv(), Ok(crate::event::Control::Kill { .. }));
     let depth = if job.teardown == Teardown::Always { Depth::All } else { Depth::Ranks };
-    let way = Way { depth, kill, fetch: true, grace: Some(job.launch.stop_grace) };
-    let undone = undo::locked(session, way, args.lock_wait, false).await?;
+    let way = Way { depth, kill: false, fetch: true, grace: Some(job.launch.stop_grace) };
+    let engine = session.engine.clone();
+    let undoing = undo::locked(session, way, args.lock_wait, false);
+    tokio::pin!(undoing);
+    let undone = loop {
+        tokio::select! {
+            undone = &mut undoing => break undone?,
+            Some(control) = signals.controls.recv() => if matches!(control, crate::event::Control::Kill { .. }) {
+                engine.kill(&plan.sites).await;
+            },
+        }
+    };
     Ok((worse(outcome, undone), why))
 }
 

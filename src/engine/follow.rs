@@ -48,6 +48,9 @@ pub enum Finish {
     Teardown,
 }
 
+/// How long reports of the same moment are awaited before a failed gang is stopped.
+const SETTLE: Duration = Duration::from_millis(150);
+
 struct Follower<'a> {
     engine: &'a Engine,
     run: &'a Run,
@@ -57,7 +60,10 @@ struct Follower<'a> {
     ready: bool,
     tails: std::collections::HashMap<(usize, crate::event::LogFile), Vec<u8>>,
     stops: JoinSet<(usize, bool)>,
-    told_culprit: bool,
+    /// When a failed gang is stopped: the reports of one moment are awaited, so that the right one is named.
+    alarm: Option<tokio::time::Instant>,
+    /// Whether it was stopped for a failure of its own.
+    by_itself: bool,
 }
 
 impl Engine {
@@ -70,6 +76,9 @@ impl Engine {
             watchers.spawn(watch::watch(link.clone(), site.clone(), offsets.clone(), run.sites.len(), up.clone(), end.clone()));
         }
         drop(up);
+        for link in self.links.iter().filter(|_| !run.until_running && !run.only_look) {
+            watchers.spawn(watch::sample_gpus(link.clone(), end.clone()));
+        }
         let mut follower = Follower {
             engine: self,
             run,
@@ -79,7 +88,8 @@ impl Engine {
             ready: false,
             tails: std::collections::HashMap::new(),
             stops: JoinSet::new(),
-            told_culprit: false,
+            alarm: None,
+            by_itself: false,
         };
         let finish = follower.until_finished(&mut reports, controls).await;
         end.cancel();
@@ -89,12 +99,29 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Kills every process of a run on all its hosts, in the session that is kept free for it.
+    pub async fn kill(&self, sites: &[Site]) {
+        let mut tasks = JoinSet::new();
+        for (link, site) in self.links.iter().cloned().zip(sites.iter().cloned()) {
+            tasks.spawn(async move {
+                let Do::Script(command) = Action::Stop(Stop { site, grace: None }).command() else { return };
+                if let Err(error) = link.urgent(&command).await {
+                    link.emitter().notice(Some(link.host()), format!("its ranks could not be killed: {error}"), true);
+                }
+            });
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
 impl Follower<'_> {
     async fn until_finished(&mut self, reports: &mut mpsc::UnboundedReceiver<Report>, controls: &mut mpsc::Receiver<Control>) -> Finish {
         let mut open = true;
         loop {
             if self.gang.all_ended() && self.stops.is_empty() {
-                return Finish::Ended { ok: self.gang.ok() && self.goal == Goal::Up, stopped: self.why.take() };
+                let stopped = if self.by_itself || self.goal == Goal::Up { self.blame() } else { self.why.take() };
+                return Finish::Ended { ok: self.gang.ok() && self.goal == Goal::Up, stopped };
             }
             if self.run.until_running && self.goal == Goal::Up && self.gang.started() >= self.run.workers {
                 return Finish::Running;
@@ -104,6 +131,13 @@ impl Follower<'_> {
                     Some(report) => self.take(&report),
                     None => open = false,
                 },
+                () = tokio::time::sleep_until(self.alarm.unwrap_or_else(tokio::time::Instant::now)), if self.alarm.is_some() => {
+                    self.alarm = None;
+                    if let Some(why) = self.blame().filter(|_| self.goal == Goal::Up) {
+                        self.by_itself = true;
+                        self.turn(Goal::Stop, why);
+                    }
+                }
                 Some(stopped) = self.stops.join_next() => self.stopped(stopped, reports).await,
                 control = controls.recv() => match control {
                     Some(Control::Stop { why }) => self.turn(Goal::Stop, why),
@@ -120,10 +154,10 @@ impl Follower<'_> {
     fn take(&mut self, report: &Report) {
         self.gang.apply(report);
         let host = match report {
-            Report::Started(host, _) | Report::Ended(host, ..) | Report::Nothing(host) | Report::Log(host, ..) => *host,
+            Report::Started(host, ..) | Report::Ended(host, ..) | Report::Nothing(host) | Report::Log(host, ..) => *host,
         };
         if let Some(link) = self.engine.links.get(host) {
-            watch::emit(link, self.run.sites.get(host).map_or("", |s| s.run.as_str()), report);
+            watch::emit(link, report);
         }
         if let Report::Log(host, file, bytes) = report {
             self.look_for_ready(*host, *file, bytes);
@@ -131,14 +165,14 @@ impl Follower<'_> {
         if !self.ready && self.run.ready_when.is_none() && self.run.workers > 0 && self.gang.started() >= self.run.workers {
             self.say_ready();
         }
-        if self.goal == Goal::Up
-            && !self.run.only_look
-            && !self.gang.all_ended()
-            && let Some(failure) = self.gang.first()
-        {
-            let why = self.describe(failure);
-            self.turn(Goal::Stop, why);
+        if self.goal == Goal::Up && !self.run.only_look && !self.gang.all_ended() && self.gang.first().is_some() {
+            self.alarm.get_or_insert_with(|| tokio::time::Instant::now() + SETTLE);
         }
+    }
+
+    /// What is said of a failed run: those who failed first.
+    fn blame(&self) -> Option<String> {
+        self.gang.culprits().first().map(|failure| self.describe(failure))
     }
 
     fn describe(&self, failure: &Failure) -> String {
@@ -217,11 +251,9 @@ impl Follower<'_> {
 
     fn tell_culprits(&mut self) {
         // A run that a person stopped has no culprit.
-        let by_person = self.why.as_ref().is_some_and(|w| !w.contains(" failed: "));
-        if self.told_culprit || by_person || self.gang.first().is_none() {
+        if (self.goal != Goal::Up && !self.by_itself) || self.gang.first().is_none() {
             return;
         }
-        self.told_culprit = true;
         let culprits = self.gang.culprits();
         let ranks = culprits.iter().filter_map(|f| f.rank).collect();
         let hosts = culprits.iter().map(|f| u32::try_from(f.host).unwrap_or(u32::MAX)).collect();

@@ -38,7 +38,7 @@ impl Gang {
     /// Takes a report in.
     pub fn apply(&mut self, report: &Report) {
         match *report {
-            Report::Started(_, LogFile::Rank { rank, .. }) => {
+            Report::Started(_, LogFile::Rank { rank, .. }, _) => {
                 self.ranks.insert(rank, None);
             }
             Report::Ended(host, file, exit, when, uncertainty) => {
@@ -64,7 +64,7 @@ impl Gang {
                 }
                 self.failures.push(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
             }
-            Report::Started(_, LogFile::Node) | Report::Log(..) => {}
+            Report::Started(_, LogFile::Node, _) | Report::Log(..) => {}
         }
     }
 

@@ -1,6 +1,5 @@
 //! The way to one host: connected when first needed, connected again after a loss, its clock compared with ours.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -8,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use crate::engine::emit::{Emitter, now};
-use crate::event::{EventKind, LogFile, Millis};
+use crate::engine::watch::Report;
+use crate::event::{EventKind, Millis};
 use crate::plan::facts::HostFacts;
 use crate::remote::{Connect, Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Output};
@@ -20,9 +20,10 @@ pub struct Link {
     emit: Emitter,
     current: Mutex<Option<Arc<dyn Remote>>>,
     lost: AtomicBool,
+    warned: AtomicBool,
+    told: std::sync::Mutex<(String, Vec<Report>)>,
     offset: AtomicI64,
     uncertainty: AtomicI64,
-    told: std::sync::Mutex<HashSet<(String, LogFile, bool)>>,
 }
 
 impl Link {
@@ -34,15 +35,11 @@ impl Link {
             emit,
             current: Mutex::new(None),
             lost: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
+            told: std::sync::Mutex::default(),
             offset: AtomicI64::new(0),
             uncertainty: AtomicI64::new(0),
-            told: std::sync::Mutex::default(),
         }
-    }
-
-    /// Whether a start or an end of this run is news.
-    pub fn first_time(&self, run: &str, file: LogFile, ended: bool) -> bool {
-        self.told.lock().is_ok_and(|mut told| told.insert((run.to_owned(), file, ended)))
     }
 
     /// The host's number.
@@ -153,6 +150,31 @@ impl Link {
     /// Says that a step is tried again.
     pub fn retrying(&self, step: u32, error: &RemoteError) {
         self.emit.send(EventKind::StepRetrying { step, error: error.to_string() });
+    }
+
+    /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
+    pub fn disk(&self, free: u64, total: u64) {
+        self.emit.send(EventKind::Disk { host: self.id(), free, total });
+        if total > 0 && free < total / 10 && !self.warned.swap(true, Ordering::Relaxed) {
+            let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
+            self.emit.notice(Some(self.host), text, true);
+        }
+    }
+
+    /// Whether a report is told for the first time: a resumed stream says again who started and ended.
+    pub fn is_news(&self, run: &str, report: &Report) -> bool {
+        if matches!(report, Report::Log(..)) {
+            return true;
+        }
+        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told.0 != run {
+            *told = (run.to_owned(), Vec::new());
+        }
+        let news = !told.1.iter().any(|t| t.same(report));
+        if news {
+            told.1.push(report.clone());
+        }
+        news
     }
 
     /// Where events about this host go.

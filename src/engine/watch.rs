@@ -9,11 +9,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
-use crate::event::{EventKind, Millis};
+use crate::event::{EventKind, GpuSample, Millis};
+use crate::gpu;
 use crate::plan::follow::{self, Frame, Reader};
 use crate::plan::site::Site;
 use crate::plan::words::{Exit, LogFile};
 use crate::remote::{RemoteError, Stream};
+use crate::shell::Command;
 
 /// What the laptop already has of each file of a host.
 pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
@@ -24,14 +26,26 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What a watcher saw.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
-    /// A wrapper was recorded.
-    Started(usize, LogFile),
+    /// A wrapper was recorded: when on our clock.
+    Started(usize, LogFile, Millis),
     /// A wrapper ended: how, when on our clock, and how wrong that may be.
     Ended(usize, LogFile, Exit, Millis, i64),
     /// The run is not there.
     Nothing(usize),
     /// A piece of log, as stored.
     Log(usize, LogFile, Bytes),
+}
+
+impl Report {
+    /// Whether both tell of the same thing; its time may be known better the second time.
+    pub fn same(&self, other: &Report) -> bool {
+        match (self, other) {
+            (Report::Started(host, file, _), Report::Started(h, f, _)) | (Report::Ended(host, file, ..), Report::Ended(h, f, ..)) => {
+                host == h && file == f
+            }
+            _ => self == other,
+        }
+    }
 }
 
 /// Why a stream ended early.
@@ -57,21 +71,10 @@ struct Session<'a> {
 /// Follows a host until told to stop; a lost connection is made again.
 pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, up: mpsc::UnboundedSender<Report>, end: CancellationToken) {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    let mut told: Vec<Report> = Vec::new();
     let mut pause = Duration::from_millis(250);
     loop {
-        let pass = one_pass(&link, &site, &mut have, hosts, false, |report| {
-            // A resumed stream says again who started and ended.
-            if matches!(report, Report::Log(..)) || !told.contains(&report) {
-                if !matches!(report, Report::Log(..)) {
-                    told.push(report.clone());
-                }
-                // The follower ends before its watchers: nobody is left to care.
-                up.send(report).is_ok()
-            } else {
-                true
-            }
-        });
+        // The follower ends before its watchers: then nobody is left to care.
+        let pass = one_pass(&link, &site, &mut have, hosts, false, |report| !link.is_news(&site.run, &report) || up.send(report).is_ok());
         let ended = tokio::select! {
             () = end.cancelled() => return,
             ended = pass => ended,
@@ -102,7 +105,9 @@ pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, 
 pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<u64, Trouble> {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
     one_pass(link, site, &mut have, hosts, true, |report| {
-        emit(link, &site.run, &report);
+        if link.is_news(&site.run, &report) {
+            emit(link, &report);
+        }
         true
     })
     .await
@@ -164,15 +169,14 @@ impl Session<'_> {
                 }
                 Ok(tell(Report::Log(host, file, bytes)))
             }
-            Frame::Started(file) => Ok(tell(Report::Started(host, file))),
+            Frame::Started(file, at) => Ok(tell(Report::Started(host, file, self.link.our_time(at).0))),
             Frame::Ended(file, exit, at) => {
                 let (when, uncertainty) = self.link.our_time(at);
                 Ok(tell(Report::Ended(host, file, exit, when, uncertainty)))
             }
             Frame::Beat { free, total } => {
                 self.acknowledge().await?;
-                let disk = EventKind::Disk { host: self.link.id(), free: free * 1024, total: total * 1024 };
-                self.link.emitter().send(disk);
+                self.link.disk(free * 1024, total * 1024);
                 Ok(true)
             }
             Frame::Nothing | Frame::Complete => Ok(false),
@@ -207,21 +211,43 @@ impl Session<'_> {
     }
 }
 
+/// Looks at a host's GPUs every 10 s; a host without nvidia-smi is left alone.
+pub async fn sample_gpus(link: Arc<Link>, end: CancellationToken) {
+    let mut query = crate::shell::join(&gpu::QUERY);
+    query =
+        format!("PATH=$PATH:/usr/bin:/usr/local/bin:/usr/local/nvidia/bin\ncommand -v nvidia-smi >/dev/null 2>&1 || exit 127\n{query}\n");
+    let command = Command::sh("look at the GPUs", query, Duration::from_secs(15));
+    loop {
+        tokio::select! {
+            () = end.cancelled() => return,
+            answer = link.exec(&command) => match answer {
+                Ok(output) if output.code == 127 => return,
+                Ok(output) => {
+                    let gpus: Vec<GpuSample> = gpu::parse(&output.text()).into_iter().map(GpuSample::from).collect();
+                    if !gpus.is_empty() {
+                        link.emitter().send(EventKind::Gpus { host: link.id(), gpus });
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "the GPUs were not seen"),
+            },
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(10)) => {}
+        }
+    }
+}
+
 fn lost(what: String) -> Trouble {
     Trouble::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
 }
 
-/// Tells a report as an event; what the fetch at the end reads again is not told again.
-pub fn emit(link: &Link, run: &str, report: &Report) {
+/// Tells a report as an event.
+pub fn emit(link: &Link, report: &Report) {
     let host = link.id();
-    if let Report::Started(_, file) | Report::Ended(_, file, ..) = *report
-        && !link.first_time(run, file, matches!(report, Report::Ended(..)))
-    {
-        return;
-    }
     let kind = match *report {
-        Report::Started(_, LogFile::Node) => EventKind::NodeStarted { host },
-        Report::Started(_, LogFile::Rank { rank, restart }) => EventKind::RankStarted { host, rank, restart },
+        Report::Started(_, LogFile::Node, _) => EventKind::NodeStarted { host },
+        Report::Started(_, LogFile::Rank { rank, restart }, when) => EventKind::RankStarted { host, rank, restart, when },
         Report::Ended(_, LogFile::Node, exit, when, _) => EventKind::NodeExited { host, exit, when },
         Report::Ended(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
             EventKind::RankExited { host, rank, restart, exit, when, uncertainty }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -77,6 +77,8 @@ impl Engine {
         let mut carried = Carried::default();
         let mut tasks: JoinSet<(u32, Ended)> = JoinSet::new();
         let mut phase = None;
+        let mut looking: Vec<AbortHandle> = Vec::new();
+        let mut broken = false;
         loop {
             if !breaking.is_cancelled() && !carried.lock_lost {
                 for id in next(plan, &ledger, temper) {
@@ -88,24 +90,43 @@ impl Engine {
                     if let Some(standing) = ledger.get_mut(id as usize) {
                         *standing = Standing::Running;
                     }
-                    self.begin(&mut tasks, step.clone(), facts.get(step.host).cloned().flatten(), offsets, plan.sites.len());
+                    let begun = self.begin(&mut tasks, step.clone(), facts.get(step.host).cloned().flatten(), offsets, plan.sites.len());
+                    looking.extend(begun.filter(|_| step.action.only_looks()));
                 }
             }
-            let Some(done) = tasks.join_next().await else { break };
+            let done = tokio::select! {
+                done = tasks.join_next() => done,
+                () = breaking.cancelled(), if !broken => {
+                    broken = true;
+                    looking.iter().for_each(AbortHandle::abort);
+                    continue;
+                }
+            };
+            let Some(done) = done else { break };
             let Ok((id, ended)) = done else { continue };
             let standing = self.record(plan, id, ended, &mut carried);
             if let Some(place) = ledger.get_mut(id as usize) {
                 *place = standing;
             }
         }
-        carried.interrupted = breaking.is_cancelled() && ledger.contains(&Standing::Waiting);
+        for (step, _) in plan.steps.iter().zip(&ledger).filter(|(_, s)| **s == Standing::Running) {
+            self.emit.send(EventKind::StepFailed { step: step.id, error: "broken off".to_owned(), hint: String::new() });
+        }
+        carried.interrupted = breaking.is_cancelled() && ledger.iter().any(|s| matches!(s, Standing::Waiting | Standing::Running));
         carried
     }
 
-    fn begin(&self, tasks: &mut JoinSet<(u32, Ended)>, step: Step, facts: Option<HostFacts>, offsets: &Offsets, hosts: usize) {
-        let Some(link) = self.links.get(step.host).cloned() else { return };
+    fn begin(
+        &self,
+        tasks: &mut JoinSet<(u32, Ended)>,
+        step: Step,
+        facts: Option<HostFacts>,
+        offsets: &Offsets,
+        hosts: usize,
+    ) -> Option<AbortHandle> {
+        let link = self.links.get(step.host).cloned()?;
         let (emit, forks, offsets) = (self.emit.clone(), self.forks.clone(), offsets.clone());
-        tasks.spawn(async move {
+        Some(tasks.spawn(async move {
             let id = step.id;
             if let Some(facts) = &facts {
                 match step.action.observe(facts) {
@@ -117,7 +138,7 @@ impl Engine {
             let _turn = forks.acquire_owned().await;
             emit.send(EventKind::StepStarted { step: id });
             (id, carry(&link, &step, &offsets, hosts).await)
-        });
+        }))
     }
 
     fn record(&self, plan: &Plan, id: u32, ended: Ended, carried: &mut Carried) -> Standing {

@@ -1,6 +1,6 @@
 //! From inventory, job and facts to the plan of a launch: the few lines that say what a launch is.
 
-use crate::inventory::{Become, Gate, Host, Inventory, Job, Start, Teardown};
+use crate::inventory::{Become, Gate, Gpus, Host, Inventory, Job, Start, Teardown};
 use crate::plan::Plan;
 use crate::plan::action::{Action, Trouble, container, launch, preflight, prepare, prove, pull};
 use crate::plan::facts::HostFacts;
@@ -95,7 +95,7 @@ pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
         .collect();
     let mut plan = Plan::empty(sites);
     plan.ranks = world.ranks();
-    plan.world_size = world.size;
+    plan.world_size = world.size();
     let names: Vec<String> = inventory.hosts.iter().map(|h| h.name.clone()).collect();
     let cells: Vec<Cell<'_>> =
         (0..plan.sites.len()).map(|host| Cell { terms, world: &world, site: plan.sites[host].clone(), host }).collect();
@@ -178,9 +178,15 @@ impl Cell<'_> {
 
     fn prepare(&self, file: &RunFile, names: &[String]) -> Action {
         let job = self.terms.job;
+        let mut start = launcher::start(job, self.world, &self.site, self.host, names);
+        // In a container `--gpus` decides; on a bare host only this keeps a run on the GPUs that it may use.
+        if let (false, Some(Gpus::List(list))) = (self.site.contained, self.terms.inventory.hosts.get(self.host).map(|h| &h.gpus)) {
+            let visible = list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            start.env.entry("CUDA_VISIBLE_DEVICES".to_owned()).or_insert(visible);
+        }
         Action::Prepare(prepare::Prepare {
             site: self.site.clone(),
-            start: launcher::start(job, self.world, &self.site, self.host, names),
+            start,
             run: file.clone(),
             start_timeout: job.launch.master_timeout.as_secs() + 60,
             keep: job.teardown != Teardown::Always,
@@ -191,9 +197,10 @@ impl Cell<'_> {
         let spec = self.part().and_then(|p| p.container.clone());
         let host_gpus = self.terms.inventory.hosts.get(self.host).map(|h| h.gpus.clone()).unwrap_or_default();
         let text = self.terms.texts.get(self.host).map_or("", |t| t.0.as_str());
+        let idle = self.facts().and_then(HostFacts::idle_gpus);
         Action::Container(container::Container {
             site: self.site.clone(),
-            gpus: spec.as_ref().and_then(|s| container::gpus_flag(&s.gpus, &host_gpus)),
+            gpus: spec.as_ref().and_then(|s| container::gpus_flag(&s.gpus, &host_gpus, idle.as_deref())),
             spec,
             hash: container_hash(text),
             owner: self.terms.ids.owner.clone(),
@@ -231,6 +238,7 @@ impl Cell<'_> {
             started: ids.started.clone(),
             hosts: inventory.hosts.iter().zip(&self.world.addresses).map(|(h, fabric)| run_host(h, fabric)).collect(),
             ranks: plan.ranks.clone(),
+            world_size: plan.world_size,
             contained: self.site.contained,
             ready_when: job.launch.ready_when.clone(),
             stop_grace: job.launch.stop_grace.as_secs(),
@@ -266,6 +274,7 @@ pub fn wanted(inventory: &Inventory, job: Option<&Job>, host: usize) -> crate::p
         docker: inventory.engine.is_some(),
         image: container.map(|c| c.image.clone()),
         mounts: container.map_or(Vec::new(), |c| c.mounts.iter().filter(|m| !m.create).map(|m| m.from.clone()).collect()),
+        idle: container.is_some_and(|c| matches!(c.gpus, crate::inventory::ContainerGpus::Count(_))),
         ports: match job {
             Some(job) if host == 0 => job.launch.master_port.into_iter().collect(),
             _ => Vec::new(),

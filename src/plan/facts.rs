@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::gpu;
 use crate::plan::run::RunFile;
 use crate::plan::site::Site;
 use crate::plan::words::{Exit, LogFile};
@@ -21,13 +22,15 @@ pub struct Wanted {
     pub mounts: Vec<String>,
     /// Ports that should be free.
     pub ports: Vec<u16>,
+    /// Whether idle GPUs are looked for.
+    pub idle: bool,
 }
 
 /// The facts script of one host.
 pub fn command(site: &Site, wanted: &Wanted) -> Command {
     let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
     let script = format!(
-        "{}D={}\nname={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\n{}",
+        "{}D={}\nname={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\n{}",
         site.preamble(),
         quote(&site.docker()),
         quote(&site.name),
@@ -38,6 +41,7 @@ pub fn command(site: &Site, wanted: &Wanted) -> Command {
         quote(wanted.image.as_deref().unwrap_or_default()),
         quote(&join(&wanted.mounts)),
         quote(&ports.join(" ")),
+        if wanted.idle { "1" } else { "''" },
         include_str!("../../assets/facts.sh"),
     );
     Command::sh("gather facts", script, Duration::from_secs(60))
@@ -144,6 +148,8 @@ pub struct HostFacts {
     pub arrived_at: Option<String>,
     /// One line of `nvidia-smi -L` a GPU.
     pub gpus: Vec<String>,
+    /// UUIDs of those on which somebody computes, where that was wanted.
+    pub gpus_busy: BTreeSet<String>,
     /// Why there are none.
     pub gpu_error: Option<String>,
     /// Docker.
@@ -239,6 +245,9 @@ impl HostFacts {
             "gpu" if value.starts_with("GPU ") => self.gpus.push(text),
             // A MIG device is listed beneath its GPU; anything else is a complaint.
             "gpu" if !value.trim_start().starts_with("MIG ") => self.gpu_error = Some(text),
+            "gpu_busy" => {
+                self.gpus_busy.insert(text.trim().to_owned());
+            }
             "gpus" => self.gpu_error = Some(text),
             "docker" => self.docker = Docker::Usable(text),
             "docker_error" => self.docker = Docker::Unusable(text),
@@ -272,6 +281,13 @@ impl HostFacts {
             }
             _ => {}
         }
+    }
+
+    /// Indexes of the GPUs on which nobody computes; `None` where the host was not asked.
+    pub fn idle_gpus(&self) -> Option<Vec<u32>> {
+        let listed = gpu::parse_list(&self.gpus.join("\n"));
+        let idle = listed.iter().filter(|g| !self.gpus_busy.contains(&g.uuid)).map(|g| g.index).collect();
+        (!listed.is_empty()).then_some(idle)
     }
 
     /// The container of this name and host, the running one if there are several.

@@ -53,8 +53,8 @@ pub enum Frame {
         /// Whether these are the frame's last bytes: now it is acknowledged.
         last: bool,
     },
-    /// A wrapper was recorded.
-    Started(LogFile),
+    /// A wrapper was recorded; the second on the host's clock, 0 where it is not told.
+    Started(LogFile, f64),
     /// A wrapper ended, and its log was sent to the end; the second on the host's clock.
     Ended(LogFile, Exit, f64),
     /// A sign of life: free and total KiB under the run directory. It is acknowledged.
@@ -132,7 +132,10 @@ impl Reader {
                 self.rest = Some((file, offset, len));
                 self.read().ok()
             }
-            "P" => Some(Some(Frame::Started(word()?.parse().ok()?))),
+            "P" => {
+                let file = word()?.parse().ok()?;
+                Some(Some(Frame::Started(file, words.nth(2).and_then(|t| t.parse().ok()).unwrap_or(0.0))))
+            }
             "X" => {
                 let file = word()?.parse().ok()?;
                 let (exit, at) = read_exit(&words.collect::<Vec<_>>().join(" ")).unwrap_or((Exit::Killed, 0.0));
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn frames_are_read_in_any_cutting() {
-        let text = b"P node 7 99\nF rank-3.0 10 5\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
+        let text = b"P node 7 99 11.5\nF rank-3.0 10 5\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
         for size in 1..text.len() {
             let mut reader = Reader::default();
             let (mut frames, mut bytes) = (Vec::new(), Vec::new());
@@ -174,7 +177,7 @@ mod tests {
             assert_eq!(bytes, b"ab\ncd");
             let rank = LogFile::Rank { rank: 3, restart: 0 };
             let expected = [
-                Frame::Started(LogFile::Node),
+                Frame::Started(LogFile::Node, 11.5),
                 Frame::Ended(rank, Exit::Code(7), 12.5),
                 Frame::Beat { free: 500, total: 1000 },
                 Frame::Complete,

@@ -38,8 +38,10 @@ pub struct RunFile {
     pub started: String,
     /// In node-rank order.
     pub hosts: Vec<RunHost>,
-    /// Every rank as planned.
+    /// Every rank as planned; empty where the rendezvous hands ranks out.
     pub ranks: Vec<RankInfo>,
+    /// How many worker processes the gang has.
+    pub world_size: u32,
     /// Whether the ranks run in containers.
     pub contained: bool,
     /// The regex that marks the run as training.

@@ -13,12 +13,12 @@ use crate::plan::words::RankInfo;
 pub struct World {
     /// Fabric address of each host, in node-rank order.
     pub addresses: Vec<String>,
-    /// Worker processes a host.
-    pub nproc: u32,
+    /// Worker processes a host; `None` in a plan made without asking the hosts.
+    pub nproc: Option<u32>,
     /// The rendezvous port on the master.
     pub port: u16,
-    /// Worker processes in all (for `script`: hosts).
-    pub size: u32,
+    /// Hosts.
+    pub nodes: u32,
     /// How the ranks start.
     pub launcher: Launcher,
 }
@@ -27,12 +27,7 @@ impl World {
     /// The gang of a job.
     pub fn new(job: &Job, addresses: Vec<String>, port: u16) -> World {
         let hosts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        let nproc = job.nproc_per_node.unwrap_or(1);
-        let size = match job.launch.with {
-            Launcher::Torchrun(_) => hosts.saturating_mul(nproc),
-            Launcher::Script => hosts,
-        };
-        World { addresses, nproc, port, size, launcher: job.launch.with }
+        World { addresses, nproc: job.nproc_per_node, port, nodes: hosts, launcher: job.launch.with }
     }
 
     /// Fabric address of node rank 0.
@@ -40,12 +35,27 @@ impl World {
         self.addresses.first().map_or("", String::as_str)
     }
 
-    /// Worker processes that run on one host.
+    /// Worker processes that run on one host; 0 where that is not known.
     pub fn local_size(&self) -> u32 {
         match self.launcher {
-            Launcher::Torchrun(_) => self.nproc,
+            Launcher::Torchrun(_) => self.nproc.unwrap_or(0),
             Launcher::Script => 1,
         }
+    }
+
+    /// Worker processes in all; 0 where that is not known.
+    pub fn size(&self) -> u32 {
+        self.nodes.saturating_mul(self.local_size())
+    }
+
+    /// GPUs a host, as text for a flag or a variable.
+    pub fn nproc_text(&self) -> String {
+        self.nproc.map_or_else(|| "<from the hosts: GPU count>".to_owned(), |n| n.to_string())
+    }
+
+    /// Processes that train in all, as text: under `script` one a GPU, whatever starts them.
+    pub fn processes_text(&self) -> String {
+        self.nproc.map_or_else(|| "<from the hosts: world size>".to_owned(), |n| self.nodes.saturating_mul(n).to_string())
     }
 
     /// Every rank, where its place is known beforehand.
@@ -54,7 +64,7 @@ impl World {
             return Vec::new();
         }
         let each = self.local_size();
-        (0..self.size).map(|rank| RankInfo { rank, host: rank / each.max(1), local_rank: rank % each.max(1) }).collect()
+        (0..self.size()).map(|rank| RankInfo { rank, host: rank / each.max(1), local_rank: rank % each.max(1) }).collect()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Asks `ssh -G` how a host is reached, follows its jump hosts, and keeps the answers. With `-F none` (or `/dev/null`) there is nothing to ask.
+//! Asks `ssh -G` how a host is reached, follows its jump hosts, and keeps the answers. With `-F none` or `ssh.config: none` there is nothing
+//! to ask, and no ssh program is needed.
 //!
 //! Uses `config` and `hop`. Owns the ssh process; knows no sockets.
 #![expect(clippy::disallowed_methods, reason = "ssh_config is read by ssh itself")]
@@ -21,6 +22,8 @@ use crate::inventory::Host;
 const PARALLEL: usize = 8;
 /// How long one may take; its `Match exec` included.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// In place of a file: no ssh_config at all.
+const NONE: &str = "none";
 /// Jump hosts one behind another; more is taken for a loop.
 const DEPTH: usize = 8;
 
@@ -77,8 +80,9 @@ impl Resolver {
     }
 
     async fn options(&self, asked: &Asked<'_>) -> Result<Arc<Options>, RemoteError> {
-        let config = self.settings.config.clone().or_else(|| asked.ssh.config.as_deref().map(|c| self.settings.resolve(c)));
-        if config.as_deref().is_some_and(|path| path == Path::new("none") || path == Path::new("/dev/null")) {
+        let resolve = |path: &str| if path == NONE { PathBuf::from(path) } else { self.settings.resolve(path) };
+        let config = self.settings.config.clone().or_else(|| asked.ssh.config.as_deref().map(resolve));
+        if config.as_deref().is_some_and(|path| path == Path::new(NONE) || path == Path::new("/dev/null")) {
             return Ok(Arc::new(Options::defaults()));
         }
         let arguments = arguments(asked, config);

@@ -71,7 +71,7 @@ fn rows_tell_what_each_host_does() {
     for (step, note) in [(0, "x"), (5, "x")] {
         scene.tell(1, EventKind::StepSatisfied { step, note: note.to_owned() });
     }
-    scene.tell(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0 });
+    scene.tell(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 });
     let gpu = GpuSample { index: 0, utilization: Some(87.4), memory_used: None, memory_total: None, power: None, temperature: None };
     scene.tell(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
     scene.tell(1, EventKind::StepStarted { step: 6 });

@@ -45,7 +45,7 @@ fn all_kinds() -> Vec<EventKind> {
         EventKind::StepFailed { step: 1, error: text(), hint: text() },
         EventKind::NodeStarted { host: 0 },
         EventKind::NodeExited { host: 0, exit: Exit::Code(-3), when: 5 },
-        EventKind::RankStarted { host: 0, rank: 0, restart: 2 },
+        EventKind::RankStarted { host: 0, rank: 0, restart: 2, when: 0 },
         EventKind::RankExited { host: 0, rank: 0, restart: 2, exit: Exit::Signal(9), when: 7, uncertainty: 1 },
         EventKind::Ready,
         EventKind::Culprit { ranks: vec![0], hosts: vec![0] },

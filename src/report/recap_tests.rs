@@ -64,7 +64,7 @@ fn a_run_of_128_hosts_that_went_well_is_short() {
         scene.tell(0, EventKind::StepSatisfied { step, note: String::new() });
     }
     for rank in 0..1024 {
-        scene.tell(0, EventKind::RankStarted { host: rank / 8, rank, restart: 0 });
+        scene.tell(0, EventKind::RankStarted { host: rank / 8, rank, restart: 0, when: 0 });
     }
     for rank in 0..1024 {
         scene.tell(10, exited(rank, rank / 8, Exit::Code(0), 1_010_000));
@@ -83,7 +83,7 @@ RECAP  up wan22  OK  after 10 s
 fn close_failures_are_both_named_and_unreachable_is_not_failed() {
     let mut scene = Scene::new(Nobody);
     scene.tell(0, plan(3, 1, &[(Phase::Preflight, "look")]));
-    scene.tell(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0 });
+    scene.tell(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 });
     scene.tell(2000, exited(0, 0, Exit::Signal(11), 1_002_000));
     scene.tell(0, exited(1, 1, Exit::Killed, 1_002_001));
     scene.tell(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });

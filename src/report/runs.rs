@@ -306,7 +306,9 @@ pub fn prune(state_dir: &Path, before: Millis, keep: usize) -> io::Result<Vec<St
     let runs = list(state_dir)?;
     let old = runs.len().saturating_sub(keep);
     let mut gone = Vec::new();
-    for run in runs.into_iter().take(old).filter(|run| run.began.is_none_or(|began| began < before)) {
+    // A run whose end this laptop has not seen may still be live: its logs here are part of what `down` need not fetch again.
+    let over = |run: &RunSummary| run.damaged.is_some() || !matches!(run.outcome, None | Some(Outcome::Detached));
+    for run in runs.into_iter().take(old).filter(|run| over(run) && run.began.is_none_or(|began| began < before)) {
         fs::remove_dir_all(state_dir.join("runs").join(&run.run))?;
         gone.push(run.run);
     }

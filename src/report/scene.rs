@@ -65,7 +65,7 @@ impl<S: Sink> Scene<S> {
         self.phase(16, Phase::Container, |host| host > 1);
         self.phase(32, Phase::Workers, |_| false);
         for rank in 0..32 {
-            self.tell(2, EventKind::RankStarted { host: rank / 2, rank, restart: 0 });
+            self.tell(2, EventKind::RankStarted { host: rank / 2, rank, restart: 0, when: 0 });
         }
         self.tell(10, EventKind::Ready);
         self.tell(5000, log(0, 0, 0, "step 1\nstep 2\n"));

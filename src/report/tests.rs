@@ -123,6 +123,8 @@ fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
         let info = RunInfo { run: run.to_owned(), name: "job".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
         reporter.on(&Event { seq: 1, at, kind: EventKind::RunStarted(info) }).expect("taken");
         if run != "new" {
+            let kind = EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() };
+            reporter.on(&Event { seq: 2, at, kind }).expect("taken");
             reporter.finish();
         }
     }
@@ -131,8 +133,8 @@ fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
     let runs = runs::list(state_dir.path()).expect("listed");
     let told: Vec<(&str, bool, Option<i64>)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.ended)).collect();
     assert_eq!(told, [("broken", true, None), ("old", false, Some(10)), ("new", false, None), ("newest", false, Some(30))]);
-    assert_eq!(runs::prune(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old", "new"]);
-    assert_eq!(runs::list(state_dir.path()).expect("listed").len(), 1);
+    assert_eq!(runs::prune(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
+    assert_eq!(runs::list(state_dir.path()).expect("listed").len(), 2);
     for bad in ["", "..", "a/b", ".hidden", "a\nb"] {
         assert!(RunDir::open(state_dir.path(), bad).is_err(), "{bad:?}");
     }

@@ -143,7 +143,7 @@ pub struct Faults {
     pub max_sessions: Option<usize>,
     /// TCP forwarding is forbidden.
     pub no_forwarding: bool,
-    /// There is no `docker` on the host.
+    /// `docker` says that it is not found (127); it can still be found by `command -v`.
     pub docker_missing: bool,
     /// Docker's daemon does not run.
     pub docker_down: bool,

@@ -305,9 +305,9 @@ impl RunState {
 
     fn rank(&mut self, kind: &EventKind, at: Millis) {
         match kind {
-            EventKind::RankStarted { host, rank, restart } => {
+            EventKind::RankStarted { host, rank, restart, when } => {
                 let Some(state) = self.seen(*host, *rank, *restart) else { return };
-                state.started = Some(at);
+                state.started = Some(if *when > 0 { *when } else { at });
                 state.host = *host;
             }
             EventKind::RankExited { host, rank, restart, exit, when, uncertainty } => {

@@ -59,10 +59,10 @@ fn steps_are_counted_over_all_plans() {
 fn ranks_live_fail_and_begin_anew() {
     let state = events(vec![
         plan(&["a", "b"], 1),
-        EventKind::RankStarted { host: 0, rank: 0, restart: 0 },
+        EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 },
         log(0, 0, 0, 0, "old\n"),
         exited(0, 0, 0, Exit::Signal(9), 9000),
-        EventKind::RankStarted { host: 1, rank: 0, restart: 1 },
+        EventKind::RankStarted { host: 1, rank: 0, restart: 1, when: 0 },
         log(1, 0, 1, 0, "new\nhal"),
         log(0, 0, 0, 4, "late\n"),
         exited(1, 1, 0, Exit::Code(1), 7000),

@@ -52,6 +52,10 @@ async fn settings_that_cannot_be_followed_are_named() {
     settings.path = Some("/nowhere".into());
     let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
     assert!(error.to_string().contains("no `ssh` program"), "{error}");
+    let mut without = host.clone();
+    without.ssh.config = Some("none".to_owned());
+    settings.config = None;
+    SshFleet::new(vec![without], settings.clone()).connect(0).await.expect("nothing to ask ssh for");
     settings.config = Some("none".into());
     SshFleet::new(vec![host], settings).connect(0).await.expect("nothing to ask ssh for");
 }

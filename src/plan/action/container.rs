@@ -202,17 +202,27 @@ impl Container {
 /// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
 pub const DETACH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
 
-/// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7).
-pub fn gpus_flag(wanted: &ContainerGpus, host: &inventory::Gpus) -> Option<String> {
+/// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7). A count becomes the first `idle`
+/// ones that the inventory allows; where the hosts were not asked, the first ones.
+pub fn gpus_flag(wanted: &ContainerGpus, host: &inventory::Gpus, idle: Option<&[u32]>) -> Option<String> {
     let device = |list: &[u32]| format!("\"device={}\"", list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     match (wanted, host) {
         (ContainerGpus::None, _) => None,
-        (ContainerGpus::List(list), _) => Some(device(list)),
-        (ContainerGpus::Count(count), inventory::Gpus::List(list)) => Some(device(list.get(..*count as usize).unwrap_or(list))),
-        (ContainerGpus::Count(count), _) => Some(device(&(0..*count).collect::<Vec<_>>())),
-        (ContainerGpus::All, inventory::Gpus::List(list)) => Some(device(list)),
+        (ContainerGpus::List(list), _) | (ContainerGpus::All, inventory::Gpus::List(list)) => Some(device(list)),
         (ContainerGpus::All, _) => Some("all".to_owned()),
+        (ContainerGpus::Count(count), _) => Some(device(&chosen(*count, host, idle))),
     }
+}
+
+/// The first `count` GPUs that are idle and allowed.
+pub fn chosen(count: u32, host: &inventory::Gpus, idle: Option<&[u32]>) -> Vec<u32> {
+    let allowed: Vec<u32> = match (host, idle) {
+        (inventory::Gpus::List(list), None) => list.clone(),
+        (inventory::Gpus::List(list), Some(idle)) => list.iter().copied().filter(|i| idle.contains(i)).collect(),
+        (_, None) => (0..count).collect(),
+        (_, Some(idle)) => idle.to_vec(),
+    };
+    allowed.into_iter().take(count as usize).collect()
 }
 
 #[cfg(test)]
@@ -221,8 +231,17 @@ mod tests {
 
     #[test]
     fn a_gpu_list_keeps_its_quotes() {
-        assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::List(vec![4, 5])).as_deref(), Some("\"device=4,5\""));
-        assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::Any).as_deref(), Some("all"));
-        assert_eq!(gpus_flag(&ContainerGpus::None, &inventory::Gpus::Any), None);
+        let list = inventory::Gpus::List(vec![4, 5]);
+        assert_eq!(gpus_flag(&ContainerGpus::All, &list, None).as_deref(), Some("\"device=4,5\""));
+        assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::Any, None).as_deref(), Some("all"));
+        assert_eq!(gpus_flag(&ContainerGpus::None, &inventory::Gpus::Any, None), None);
+    }
+
+    #[test]
+    fn a_count_takes_idle_ones() {
+        let count = ContainerGpus::Count(2);
+        assert_eq!(gpus_flag(&count, &inventory::Gpus::Any, Some(&[1, 3, 6])).as_deref(), Some("\"device=1,3\""));
+        assert_eq!(gpus_flag(&count, &inventory::Gpus::List(vec![3, 4, 6]), Some(&[1, 3, 6])).as_deref(), Some("\"device=3,6\""));
+        assert_eq!(chosen(2, &inventory::Gpus::Any, Some(&[])), Vec::<u32>::new());
     }
 }

@@ -153,6 +153,20 @@ impl Action {
         }
     }
 
+    /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of.
+    pub fn only_looks(&self) -> bool {
+        match self {
+            Action::Check(_)
+            | Action::Reach(_)
+            | Action::Pull(_)
+            | Action::Prove(_)
+            | Action::Gate(_)
+            | Action::Fetch(_)
+            | Action::Verify(_) => true,
+            Action::Prepare(_) | Action::Container(_) | Action::Launch(_) | Action::Stop(_) | Action::Remove(_) | Action::Clean(_) => false,
+        }
+    }
+
     /// Whether there is anything to do on a host with these facts.
     pub fn observe(&self, facts: &HostFacts) -> Seen {
         match self {

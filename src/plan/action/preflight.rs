@@ -94,6 +94,13 @@ impl Check {
             (Gpus::Count(n), _) => *n,
             (Gpus::Any, _) => self.nproc,
         };
+        if let Some(ContainerGpus::Count(count)) = self.container.as_ref().map(|c| &c.gpus) {
+            let idle = super::container::chosen(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
+            if there >= *count && idle < *count as usize {
+                let hint = "wait for the others' work to end (`nvidia-smi` there names it), or lower container.gpus";
+                troubles.push(Trouble::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));
+            }
+        }
         if there < needed.max(1) {
             let why = facts.gpu_error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
             troubles.push(Trouble::new(

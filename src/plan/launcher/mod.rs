@@ -48,10 +48,6 @@ pub fn start(job: &Job, world: &World, site: &Site, host: usize, hosts: &[String
 
 /// The names that mean one thing only, whatever the launcher makes of `WORLD_SIZE`.
 fn common(job: &Job, world: &World, site: &Site, host: usize, hosts: &[String]) -> BTreeMap<String, String> {
-    let processes = match job.launch.with {
-        Launcher::Torchrun(_) => world.size,
-        Launcher::Script => world.size * world.nproc.max(1),
-    };
     let mut env: BTreeMap<String, String> = [
         ("ORCH_RUN_ID", site.run.clone()),
         ("ORCH_NAME", site.name.clone()),
@@ -60,8 +56,8 @@ fn common(job: &Job, world: &World, site: &Site, host: usize, hosts: &[String]) 
         ("ORCH_HOSTS", hosts.join(",")),
         ("ORCH_NNODES", world.addresses.len().to_string()),
         ("ORCH_NODE_RANK", host.to_string()),
-        ("ORCH_GPUS_PER_NODE", world.nproc.to_string()),
-        ("ORCH_WORLD_SIZE", processes.to_string()),
+        ("ORCH_GPUS_PER_NODE", world.nproc_text()),
+        ("ORCH_WORLD_SIZE", world.processes_text()),
         ("ORCH_MASTER_ADDR", world.master().to_owned()),
         ("ORCH_MASTER_PORT", world.port.to_string()),
         // Else the log of a Python rank stays empty for minutes (mission.md 5.7).

@@ -20,8 +20,8 @@ pub(super) fn start(
         ("NODE_RANK", host.to_string()),
         ("WORLD_SIZE", nodes.clone()),
         ("NNODES", nodes),
-        ("NPROC_PER_NODE", world.nproc.to_string()),
-        ("GPUS_PER_NODE", world.nproc.to_string()),
+        ("NPROC_PER_NODE", world.nproc_text()),
+        ("GPUS_PER_NODE", world.nproc_text()),
         ("MASTER_ADDR", world.master().to_owned()),
         ("MASTER_PORT", world.port.to_string()),
     ] {

@@ -18,7 +18,8 @@ pub(super) fn start(
     worker: &str,
     payload: &Payload,
 ) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let mut argv = vec!["torchrun".to_owned(), format!("--nnodes={}", world.addresses.len()), format!("--nproc_per_node={}", world.nproc)];
+    let mut argv =
+        vec!["torchrun".to_owned(), format!("--nnodes={}", world.addresses.len()), format!("--nproc_per_node={}", world.nproc_text())];
     match rendezvous {
         Rendezvous::Static => argv.extend([
             format!("--node_rank={host}"),
@@ -32,6 +33,11 @@ pub(super) fn start(
             format!("--rdzv_conf=is_host={}", u8::from(host == 0)),
             format!("--local_addr={}", world.addresses.get(host).map_or("", String::as_str)),
         ]),
+    }
+    // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
+    // directory could not be removed by the ssh user.
+    if !site.contained {
+        argv.push(format!("--log_dir={}/torchelastic", site.run_dir()));
     }
     argv.extend(["--no_python", "/bin/sh", worker].map(str::to_owned));
     let (command, interpreter) = worker_command(&job.launch.python, payload);

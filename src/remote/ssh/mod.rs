@@ -1,4 +1,4 @@
-//! The real [`Connect`](super::Connect): one SSH connection a host, through its jump hosts, without storming anyone.
+//! The real [`super::Connect`]: one SSH connection a host, through its jump hosts, without storming anyone.
 //!
 //! Uses `resolve` for the way, `trust` for host keys, `link` for connections. Knows nothing of what is run over them.
 

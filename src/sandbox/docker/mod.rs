@@ -97,6 +97,7 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
 /// What is wrong with docker itself on this host.
 fn faults(here: &Here, command: &str, words: &[String]) -> Result<(), Failure> {
     let faults = here.place.faults();
+    // The stand-in stays in its place even so: a script that adds folders to its PATH must not come upon this machine's own docker.
     if faults.docker_missing {
         return Err(Failure::new(127, "sh: 1: docker: not found"));
     }
