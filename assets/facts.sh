@@ -1,5 +1,9 @@
+# shellcheck shell=sh
+# A tilde in a pattern is meant as it stands; the words are ours and may be split.
+# shellcheck disable=SC2088,SC2015,SC2086
 # What a host is and what of this name is on it: one read-only script. Prints `key value` lines; a value has no line break.
 # Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker.
+: "${name:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}"
 one() { tr '\n\r' '  ' | cut -c1-2000; }
 say() { printf '%s %s\n' "$1" "$2"; }
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }

@@ -1,8 +1,10 @@
+# shellcheck shell=sh
 # Sends every log of a run by byte offset, one session a host. Runs inside the run directory; reads acknowledgements from its input.
 #   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
 # Set before: once, window, frame (sizes in bytes), init (pid whose end is the end of all ranks; empty: unknown), offsets as o_<file>.
+: "${window:=8388608}" "${frame:=4194304}" "${once:=}" "${init:=}"
 sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
 ack() { read -r acked acked_frames || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
@@ -19,7 +21,7 @@ while :; do
     case " $known " in *" $b "*) ;; *) read -r pid start when <"$f"; known="$known $b"; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "$when" ;; esac
   done
   # The launcher last: its end passes on what its ranks did, and is told after theirs.
-  # shellcheck disable=SC2046
+  # shellcheck disable=SC2046,SC2012
   set -- $(LC_ALL=C ls -lnr . 2>/dev/null | while read -r _ _ _ _ size _ _ _ file; do case $file in node.log | rank-*.log) printf '%s %s ' "$size" "$file" ;; esac; done)
   waits=
   while [ $# -ge 2 ]; do

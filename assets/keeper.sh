@@ -7,34 +7,42 @@
 #   - forwards TERM to the ranks and waits for them,
 #   - ends when the launcher has ended or none started in time, unless it is kept or somebody is attached.
 H=${0%/*}
-term=
+term='' nap=''
 trap 'term=1' TERM INT
 trap : HUP
 umask 022
-seen= since=$(date +%s)
+seen='' since=$(date +%s)
 
 attached() { { read -r beat <"$R/attached"; } 2>/dev/null && [ $((t - ${beat%%.*})) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"$R/keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"$R/keeper.log" 2>&1; }
 kept() { [ -e "$H/keep" ]; }
+leave() { [ -n "$nap" ] && kill "$nap" 2>/dev/null; exit 0; }
 
 while :; do
   t=$(date +%s) run=
   { read -r run <"$H/current"; } 2>/dev/null
   R=$H/$run
   if [ -n "$run" ] && [ -r "$R/settings" ] && [ -r "$R/lib" ]; then
-    if [ "$run" != "$seen" ]; then seen=$run since=$t sizes=; . "$R/settings"; . "$R/lib"; fi
-    if [ -n "$term" ]; then stop_ranks 'asked to end'; exit 0; fi
+    if [ "$run" != "$seen" ]; then
+      seen=$run since=$t sizes=''
+      # shellcheck source=/dev/null
+      . "$R/settings"
+      # shellcheck source=assets/lib.sh
+      . "$R/lib"
+    fi
+    if [ -n "$term" ]; then stop_ranks 'asked to end'; leave; fi
     for f in "$R"/node.pid "$R"/rank-*.pid; do
       b=${f##*/}; b=${b%.pid}
       [ -e "$f" ] && [ ! -e "$R/$b.rc" ] && ! alive "$b" && [ ! -e "$R/$b.rc" ] && ended "$b" 'killed'
     done
+    # shellcheck disable=SC2012
     s=$(LC_ALL=C ls -ln "$R" 2>/dev/null | while read -r _ _ _ _ size _ _ _ name; do case $name in node.log | rank-*.log) printf '%s %s\n' "$name" "$size" ;; esac; done)
     if [ "$s" != "$sizes" ]; then
       sizes=$s
       [ "$({ wc -c <"$R/times"; } 2>/dev/null || echo 0)" -lt 16777216 ] && printf '%s\n' "$s" | while read -r l; do printf '%s %s\n' "$t" "$l"; done >>"$R/times"
     fi
     if [ -e "$R/node.rc" ]; then
-      kept || attached || exit 0
+      kept || attached || leave
     elif [ -e "$R/node.pid" ]; then
       if ! attached; then
         for f in "$R"/rank-*.rc; do
@@ -46,11 +54,12 @@ while :; do
         fi
       fi
     elif [ $((t - since)) -gt "${start_timeout:-300}" ]; then
-      kept || attached || exit 0
+      kept || attached || leave
     fi
   else
-    [ -n "$term" ] && exit 0
-    [ $((t - since)) -gt 600 ] && ! kept && exit 0
+    [ -n "$term" ] && leave
+    [ $((t - since)) -gt 600 ] && ! kept && leave
   fi
-  sleep 1 & wait $!
+  sleep 1 & nap=$!
+  wait "$nap"
 done

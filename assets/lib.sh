@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Words that keeper, node, worker and reap share. POSIX sh; needs /proc (Linux) or ps, and date, grep, sleep, mv, rm.
 # Sourced with R = the run directory. Makes files only, never directories: the ssh user must be able to remove everything.
 

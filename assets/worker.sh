@@ -26,7 +26,9 @@ done
 umask 022
 ended "$base" "$rc"
 if [ "$rc" -gt 128 ] && [ "$rc" -lt 160 ]; then
-  ulimit -c 0
+  # No core of this shell; dash, bash and busybox know the option.
+  # shellcheck disable=SC3045
+  ulimit -c 0 2>/dev/null
   trap - TERM INT
   kill -"$((rc - 128))" $$
 fi

@@ -34,6 +34,11 @@ pub(super) fn start(
             format!("--local_addr={}", world.addresses.get(host).map_or("", String::as_str)),
         ]),
     }
+    // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
+    // directory could not be removed by the ssh user.
+    if !site.contained {
+        argv.push(format!("--log_dir={}/torchelastic", site.run_dir()));
+    }
     argv.extend(["--no_python", "/bin/sh", worker].map(str::to_owned));
     let (command, interpreter) = worker_command(&job.launch.python, payload);
     let mut needs = vec!["torchrun".to_owned()];
