@@ -28,6 +28,9 @@ pub async fn run(args: &DownArgs) -> Result<Outcome, Failure> {
             return Ok(Outcome::Signal(number));
         }
     };
+    if args.dry_run {
+        say(&ended.1);
+    }
     Ok(session.finish(ended.0, &ended.1, !args.dry_run).await.0)
 }
 

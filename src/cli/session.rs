@@ -141,6 +141,20 @@ impl Session {
         self.engine.gather(commands.collect()).await
     }
 
+    /// Looks at hosts that are no part of this operation, in silence; those that do not answer are left out.
+    pub async fn look_at(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
+        let (emit, _silence) = Emitter::new();
+        let aside = engine(&self.laptop, others, &self.base, &self.args, emit);
+        let look = |host: &Host| {
+            let site = site(others, host, &others.run_dir, "", None);
+            facts::command(&site, &Wanted { docker: site.contained, ..Wanted::default() })
+        };
+        let answers = aside.gather(others.hosts.iter().map(look).collect()).await;
+        aside.close().await;
+        let names = others.hosts.iter().map(|h| h.name.clone());
+        names.zip(answers).filter_map(|(name, answer)| answer.ok().map(|facts| (name, facts))).collect()
+    }
+
     /// The sites of all hosts with the run directory that each host told; a host without facts keeps the inventory's text.
     pub fn sites(&self, facts: &[Option<HostFacts>], token: Option<&str>) -> Vec<Site> {
         self.inventory

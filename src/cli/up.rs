@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cli::args::UpArgs;
+use crate::cli::args::{HostArgs, UpArgs};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::laptop::{print, random, say, secrets};
@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::plan::action::Trouble;
 use crate::plan::build::{self, Ids, Terms};
 use crate::plan::facts::HostFacts;
-use crate::plan::situation::{Situation, situation};
+use crate::plan::situation::{Part as LivePart, Situation, part, situation};
 use crate::plan::teardown::Depth;
 use crate::plan::world::given_gpus;
 use crate::report::loglines::Logs;
@@ -36,7 +36,8 @@ struct Wish {
 /// # Errors
 /// What must be said to the person.
 pub async fn run(args: &UpArgs) -> Result<Outcome, Failure> {
-    let (inventory, base) = inventory(&args.host, Need::Launch)?;
+    let whole = HostArgs { limit: None, ..args.host.clone() };
+    let (inventory, base) = inventory(&whole, Need::Launch)?;
     run_with(args, inventory, base).await
 }
 
@@ -44,7 +45,11 @@ pub async fn run(args: &UpArgs) -> Result<Outcome, Failure> {
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::PathBuf) -> Result<Outcome, Failure> {
+pub async fn run_with(args: &UpArgs, whole: Inventory, base: std::path::PathBuf) -> Result<Outcome, Failure> {
+    let mut inventory = whole.clone();
+    if let Some(pattern) = &args.host.limit {
+        inventory.limit(pattern).map_err(|problem| Failure::Inventory(vec![problem]))?;
+    }
     let draft = inventory.job(&Known {
         gpus: vec![None; inventory.hosts.len()],
         addresses: vec![None; inventory.hosts.len()],
@@ -71,7 +76,7 @@ pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::Path
     session.begin("", None);
     let words = session.inventory_words();
     let ended = tokio::select! {
-        ended = converge(&mut session, args, &wish, &draft, &mut signals) => ended,
+        ended = converge(&mut session, args, &whole, &wish, &draft, &mut signals) => ended,
         () = leave.cancelled() => {
             say(&format!("left at once: the hosts may still hold something; clean up with\n    orchestrate down {words}"));
             return Ok(Outcome::Signal(signals.came().unwrap_or(2)));
@@ -85,7 +90,7 @@ pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::Path
 
 type Ended = Result<(Outcome, String), Failure>;
 
-async fn converge(session: &mut Session, args: &UpArgs, wish: &Wish, draft: &Job, signals: &mut Signals) -> Ended {
+async fn converge(session: &mut Session, args: &UpArgs, whole: &Inventory, wish: &Wish, draft: &Job, signals: &mut Signals) -> Ended {
     let (facts, outcome) = answered(session, session.gather(Some(draft)).await);
     if outcome != Outcome::Ok {
         return Ok((outcome, "nothing was changed".to_owned()));
@@ -93,6 +98,14 @@ async fn converge(session: &mut Session, args: &UpArgs, wish: &Wish, draft: &Job
     let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();
     if let Some(number) = signals.came() {
         return Ok((Outcome::Signal(number), "nothing was changed".to_owned()));
+    }
+    if let Some(pattern) = &args.host.limit
+        && let Some((run, hosts)) = live_beyond(session, whole, &facts).await
+    {
+        let text = format!("--limit {pattern}: {run} is live, on {}", hosts.join(" "));
+        session.engine.emitter().notice(None, text, true);
+        session.engine.emitter().notice(None, "help: `down` ends it; `attach` follows it", false);
+        return Ok((Outcome::Refused, "a run of other hosts is live".to_owned()));
     }
     let (job, texts) = match job(session, args, wish, &facts) {
         Ok(found) => found,
@@ -126,6 +139,20 @@ async fn converge(session: &mut Session, args: &UpArgs, wish: &Wish, draft: &Job
         return dry_run(session, &job, &texts, &facts, wish, &found);
     }
     change(session, args, wish, &job, &texts, facts, found, signals).await
+}
+
+/// A live run of this name that is not just the chosen hosts' own: which, and where.
+async fn live_beyond(session: &Session, whole: &Inventory, facts: &[HostFacts]) -> Option<(String, Vec<String>)> {
+    let names = session.names();
+    let mut others = whole.clone();
+    others.hosts.retain(|host| !names.contains(&host.name));
+    let beyond = if others.hosts.is_empty() { Vec::new() } else { session.look_at(&others).await };
+    let own = |facts: &HostFacts| facts.run_file().is_some_and(|f| f.hosts.iter().map(|h| &h.name).eq(&names));
+    let here = names.iter().zip(facts).filter(|(_, f)| !own(f));
+    let live = here.chain(beyond.iter().map(|(name, f)| (name, f))).filter(|(_, f)| part(f) == LivePart::Running);
+    let live: Vec<(&String, &HostFacts)> = live.collect();
+    let run = live.first()?.1.current.clone()?;
+    Some((run, live.into_iter().map(|(name, _)| name.clone()).collect()))
 }
 
 /// The job with all that the hosts told, and the texts that "equal" is decided by.
@@ -223,6 +250,10 @@ async fn change(
     };
     let offsets = session.keep(&wish.ids.run).await?;
     session.begin(&wish.ids.run, Some(&plan));
+    if let Some(pattern) = &args.host.limit {
+        let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.sites.len(), plan.world_size);
+        session.engine.emitter().notice(None, text, false);
+    }
     let facts: Vec<Option<HostFacts>> = fresh.into_iter().map(Some).collect();
     let carried = session.engine.carry_out(&plan, &facts, &offsets, Temper::Strict, &signals.breaking).await;
     session.engine.unlock(held).await;

@@ -6,7 +6,10 @@
     reason = "the proof is a real program with real files, driven by helpers of a test"
 )]
 
+mod detach;
 mod failure;
+mod refused;
 mod rerun;
+mod signals;
 mod support;
 mod up;
