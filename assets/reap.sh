@@ -6,7 +6,7 @@ R=${0%/*}
 # shellcheck source=assets/lib.sh
 . "$R/lib"
 verb=$1 run=$2 grace=${3:-0}
-saved=
+saved='' here=$(boot)
 
 table() { # pid ppid pgrp sid of every process that is no zombie
   if [ -d /proc/self ]; then
@@ -35,12 +35,15 @@ marked() {
 scan() { # sets ours
   ours=' '
   for e in $(marked); do e=${e#/proc/}; ours="$ours${e%/environ} "; done
+  # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as anyone is left in them: until
+  # then the kernel gives its number to nobody else. A number that lives with another start, or is of another boot, is a stranger's.
+  roots=' '
   for f in "$R"/node.pid "$R"/rank-*.pid; do
-    { read -r pid start _ <"$f"; } 2>/dev/null || continue
-    [ -n "$start" ] && [ "$(born "$pid")" = "$start" ] && ours="$ours$pid "
+    { read -r pid start _ at <"$f"; } 2>/dev/null || continue
+    if [ -z "$start" ] || [ "$at" != "$here" ]; then continue; fi
+    case $(born "$pid") in "$start") ours="$ours$pid " roots="$roots$pid " ;; '') roots="$roots$pid " ;; esac
   done
   for e in $saved; do [ "$(born "${e%%:*}")" = "${e#*:}" ] && ours="$ours${e%%:*} "; done
-  roots=" $(for f in "$R"/node.pid "$R"/rank-*.pid; do { read -r pid _ <"$f" && printf '%s ' "$pid"; } 2>/dev/null; done) "
   all=$(table) size=
   while [ "$size" != "${#ours}" ]; do
     size=${#ours}
