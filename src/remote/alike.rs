@@ -42,7 +42,8 @@ pub(super) fn files(said: &str) -> Option<Vec<&str>> {
     /// ssh cuts longer paths off.
     const LONGEST: usize = 199;
     said.lines().find(|line| line.starts_with("OpenSSH_"))?;
-    let files: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("debug1: Reading configuration data ")).map(str::trim).collect();
+    let files: Vec<&str> =
+        said.lines().filter_map(|line| line.strip_prefix("debug1: Reading configuration data ")).map(str::trim).collect();
     files.iter().all(|file| file.len() <= LONGEST).then_some(files)
 }
 
@@ -56,7 +57,8 @@ mod tests {
 
     #[test]
     fn hosts_that_match_the_same_are_alike() {
-        let patterns = read("User li\n# Host gpu03\nHost gpu* !gpu02\n Port 1\nhost=\"login\"\n  HostName %h.example\nHost *\n").expect("read");
+        let patterns =
+            read("User li\n# Host gpu03\nHost gpu* !gpu02\n Port 1\nhost=\"login\"\n  HostName %h.example\nHost *\n").expect("read");
         assert_eq!(patterns.of("gpu01"), patterns.of("gpu03"));
         assert_ne!(patterns.of("gpu01"), patterns.of("gpu02"), "a pattern with `!`");
         assert_ne!(patterns.of("gpu01"), patterns.of("login"));
@@ -67,7 +69,9 @@ mod tests {
 
     #[test]
     fn files_that_ask_for_more_than_the_name_are_left_to_ssh() {
-        for text in ["Match exec true\n", " match host a\n", "Include conf.d/%h\n", "User %n\n", "CanonicalizeHostname always\n", "\"Match\" all"] {
+        for text in
+            ["Match exec true\n", " match host a\n", "Include conf.d/%h\n", "User %n\n", "CanonicalizeHostname always\n", "\"Match\" all"]
+        {
             assert_eq!(read(text), None, "{text}");
         }
         assert!(read("Include conf.d/*\nCanonicalizeHostname no\nIdentityFile ~/.ssh/%h\n").is_some());

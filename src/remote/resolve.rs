@@ -37,13 +37,16 @@ struct Said {
     files: Option<Arc<[String]>>,
 }
 
+/// The host patterns of one ssh_config, read once; `None`: it could not be told.
+type PatternsOnce = Arc<OnceCell<Option<Patterns>>>;
+
 /// Resolves hosts to ways; every question is asked once, and one for all hosts that must get the same answer.
 pub(super) struct Resolver {
     settings: Settings,
     gate: Semaphore,
     answers: Mutex<HashMap<Vec<String>, Answer>>,
     /// Of each ssh_config, once the first host was asked for.
-    patterns: Mutex<HashMap<Option<PathBuf>, Arc<OnceCell<Option<Patterns>>>>>,
+    patterns: Mutex<HashMap<Option<PathBuf>, PatternsOnce>>,
 }
 
 impl Resolver {
