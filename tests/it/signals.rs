@@ -114,13 +114,13 @@ async fn a_killed_client_changes_nothing_for_the_ranks() {
     let other = bench.laptop("other");
     let ps = other.run(&["ps", word(&file)]).await;
     ps.code(0).says("gpu01").says("running").says("2 running").says("tester@");
-    let logs = other.run(&["logs", word(&file), "--rank", "3"]).await;
-    assert_eq!(logs.code(0).out, "[rank 3 gpu02] rank 3 of 4 on gpu02\n");
     let mut attached = other.start(&["attach", word(&file)]);
     attached.says("rank 0 of 4 on gpu01").await;
     attached.signal("INT");
     attached.end().await.code(130).says("detached: the run goes on");
     assert!(pids.iter().all(|pid| lives(*pid)));
+    let logs = other.run(&["logs", word(&file), "--rank", "3"]).await;
+    assert_eq!(logs.code(0).out, "[rank 3 gpu02] rank 3 of 4 on gpu02\n");
     // Attached again to its end: it is not torn down by one who merely looks.
     let mut attached = other.start(&["attach", word(&file)]);
     attached.says("ready").await;
