@@ -9,7 +9,8 @@ ready: `up --detach --keep` where every host has the container of an ended run. 
 ended run, asks again, checks, launches master-first and returns when every rank runs. `-vv` tells of every remote command when its
 answer came and how long that took; `beyond` is the time in which no remote command of any host was under way: reading, ssh_config, key
 exchange, deciding, and the round trips between the steps. A log stream counts as remote from the start of its phase to its end.
-dead: one rank of so many exits 1 once all run. Every other rank writes down when TERM came; all clocks are this machine's.
+dead: one rank of so many exits 1 once all run. Every other rank writes down when TERM came; all clocks are this machine's. The hosts of
+a sandbox share its process table, so a host's script may find the ranks of another: the first one counts.
 """
 
 import argparse
@@ -145,8 +146,8 @@ def dead(program, arguments):
             env = clean_env(place)
             go, culprit = place / "go", hosts // 2
             script = (
-                f'if [ "$RANK" = {culprit} ]; then while [ ! -e {go} ]; do sleep 0.1; done; date +%s.%N; exit 1; fi; '
-                "sleep 600 & trap 'date +%s.%N; kill $!; exit 143' TERM; wait"
+                f'if [ "$RANK" = {culprit} ]; then while [ ! -e {go} ]; do sleep 0.1; done; read t _ </proc/uptime; echo $t; exit 1; fi; '
+                "sleep 600 & trap 'read t _ </proc/uptime; echo $t; kill $!; exit 143' TERM; wait"
             )
             path = inventory(place, sandbox, ["sh", "-c", script], "dead")
             out = place / "events.jsonl"
@@ -162,8 +163,9 @@ def dead(program, arguments):
             if up.returncode != 1:
                 die(f"up: exit {up.returncode}: {said[-2000:].decode(errors='replace')}")
             logs = {p.name: p.read_text().split() for p in (place / "state").rglob("rank-*.log")}
-            fell = float(logs.pop(f"rank-{culprit}.log")[0])
-            heard = [float(words[0]) for words in logs.values() if words]
+            boot = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+            fell = boot + float(logs.pop(f"rank-{culprit}.log")[0])
+            heard = [boot + float(words[0]) for words in logs.values() if words]
             seen = events(out)
             known = next(e["at"] for e in seen if e["kind"] == "rank-exited" and e["rank"] == culprit) / 1000
             ordered = [e["at"] / 1000 for e in seen if e["kind"] == "signalled" and e["signal"] == "TERM"]
