@@ -86,6 +86,11 @@ impl Session {
         Ok(Session { inventory, laptop, identity, engine, desk, dir: None, command, args: args.clone(), base, run: String::new() })
     }
 
+    /// The operation: `up`, `down`.
+    pub fn command(&self) -> &'static str {
+        self.command
+    }
+
     /// The names of the hosts, in node-rank order.
     pub fn names(&self) -> Vec<String> {
         self.inventory.hosts.iter().map(|h| h.name.clone()).collect()

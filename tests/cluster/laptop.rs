@@ -1,0 +1,264 @@
+//! A person's machine: a home and a state folder of its own, and the commands typed there.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use orchestrate::event::Event;
+use orchestrate::report::journal;
+use sha2::{Digest as _, Sha256};
+
+/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until the probe has a value.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = probe() {
+            return value;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The digest by which copies are compared.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes all");
+        text
+    })
+}
+
+/// A path as a word of a command.
+pub(crate) fn word(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+/// A person's machine.
+pub(crate) struct Laptop {
+    home: tempfile::TempDir,
+}
+
+impl Laptop {
+    /// A new one, with nothing on it.
+    pub(crate) fn new() -> Laptop {
+        Laptop { home: tempfile::Builder::new().prefix("laptop-").tempdir().expect("a folder") }
+    }
+
+    /// Its home.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Writes a file into its home.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let file = self.home().join(name);
+        std::fs::write(&file, text).expect("written");
+        file
+    }
+
+    /// Starts a command; what it says goes to files.
+    pub(crate) fn start(&self, words: &[&str]) -> Running {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (out, err) = (self.home().join(format!("out-{number}")), self.home().join(format!("err-{number}")));
+        let file = |path: &Path| std::fs::File::create(path).expect("a file");
+        let child = Command::new(env!("CARGO_BIN_EXE_orchestrate"))
+            .args(words)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.home())
+            .env("XDG_STATE_HOME", self.home().join("state"))
+            .env("USER", "tester")
+            .current_dir(self.home())
+            .stdin(Stdio::null())
+            .stdout(file(&out))
+            .stderr(file(&err))
+            .spawn()
+            .expect("orchestrate starts");
+        Running { words: words.join(" "), child, out, err, began: Instant::now() }
+    }
+
+    /// Runs a command to its end.
+    #[track_caller]
+    pub(crate) fn run(&self, words: &[&str]) -> Ended {
+        self.start(words).end()
+    }
+
+    /// The folders of the runs that this laptop knows, oldest first.
+    pub(crate) fn runs(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.home().join("state/orchestrate/runs"));
+        let mut runs: Vec<PathBuf> = entries.into_iter().flatten().flatten().map(|e| e.path()).collect();
+        runs.sort();
+        runs
+    }
+
+    /// The folder of the only run.
+    #[track_caller]
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        let runs = self.runs();
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        runs[0].clone()
+    }
+
+    /// The names of the logs of the only run that belong to ranks.
+    #[track_caller]
+    pub(crate) fn rank_logs(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.run_dir().join("logs")).expect("a folder of logs");
+        let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        names.retain(|name| name.starts_with("rank-") && name.ends_with(".log"));
+        names.sort();
+        names
+    }
+
+    /// A log of the only run.
+    #[track_caller]
+    pub(crate) fn log(&self, name: &str) -> Vec<u8> {
+        let file = self.run_dir().join("logs").join(name);
+        std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    }
+
+    /// A log of the only run, as text; empty while there is none.
+    pub(crate) fn text(&self, name: &str) -> String {
+        let Some(run) = self.runs().pop() else { return String::new() };
+        String::from_utf8_lossy(&std::fs::read(run.join("logs").join(name)).unwrap_or_default()).into_owned()
+    }
+
+    /// The journal of the only run.
+    pub(crate) fn journal(&self) -> Vec<Event> {
+        let file = self.run_dir().join("journal.jsonl");
+        journal::Reader::open(&file).expect("a journal").all().expect("events")
+    }
+}
+
+/// A command under way.
+pub(crate) struct Running {
+    words: String,
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+    began: Instant,
+}
+
+impl Running {
+    /// What it has said so far, both ways.
+    pub(crate) fn said(&self) -> String {
+        let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        format!("{}{}", read(&self.out), read(&self.err))
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Waits until the probe has a value, while it runs.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let over = !self.runs();
+            if let Some(value) = probe() {
+                return value;
+            }
+            assert!(!over, "`{}` ended before: {what}\n{}", self.words, self.said());
+            assert!(Instant::now() < end, "never: {what}\n`{}`:\n{}", self.words, self.said());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until it says something.
+    #[track_caller]
+    pub(crate) fn says(&mut self, text: &str) {
+        let (out, err) = (self.out.clone(), self.err.clone());
+        let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).contains(text);
+        self.until(&format!("it says {text:?}"), || (read(&out) || read(&err)).then_some(()));
+    }
+
+    /// Sends it a signal, by name: `INT`.
+    pub(crate) fn signal(&self, name: &str) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let signal = match name {
+            "INT" => Signal::INT,
+            "TERM" => Signal::TERM,
+            "HUP" => Signal::HUP,
+            "KILL" => Signal::KILL,
+            other => panic!("{other}?"),
+        };
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, signal).expect("signalled");
+    }
+
+    /// Kills it with no chance to say a word, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("gone");
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Ended {
+        let end = self.began + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(Instant::now() < end, "`{}` does not end:\n{}", self.words, self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).expect("its words")).into_owned();
+        Ended { words: self.words.clone(), code: status.code(), out: read(&self.out), err: read(&self.err), took: self.began.elapsed() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.runs() {
+            let killed = self.child.kill().and_then(|()| self.child.wait());
+            assert!(killed.is_ok() || std::thread::panicking(), "`{}` cannot be killed", self.words);
+        }
+    }
+}
+
+/// How a command ended.
+pub(crate) struct Ended {
+    words: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) took: Duration,
+}
+
+impl Ended {
+    /// All that it said.
+    pub(crate) fn said(&self) -> String {
+        format!("`{}`\n--- out\n{}--- err\n{}", self.words, self.out, self.err)
+    }
+
+    /// It ended with this code.
+    #[track_caller]
+    pub(crate) fn code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{}", self.said());
+        self
+    }
+
+    /// It said this, on either way.
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) -> &Self {
+        assert!(self.out.contains(text) || self.err.contains(text), "not said: {text:?}\n{}", self.said());
+        self
+    }
+
+    /// The recap's first line has this word for how it ended.
+    #[track_caller]
+    pub(crate) fn recap(&self, word: &str) -> &Self {
+        let head = self.err.lines().find(|line| line.starts_with("RECAP"));
+        assert!(head.is_some_and(|line| line.contains(&format!("  {word}  "))), "no recap `{word}`\n{}", self.said());
+        self
+    }
+}

@@ -1,0 +1,18 @@
+#!/bin/sh
+# One rank that does what files tell it: $SUITE/ctl/<name>/go[.<rank>] holds the code to end with.
+ctl=$SUITE/ctl/$ORCH_NAME
+case " $DEAF " in
+*" $RANK "*) trap 'echo "rank $RANK is deaf"' TERM ;;
+*) trap 'echo "rank $RANK saw TERM at $(date +%s.%N)"; exit 143' TERM ;;
+esac
+echo "rank $RANK is up on $ORCH_HOST"
+while :; do
+    for order in "$ctl/go.$RANK" "$ctl/go"; do
+        if [ -e "$order" ]; then
+            read -r code <"$order"
+            echo "rank $RANK ends with $code at $(date +%s.%N)"
+            exit "$code"
+        fi
+    done
+    sleep 0.1
+done
