@@ -6,11 +6,9 @@
 # Set before: once, window, frame (sizes in bytes), init (pid whose end is the end of all ranks; empty: unknown), offsets as o_<file>.
 : "${window:=8388608}" "${frame:=4194304}" "${once:=}" "${init:=}"
 sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
-# Who asked is gone when the input ends; until somebody follows again the host looks after its ranks itself.
-trap : PIPE
-ack() { read -r acked acked_frames || { : >detached; exit 0; }; }
+ack() { read -r acked acked_frames || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
-here() { t=$(date +%s); printf '%s\n' "$t" >attached.new && mv -f attached.new attached; rm -f detached; }
+here() { t=$(date +%s); printf '%s\n' "$t" >attached.new && mv -f attached.new attached; }
 here
 while :; do
   moved=

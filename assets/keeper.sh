@@ -13,7 +13,7 @@ trap : HUP
 umask 022
 seen='' since=$(date +%s)
 
-attached() { [ ! -e "$R/detached" ] && { read -r beat <"$R/attached"; } 2>/dev/null && [ $((t - ${beat%%.*})) -lt 30 ]; }
+attached() { { read -r beat <"$R/attached"; } 2>/dev/null && [ $((t - ${beat%%.*})) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"$R/keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"$R/keeper.log" 2>&1; }
 kept() { [ -e "$H/keep" ]; }
 leave() { [ -n "$nap" ] && kill "$nap" 2>/dev/null; exit 0; }
