@@ -6,7 +6,7 @@ use crate::support::{Cluster, Job};
 /// Four ranks trained together, and each has its log.
 #[track_caller]
 fn trained(laptop: &Laptop, up: &Ended) {
-    up.code(0).recap("ok").says("0 failed");
+    up.code(0).recap("OK").says("0 failed");
     assert_eq!(laptop.rank_logs(), ["rank-0.log", "rank-1.log", "rank-2.log", "rank-3.log"]);
     for rank in 0..4 {
         let text = laptop.text(&format!("rank-{rank}.log"));

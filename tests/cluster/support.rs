@@ -88,10 +88,15 @@ impl Cluster {
     /// Breaks a host in one way; it is mended at the end.
     #[track_caller]
     pub(crate) fn fault(&self, host: &str, words: &[&str]) {
-        self.broken.borrow_mut().push(host.to_owned());
+        self.mend(host);
         let mut all = vec!["fault", host];
         all.extend_from_slice(words);
         self.hosts(&all);
+    }
+
+    /// Notes that a host is to be mended at the end.
+    pub(crate) fn mend(&self, host: &str) {
+        self.broken.borrow_mut().push(host.to_owned());
     }
 
     /// Undoes every fault.
@@ -227,6 +232,20 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|w| (*w).to_owned()).collect()
 }
 
+/// A scalar that means exactly this text.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            ' '..='~' | '\u{4e00}'..='\u{9fff}' => out.push(c),
+            _ => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    out.push('"');
+    out
+}
+
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
@@ -298,7 +317,7 @@ impl Job {
             )
         });
         let suite = if self.image.is_some() { "/mnt" } else { "/srv/suite" };
-        let command: Vec<String> = self.command.iter().map(|w| serde_json::to_string(w).expect("text")).collect();
+        let command: Vec<String> = self.command.iter().map(|w| quoted(w)).collect();
         format!(
             "name: {}\nhosts: [{}]\nssh:\n  config: {}\n  user: {}\n{}{container}env:\n  OMP_NUM_THREADS: 1\n  SUITE: {suite}\n{}\
              launch:\n  with: {}\n  nproc_per_node: {}\n  master_port: {}\n  command: [{}]\n  stop_grace: {}\n{}{}",

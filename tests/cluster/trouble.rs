@@ -1,1 +1,124 @@
-//! To come.
+//! Hosts that are not as they should be: each trouble has words of its own and the right exit code, and nothing is left.
+
+use crate::laptop::{Ended, Laptop, word};
+use crate::support::{Cluster, Job};
+
+/// Runs `up` of a job that cannot begin; what it said.
+#[track_caller]
+fn refused(cluster: &Cluster, job: &Job, code: i32) -> Ended {
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, job);
+    let up = laptop.run(&["up", word(&file)]);
+    up.code(code);
+    up
+}
+
+#[test]
+fn docker_is_stopped() {
+    let Some(cluster) = Cluster::take() else { return };
+    cluster.fault("gpu02", &["stop-dockerd"]);
+    refused(&cluster, &Job::quick("stopped"), 3).says("gpu02").says("docker");
+    cluster.as_before();
+}
+
+#[test]
+fn docker_is_killed_while_ranks_run() {
+    let Some(cluster) = Cluster::take() else { return };
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &Job::quick("daemon"));
+    laptop.run(&["up", "-d", word(&file)]).code(0);
+    cluster.fault("gpu02", &["kill-dockerd"]);
+    let down = laptop.run(&["down", "--yes", word(&file)]);
+    down.code(5).says("gpu02").says("docker");
+    cluster.fault("gpu02", &["start-dockerd"]);
+    laptop.run(&["down", "--yes", word(&file)]).code(0);
+    cluster.as_before();
+}
+
+#[test]
+fn a_user_who_may_not_use_docker() {
+    let Some(cluster) = Cluster::take() else { return };
+    refused(&cluster, &Job::quick("plain").user("plain"), 3).says("permission denied").says("help");
+    cluster.as_before();
+}
+
+#[test]
+fn an_image_that_is_not_there() {
+    let Some(cluster) = Cluster::take() else { return };
+    let mut job = Job::quick("noimage");
+    job.image = Some("orchestrate-nowhere:test");
+    refused(&cluster, &job, 3).says("orchestrate-nowhere:test").says("never");
+    cluster.as_before();
+}
+
+#[test]
+fn an_image_that_no_registry_has() {
+    let Some(cluster) = Cluster::take() else { return };
+    let mut job = Job::quick("nopull");
+    job.image = Some("172.30.77.10:5000/orchestrate/nowhere:test");
+    job.container = "pull: missing".to_owned();
+    refused(&cluster, &job, 3).says("orchestrate/nowhere:test");
+    cluster.as_before();
+}
+
+#[test]
+fn a_full_disk() {
+    let Some(cluster) = Cluster::take() else { return };
+    cluster.fault("gpu02", &["small-disk", "/home/dev", "1m"]);
+    refused(&cluster, &Job::quick("full"), 3).says("gpu02").says("free");
+    cluster.as_before();
+}
+
+#[test]
+fn a_name_that_a_foreign_container_has() {
+    let Some(cluster) = Cluster::take() else { return };
+    cluster.on("gpu02", "docker run -d --name orch-taken-gpu02 --entrypoint sleep orchestrate-busybox:test 1000 >/dev/null");
+    refused(&cluster, &Job::quick("taken"), 3).says("orch-taken-gpu02").says("not ours");
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &Job::quick("taken"));
+    laptop.run(&["down", "--yes", word(&file)]).code(0);
+    assert_eq!(cluster.on("gpu02", "docker inspect -f '{{.State.Running}}' orch-taken-gpu02").trim(), "true", "it is not ours to touch");
+    cluster.on("gpu02", "docker rm -f orch-taken-gpu02 >/dev/null");
+    cluster.as_before();
+}
+
+#[test]
+fn a_port_that_is_busy() {
+    let Some(cluster) = Cluster::take() else { return };
+    cluster.fault("gpu01", &["busy-port", "29500"]);
+    refused(&cluster, &Job::quick("busy"), 3).says("29500").says("gpu01");
+    cluster.as_before();
+}
+
+#[test]
+fn a_port_behind_a_firewall() {
+    let Some(cluster) = Cluster::take() else { return };
+    cluster.fault("gpu01", &["drop-port", "29500"]);
+    refused(&cluster, &Job::quick("wall"), 3).says("29500").says("gpu02");
+    cluster.as_before();
+}
+
+#[test]
+fn a_host_that_does_not_answer() {
+    let Some(cluster) = Cluster::take() else { return };
+    cluster.fault("gpu02", &["drop"]);
+    let mut job = Job::quick("silent");
+    job.ssh = "connect_timeout: 3s".to_owned();
+    refused(&cluster, &job, 4).says("gpu02");
+    cluster.as_before();
+}
+
+#[test]
+fn a_host_that_holds_something_and_does_not_answer_is_a_leftover() {
+    let Some(cluster) = Cluster::take() else { return };
+    let laptop = Laptop::new();
+    let mut job = Job::quick("lost");
+    job.ssh = "connect_timeout: 3s".to_owned();
+    let file = cluster.inventory(&laptop, &job);
+    laptop.run(&["up", "-d", word(&file)]).code(0);
+    cluster.fault("gpu02", &["drop"]);
+    laptop.run(&["down", "--yes", word(&file)]).code(5).says("gpu02");
+    cluster.fault("gpu02", &["undrop"]);
+    laptop.run(&["down", "--yes", word(&file)]).code(0);
+    cluster.as_before();
+}

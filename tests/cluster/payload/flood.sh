@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes a 50 MB log in pieces, a piece whenever the file that names it is there, and ends after the last one.
+# Writes a 50 MB log in pieces, a piece whenever the file that names it is there; ends when it is told to.
 ctl=$SUITE/ctl/$ORCH_NAME
 piece=0
 while [ "$piece" -lt 10 ]; do
@@ -11,3 +11,4 @@ while [ "$piece" -lt 10 ]; do
     piece=$((piece + 1))
 done
 echo "rank $RANK wrote all"
+until [ -e "$ctl/end" ]; do sleep 0.05; done
