@@ -20,9 +20,10 @@ use super::link::{self, Link, Opened};
 use crate::remote::{Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Frame, OUTPUT_LIMIT, Output, mask};
 
-/// Sessions at once: these and one urgent and the streams are six; OpenSSH allows ten.
+/// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
 const COMMANDS: usize = 2;
-const STREAMS: usize = 3;
+const URGENT: usize = 2;
+const STREAMS: usize = 2;
 /// How long after the end mark its exit status, and after that the rest, may come.
 const GRACE: Duration = Duration::from_millis(200);
 /// Chunks that a stream's writer holds.
@@ -43,7 +44,7 @@ pub(super) struct SshHost {
 impl SshHost {
     pub(super) fn new(link: Arc<Link>) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
-        SshHost { link, commands: slots(COMMANDS), urgent: slots(1), streams: slots(STREAMS) }
+        SshHost { link, commands: slots(COMMANDS), urgent: slots(URGENT), streams: slots(STREAMS) }
     }
 
     /// Waits for a slot, at most as long as the command itself may take.
