@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orchestrate::event::EventKind;
+use orchestrate::event::{EventKind, Goal, Phase};
 use orchestrate::sandbox::Faults;
 
 use crate::support::{Bench, Job, until, word};
@@ -46,7 +46,12 @@ async fn the_second_ctrl_c_kills() {
     assert!(pids.iter().all(|pid| lives(*pid)), "deaf");
     up.signal("INT");
     let ended = up.end().await;
-    ended.code(130).recap("STOPPED").says("killing the ranks; once more leaves at once");
+    ended.code(130).recap("STOPPED").says("killing the ranks; once more leaves at once").silent_about("could not be stopped");
+    let events = laptop.journal();
+    let at = |f: &dyn Fn(&EventKind) -> bool| events.iter().find(|e| f(&e.kind)).map(|e| e.at).expect("it is in the journal");
+    let order = at(&|k| matches!(k, EventKind::GoalChanged { goal: Goal::Kill, .. }));
+    let over = at(&|k| matches!(k, EventKind::PhaseStarted { phase: Phase::Stop }));
+    assert!(over - order < 10_000, "the order to kill does not wait for the grace: {} ms", over - order);
     assert!(laptop.kinds().iter().any(|k| matches!(k, EventKind::Signalled { signal, .. } if signal == "KILL")));
     bench.done().await;
 }
