@@ -44,7 +44,7 @@ impl Settings {
     /// Resolves a path of the inventory: `~` is the home folder, a relative path begins at the inventory's folder.
     pub fn resolve(&self, path: &str) -> PathBuf {
         let tilde = tilde(path, &self.home);
-        if tilde.is_absolute() { tilde } else { self.base.join(tilde) }
+        if tilde.is_absolute() { tilde } else { self.base.join(tilde.strip_prefix(".").unwrap_or(&tilde)) }
     }
 }
 

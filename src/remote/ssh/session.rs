@@ -20,9 +20,8 @@ use super::link::{self, Link, Opened};
 use crate::remote::{Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Frame, OUTPUT_LIMIT, Output, mask};
 
-/// Sessions at once: these are six; OpenSSH allows ten.
+/// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
 const COMMANDS: usize = 2;
-/// The order to end, which may take long, and the order to kill, which must not wait for it.
 const URGENT: usize = 2;
 const STREAMS: usize = 2;
 /// How long after the end mark its exit status, and after that the rest, may come.
