@@ -35,7 +35,8 @@ const TRAPS: [&str; 22] = [
 /// Text that nobody would think of, the same at every run.
 fn generated(count: usize) -> Vec<String> {
     const PIECES: [&str; 24] = [
-        "'", "\"", "$", "\\", "\n", "`", " ", "  ", "$(", ")", "${", "}", "中", "文字", "é", "🚀", "a", "Z", "0", "*", "!", "\\n", "\t", "EOF",
+        "'", "\"", "$", "\\", "\n", "`", " ", "  ", "$(", ")", "${", "}", "中", "文字", "é", "🚀", "a", "Z", "0", "*", "!", "\\n", "\t",
+        "EOF",
     ];
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below: usize| {

@@ -36,7 +36,9 @@ fn wanted() -> bool {
     }
     let off = std::env::var_os("ORCH_CLUSTER").is_some();
     assert!(off || std::env::var_os("CI").is_none_or(|v| v != "true"), "CI must run the suite on real hosts: start them with `tests/run`");
-    eprintln!("not run: it needs the test hosts; as root on Debian: tests/cluster/hosts up && eval \"$(tests/cluster/hosts env)\" && cargo test --test cluster -- --test-threads=1");
+    eprintln!(
+        "not run: it needs the test hosts; as root on Debian: tests/cluster/hosts up && eval \"$(tests/cluster/hosts env)\" && cargo test --test cluster -- --test-threads=1"
+    );
     false
 }
 
@@ -47,12 +49,13 @@ impl Cluster {
             return None;
         }
         let serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set: see `tests/cluster/hosts env`")));
+        let path = |name: &str| {
+            PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set: see `tests/cluster/hosts env`")))
+        };
         let (dir, script) = (path("ORCH_CLUSTER_DIR"), path("ORCH_CLUSTER_HOSTS"));
         let lock = std::fs::File::create(dir.join("suite.lock")).expect("a lock file");
         lock.lock().expect("locked");
-        let cluster =
-            Cluster { dir, script, before: RefCell::default(), broken: RefCell::default(), _lock: lock, _serial: serial };
+        let cluster = Cluster { dir, script, before: RefCell::default(), broken: RefCell::default(), _lock: lock, _serial: serial };
         cluster.begin();
         Some(cluster)
     }
@@ -160,6 +163,12 @@ impl Cluster {
         for host in hosts {
             self.on(host, &format!("d=/srv/suite/ctl/{name}; mkdir -p $d && echo {text} >$d/.new && mv $d/.new $d/{file}"));
         }
+    }
+
+    /// The digest of a file on a host.
+    #[track_caller]
+    pub(crate) fn sha256(&self, host: &str, file: &str) -> String {
+        self.on(host, &format!("sha256sum <{file}")).split(' ').next().expect("a digest").to_owned()
     }
 
     /// The inventory of a job.
