@@ -69,8 +69,8 @@ done
 r=$H/$c
 if [ -n "$c" ] && [ -d "$r" ]; then
   if [ -e "$r/node.rc" ]; then say node "ended $(one <"$r/node.rc")"
-  elif { read -r p s _ <"$r/node.pid"; } 2>/dev/null; then
-    b=$(born "$p"); if [ -n "$b" ] && [ "$b" = "$s" ]; then say node "pid $p alive"; else say node "pid $p unseen"; fi
+  elif { read -r p s _ at <"$r/node.pid"; } 2>/dev/null; then
+    b=$(born "$p"); if [ -n "$b" ] && [ "$b" = "$s" ] && [ "$at" = "${boot:--}" ]; then say node "pid $p alive"; else say node "pid $p unseen"; fi
   else say node none; fi
   for f in "$r"/rank-*.pid; do
     [ -e "$f" ] || continue

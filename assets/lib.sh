@@ -17,17 +17,20 @@ born() {
   fi
 }
 
+# boot: which boot of this machine it is; a pid of another boot is a stranger's.
+boot() { b=-; { read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; printf '%s\n' "$b"; }
+
 # write FILE TEXT: all or nothing.
 write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
 
 # record BASE: notes this process as the wrapper of BASE; a status of an earlier life goes away.
-record() { rm -f "$R/$1.rc"; write "$R/$1.pid" "$$ $(born $$) $(now)"; }
+record() { rm -f "$R/$1.rc"; write "$R/$1.pid" "$$ $(born $$) $(now) $(boot)"; }
 
 # ended BASE STATUS
 ended() { write "$R/$1.rc" "$2 $(now)"; }
 
 # alive BASE: whether the wrapper of BASE still runs.
 alive() {
-  { read -r pid start _ <"$R/$1.pid"; } 2>/dev/null || return 1
-  [ -n "$pid" ] && [ "$(born "$pid")" = "$start" ]
+  { read -r pid start _ at <"$R/$1.pid"; } 2>/dev/null || return 1
+  [ -n "$pid" ] && [ "$at" = "$(boot)" ] && [ "$(born "$pid")" = "$start" ]
 }

@@ -6,20 +6,32 @@ R=${0%/*}
 # shellcheck source=assets/lib.sh
 . "$R/lib"
 verb=$1 run=$2 grace=${3:-0}
-saved=
+saved='' here=$(boot)
 
-table() { # pid ppid pgrp sid of every process that is no zombie
+snap() { # sets raw to every process as it is now. One process reads them all: `read` takes a file byte by byte, a thousand in a third of a second
   if [ -d /proc/self ]; then
-    for s in /proc/[0-9]*/stat; do
-      { IFS= read -r stat <"$s"; } 2>/dev/null || continue
-      p=${s#/proc/}
-      # shellcheck disable=SC2086
-      set -- ${stat##*) }
-      case $1 in Z | X) ;; *) printf '%s %s %s %s ' "${p%/stat}" "$2" "$3" "$4" ;; esac
-    done
+    raw=$(cat /proc/[0-9]*/stat 2>/dev/null)
   else
     # shellcheck disable=SC2009
-    ps -A -o pid= -o ppid= -o pgid= -o sess= | tr -s ' \n' ' '
+    raw=$(ps -A -o pid= -o ppid= -o pgid= -o sess= | tr -s ' \n' ' ')
+  fi
+}
+
+table() { # pid ppid pgrp sid of every process in raw that is no zombie
+  if [ -d /proc/self ]; then
+    set -f
+    rows=
+    IFS='
+'
+    for stat in $raw; do
+      IFS=' '
+      # shellcheck disable=SC2086
+      set -- "${stat%% *}" ${stat##*) }
+      case $2 in Z | X) ;; *) rows="$rows$1 $3 $4 $5 " ;; esac
+    done
+    printf '%s' "$rows"
+  else
+    printf '%s' "$raw"
   fi
 }
 
@@ -32,15 +44,23 @@ marked() {
   fi
 }
 
-scan() { # sets ours
+known() { # sets ours to what can be told without looking at every process
   ours=' '
   for e in $(marked); do e=${e#/proc/}; ours="$ours${e%/environ} "; done
+  # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as anyone is left in them: until
+  # then the kernel gives its number to nobody else. A number that lives with another start, or is of another boot, is a stranger's.
+  roots=' '
   for f in "$R"/node.pid "$R"/rank-*.pid; do
-    { read -r pid start _ <"$f"; } 2>/dev/null || continue
-    [ -n "$start" ] && [ "$(born "$pid")" = "$start" ] && ours="$ours$pid "
+    { read -r pid start _ at <"$f"; } 2>/dev/null || continue
+    if [ -z "$start" ] || [ "$at" != "$here" ]; then continue; fi
+    case $(born "$pid") in "$start") ours="$ours$pid " roots="$roots$pid " ;; '') roots="$roots$pid " ;; esac
   done
+}
+
+scan() { known; snap; whole; } # sets ours
+
+whole() { # adds to ours what raw shows to belong to it
   for e in $saved; do [ "$(born "${e%%:*}")" = "${e#*:}" ] && ours="$ours${e%%:*} "; done
-  roots=" $(for f in "$R"/node.pid "$R"/rank-*.pid; do { read -r pid _ <"$f" && printf '%s ' "$pid"; } 2>/dev/null; done) "
   all=$(table) size=
   while [ "$size" != "${#ours}" ]; do
     size=${#ours}
@@ -69,9 +89,31 @@ scan() { # sets ours
 
 send() { for p in $ours; do kill -"$1" "$p" 2>/dev/null; done; }
 
-until_gone() { # SECONDS: looks five times a second
-  left=$(($1 * 5))
-  while scan; [ -n "$ours" ] && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.2 2>/dev/null || { sleep 1; left=$((left - 4)); }; done
+# TERM, once to each: a second one makes some programs give up their saving.
+term() {
+  for p in $ours; do
+    [ "$p" = $$ ] || [ "$p" = 1 ] && continue
+    case " $sent " in *" $p "*) ;; *) kill -TERM "$p" 2>/dev/null && sent="$sent $p" ;; esac
+  done
+}
+
+living() { for e in $saved; do kill -0 "${e%%:*}" 2>/dev/null && return 0; done; return 1; }
+
+# Looks five times a second whether any that was signalled lives, which is cheap, and every two seconds at everything, which is not: hosts save
+# their work now.
+until_gone() { # SECONDS
+  left=$(($1 * 5)) look=10
+  while [ "$left" -gt 0 ]; do
+    look=$((look - 1))
+    if [ "$look" -le 0 ] || ! living; then
+      look=10
+      scan
+      [ -n "$ours" ] || return 0
+    fi
+    left=$((left - 1))
+    sleep 0.2 2>/dev/null || { sleep 1; left=$((left - 4)); }
+  done
+  scan
   [ -z "$ours" ]
 }
 
@@ -82,13 +124,15 @@ report() {
   done
 }
 
-scan
+sent=
 case $verb in
-  list) ;;
+  list) scan ;;
   stop)
-    if [ -n "$ours" ]; then printf 'signalled TERM\n'; send TERM; fi
-    until_gone "$grace" || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
-  kill) if [ -n "$ours" ]; then printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; fi ;;
+    # The set is taken before TERM, but most are known by their mark: they hear it before it is worked out who else is ours.
+    known; snap; term; whole; term
+    [ -z "$sent" ] || printf 'signalled TERM\n'
+    [ -z "$ours" ] || until_gone "$grace" || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
+  kill) scan; if [ -n "$ours" ]; then printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; fi ;;
 esac
 report
 [ -z "$ours" ]

@@ -8,7 +8,7 @@
 As root, on Linux, on loopback only. `sandbox`: `orchestrate sandbox` in a process of its own. `sshd`: so many addresses of one OpenSSH
 server with its defaults (MaxStartups raised, else the peers lose connections), a user with /bin/sh and an empty home.
 Every tool gets the same ssh_config, key and known_hosts, so many connections at once, and its own default key exchange; ansible runs
-`raw` without ControlPersist, whose masters nobody waits for. A peer that is not installed is left out, and said so.
+`raw` without a terminal and without ControlPersist, whose masters nobody waits for. A peer that is not installed is left out, and said so.
 wall: median of the rounds, in which the tools take turns. CPU a host: (user + sys with children) / hosts, median.
 memory a host: (peak at N - peak at 1) / (N - 1), peak = greatest sum of resident memory of the process and its children, looked at
 every 10 ms in a run that is not timed; pages that children share count once for each of them.
@@ -44,6 +44,7 @@ def tools(program, arguments, place, config, user, names, inventory):
             "ANSIBLE_SSH_ARGS": f"-F {config} -o ControlMaster=no",
             "ANSIBLE_LOCAL_TEMP": str(place / "ansible-tmp"),
             "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_USETTY": "False",
             "ANSIBLE_CONFIG": str(place / "ansible.cfg"),
         }
         found["ansible"] = (["ansible", "all", "-i", str(place / "ansible"), "-f", forks, "-u", user, "-m", "raw", "-a", "true"], more)

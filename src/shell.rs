@@ -93,9 +93,10 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The last non-empty line of standard error, else of standard output: what a person would quote.
+    /// The last telling line of standard error, else of standard output: what a person would quote. Docker's pointer to its help tells nothing.
     pub fn complaint(&self) -> String {
-        let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
+        let telling = |l: &&str| !l.is_empty() && !(l.contains("--help'") && (l.starts_with("See '") || l.starts_with("Run '")));
+        let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(telling).map(str::to_owned);
         last(&self.stderr).or_else(|| last(&self.stdout)).unwrap_or_else(|| format!("exit status {}", self.code))
     }
 }

@@ -21,6 +21,8 @@ pub async fn run(args: &DownArgs) -> Result<Outcome, Failure> {
     let mut session = Session::open("down", &args.host, inventory, base, faces, &[])?;
     session.begin("", None);
     let words = session.inventory_words();
+    // A terminal that goes away does not break a teardown off.
+    let _hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(anyhow::Error::from)?;
     let ended = tokio::select! {
         ended = down(&mut session, args) => ended?,
         number = interrupted() => {
@@ -28,6 +30,9 @@ pub async fn run(args: &DownArgs) -> Result<Outcome, Failure> {
             return Ok(Outcome::Signal(number));
         }
     };
+    if args.dry_run {
+        say(&ended.1);
+    }
     Ok(session.finish(ended.0, &ended.1, !args.dry_run).await.0)
 }
 

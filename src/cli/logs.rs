@@ -28,6 +28,8 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
             return Err(Failure::Usage(format!("--host {host}: no such host in the inventory")));
         }
     }
+    // From now on, so that a Ctrl-C meanwhile ends the following before it begins.
+    let signals = if args.follow { Some(Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?) } else { None };
     let faces = Faces { progress: crate::cli::args::Progress::Plain, logs: Logs::None, data: false };
     let mut session = Session::open("logs", &args.host, inventory.clone(), base.clone(), faces, &[])?;
     let (facts, outcome) = answered(&session, session.gather(None).await);
@@ -58,18 +60,15 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
     }
     show(&session, args, &facts)?;
     let (outcome, _) = session.finish(outcome, "", false).await;
-    if !args.follow || outcome != Outcome::Ok {
-        return Ok(outcome);
-    }
+    let Some(signals) = signals.filter(|_| outcome == Outcome::Ok) else { return Ok(outcome) };
     // What is there was shown from this laptop's copies: a second session shows what comes after it.
     let ranks: BTreeSet<u32> = args.rank.iter().copied().collect();
     let logs = if ranks.is_empty() { Logs::All } else { Logs::Ranks(ranks) };
     let faces = Faces { progress: crate::cli::args::Progress::Plain, logs, data: true };
-    follow(Session::open("logs", &args.host, inventory, base, faces, &[])?, facts, &run).await
+    follow(Session::open("logs", &args.host, inventory, base, faces, &[])?, signals, facts, &run).await
 }
 
-async fn follow(mut session: Session, facts: Vec<Option<HostFacts>>, run: &str) -> Result<Outcome, Failure> {
-    let mut signals = Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?;
+async fn follow(mut session: Session, mut signals: Signals, facts: Vec<Option<HostFacts>>, run: &str) -> Result<Outcome, Failure> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
     let (finish, _) = crate::cli::attach::follow(&mut session, &facts, run, &mut signals, true).await?;
     let outcome = match (finish, signals.came()) {

@@ -40,7 +40,8 @@ pub fn main() -> ExitCode {
             return ExitCode::from(70);
         }
     };
-    let ended = runtime.block_on(run(cli.command));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run(cli.command))))
+        .unwrap_or_else(|_| Err(Failure::Bug(anyhow::anyhow!("orchestrate panicked; what it said stands above"))));
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     ExitCode::from(match ended {
         Ok(outcome) => code(&outcome),

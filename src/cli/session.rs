@@ -86,6 +86,11 @@ impl Session {
         Ok(Session { inventory, laptop, identity, engine, desk, dir: None, command, args: args.clone(), base, run: String::new() })
     }
 
+    /// The operation: `up`, `down`.
+    pub fn command(&self) -> &'static str {
+        self.command
+    }
+
     /// The names of the hosts, in node-rank order.
     pub fn names(&self) -> Vec<String> {
         self.inventory.hosts.iter().map(|h| h.name.clone()).collect()
@@ -139,6 +144,20 @@ impl Session {
             facts::command(&site, &wanted)
         });
         self.engine.gather(commands.collect()).await
+    }
+
+    /// Looks at hosts that are no part of this operation, in silence; those that do not answer are left out.
+    pub async fn look_at(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
+        let (emit, _silence) = Emitter::new();
+        let aside = engine(&self.laptop, others, &self.base, &self.args, emit);
+        let look = |host: &Host| {
+            let site = site(others, host, &others.run_dir, "", None);
+            facts::command(&site, &Wanted { docker: site.contained, ..Wanted::default() })
+        };
+        let answers = aside.gather(others.hosts.iter().map(look).collect()).await;
+        aside.close().await;
+        let names = others.hosts.iter().map(|h| h.name.clone());
+        names.zip(answers).filter_map(|(name, answer)| answer.ok().map(|facts| (name, facts))).collect()
     }
 
     /// The sites of all hosts with the run directory that each host told; a host without facts keeps the inventory's text.

@@ -9,8 +9,9 @@ use crate::cli::exit::{Failure, worse};
 use crate::cli::session::{Session, answered};
 use crate::cli::up::leftover;
 use crate::engine::decide::Temper;
-use crate::event::Outcome;
+use crate::event::{EventKind, Goal, Outcome};
 use crate::plan::facts::HostFacts;
+use crate::plan::situation::{Part, part};
 use crate::plan::teardown::{self, Depth, Manner};
 
 /// What is to be left, and how.
@@ -69,6 +70,10 @@ pub async fn carry_out(
         _ => Arc::new(|_| Vec::new()),
     };
     session.begin(run.as_deref().unwrap_or_default(), Some(&plan));
+    if facts.iter().flatten().any(|f| part(f) == Part::Running) {
+        let why = format!("`{}` ends the run", session.command());
+        session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Down, why });
+    }
     let carried = session.engine.carry_out(&plan, facts, &offsets, Temper::Teardown, breaking).await;
     // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.
     let removed = way.depth == Depth::All && carried.failed.iter().all(|f| f.phase == crate::event::Phase::Stop);

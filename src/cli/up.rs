@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cli::args::UpArgs;
+use crate::cli::args::{HostArgs, UpArgs};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::laptop::{print, random, say, secrets};
@@ -19,10 +19,13 @@ use crate::plan::Plan;
 use crate::plan::action::Trouble;
 use crate::plan::build::{self, Ids, Terms};
 use crate::plan::facts::HostFacts;
-use crate::plan::situation::{Situation, situation};
+use crate::plan::situation::{Part as LivePart, Situation, part, situation};
 use crate::plan::teardown::Depth;
 use crate::plan::world::given_gpus;
 use crate::report::loglines::Logs;
+
+/// How often `up` decides anew because another operator was faster.
+const LOOKS: usize = 5;
 
 /// What is decided before anything is asked.
 struct Wish {
@@ -36,7 +39,8 @@ struct Wish {
 /// # Errors
 /// What must be said to the person.
 pub async fn run(args: &UpArgs) -> Result<Outcome, Failure> {
-    let (inventory, base) = inventory(&args.host, Need::Launch)?;
+    let whole = HostArgs { limit: None, ..args.host.clone() };
+    let (inventory, base) = inventory(&whole, Need::Launch)?;
     run_with(args, inventory, base).await
 }
 
@@ -44,7 +48,11 @@ pub async fn run(args: &UpArgs) -> Result<Outcome, Failure> {
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::PathBuf) -> Result<Outcome, Failure> {
+pub async fn run_with(args: &UpArgs, whole: Inventory, base: std::path::PathBuf) -> Result<Outcome, Failure> {
+    let mut inventory = whole.clone();
+    if let Some(pattern) = &args.host.limit {
+        inventory.limit(pattern).map_err(|problem| Failure::Inventory(vec![problem]))?;
+    }
     let draft = inventory.job(&Known {
         gpus: vec![None; inventory.hosts.len()],
         addresses: vec![None; inventory.hosts.len()],
@@ -71,7 +79,7 @@ pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::Path
     session.begin("", None);
     let words = session.inventory_words();
     let ended = tokio::select! {
-        ended = converge(&mut session, args, &wish, &draft, &mut signals) => ended,
+        ended = converge(&mut session, args, &whole, &wish, &draft, &mut signals) => ended,
         () = leave.cancelled() => {
             say(&format!("left at once: the hosts may still hold something; clean up with\n    orchestrate down {words}"));
             return Ok(Outcome::Signal(signals.came().unwrap_or(2)));
@@ -85,29 +93,55 @@ pub async fn run_with(args: &UpArgs, inventory: Inventory, base: std::path::Path
 
 type Ended = Result<(Outcome, String), Failure>;
 
-async fn converge(session: &mut Session, args: &UpArgs, wish: &Wish, draft: &Job, signals: &mut Signals) -> Ended {
+async fn converge(session: &mut Session, args: &UpArgs, whole: &Inventory, wish: &Wish, draft: &Job, signals: &mut Signals) -> Ended {
+    // Another operator may change this name between our look and our lock: then all is looked at and decided anew.
+    for _ in 0..LOOKS {
+        if let Some(ended) = look_and_change(session, args, whole, wish, draft, signals).await? {
+            return Ok(ended);
+        }
+    }
+    session.engine.emitter().notice(None, "others change this name again and again", true);
+    Ok((Outcome::Locked, "nothing was changed".to_owned()))
+}
+
+async fn look_and_change(
+    session: &mut Session,
+    args: &UpArgs,
+    whole: &Inventory,
+    wish: &Wish,
+    draft: &Job,
+    signals: &mut Signals,
+) -> Result<Option<(Outcome, String)>, Failure> {
     let (facts, outcome) = answered(session, session.gather(Some(draft)).await);
     if outcome != Outcome::Ok {
-        return Ok((outcome, "nothing was changed".to_owned()));
+        return Ok(Some((outcome, "nothing was changed".to_owned())));
     }
     let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();
     if let Some(number) = signals.came() {
-        return Ok((Outcome::Signal(number), "nothing was changed".to_owned()));
+        return Ok(Some((Outcome::Signal(number), "nothing was changed".to_owned())));
+    }
+    if let Some(pattern) = &args.host.limit
+        && let Some((run, hosts)) = live_beyond(session, whole, &facts).await
+    {
+        let text = format!("--limit {pattern}: {run} is live, on {}", hosts.join(" "));
+        session.engine.emitter().notice(None, text, true);
+        session.engine.emitter().notice(None, "help: `down` ends it; `attach` follows it", false);
+        return Ok(Some((Outcome::Refused, "a run of other hosts is live".to_owned())));
     }
     let (job, texts) = match job(session, args, wish, &facts) {
         Ok(found) => found,
-        Err(outcome) => return Ok((outcome, "nothing was changed".to_owned())),
+        Err(outcome) => return Ok(Some((outcome, "nothing was changed".to_owned()))),
     };
     let names = session.names();
     let found = situation(&facts, &names, &texts);
     match &found {
         Situation::Live { run, .. } if args.host.limit.is_some() => {
             session.engine.emitter().notice(None, format!("{run} runs: `--limit` would renumber its ranks; help: `down` ends it"), true);
-            return Ok((Outcome::Refused, "a run is live".to_owned()));
+            return Ok(Some((Outcome::Refused, "a run is live".to_owned())));
         }
         Situation::Live { run, differs } if differs.is_empty() && !args.recreate => {
             let run = run.clone();
-            return attach(session, args, &facts, &run, signals).await;
+            return attach(session, args, &facts, &run, signals).await.map(Some);
         }
         Situation::Live { run, differs } if !args.recreate => {
             let shown = if args.diff { differs.len() } else { 3 };
@@ -118,14 +152,28 @@ async fn converge(session: &mut Session, args: &UpArgs, wish: &Wish, draft: &Job
                 session.engine.emitter().notice(None, format!("  {line}"), true);
             }
             session.engine.emitter().notice(None, "help: `up --recreate` replaces it, `attach` follows it, `down` ends it", false);
-            return Ok((Outcome::Refused, "a different run is live".to_owned()));
+            return Ok(Some((Outcome::Refused, "a different run is live".to_owned())));
         }
         _ => {}
     }
     if args.dry_run {
-        return dry_run(session, &job, &texts, &facts, wish, &found);
+        return dry_run(session, &job, &texts, &facts, wish, &found).map(Some);
     }
     change(session, args, wish, &job, &texts, facts, found, signals).await
+}
+
+/// A live run of this name that is not just the chosen hosts' own: which, and where.
+async fn live_beyond(session: &Session, whole: &Inventory, facts: &[HostFacts]) -> Option<(String, Vec<String>)> {
+    let names = session.names();
+    let mut others = whole.clone();
+    others.hosts.retain(|host| !names.contains(&host.name));
+    let beyond = if others.hosts.is_empty() { Vec::new() } else { session.look_at(&others).await };
+    let own = |facts: &HostFacts| facts.run_file().is_some_and(|f| f.hosts.iter().map(|h| &h.name).eq(&names));
+    let here = names.iter().zip(facts).filter(|(_, f)| !own(f));
+    let live = here.chain(beyond.iter().map(|(name, f)| (name, f))).filter(|(_, f)| part(f) == LivePart::Running);
+    let live: Vec<(&String, &HostFacts)> = live.collect();
+    let run = live.first()?.1.current.clone()?;
+    Some((run, live.into_iter().map(|(name, _)| name.clone()).collect()))
 }
 
 /// The job with all that the hosts told, and the texts that "equal" is decided by.
@@ -181,6 +229,7 @@ fn tell(session: &Session, troubles: &[(usize, Trouble)]) -> Outcome {
     Outcome::Refused
 }
 
+/// Changes what has to be changed; `None`: another operator was faster, and what was decided is no longer right.
 #[expect(clippy::too_many_arguments, reason = "one call, and each is a thing of its own")]
 async fn change(
     session: &mut Session,
@@ -191,26 +240,31 @@ async fn change(
     facts: Vec<HostFacts>,
     found: Situation,
     signals: &mut Signals,
-) -> Ended {
+) -> Result<Option<(Outcome, String)>, Failure> {
     let seen: Vec<Option<HostFacts>> = facts.into_iter().map(Some).collect();
     let held = match session.lock(&seen, args.lock_wait, false).await {
         Ok(held) => held,
-        Err(outcome) => return Ok((outcome, "nothing was changed".to_owned())),
+        Err(outcome) => return Ok(Some((outcome, "nothing was changed".to_owned()))),
     };
+    let expected = |host: usize| seen.get(host).and_then(Option::as_ref).and_then(|f| f.current.as_deref()).unwrap_or_default();
+    if held.current.iter().any(|(host, run)| run != expected(*host)) {
+        session.engine.unlock(held).await;
+        return Ok(None);
+    }
     // What was there before: an ended run's logs are fetched first; a partial or unwanted gang is stopped first.
     if found != Situation::Nothing {
         let way = Way { depth: if args.recreate { Depth::All } else { Depth::Run }, kill: false, fetch: true, grace: None };
         let outcome = undo::carry_out(session, &seen, way, &signals.breaking).await?;
         if outcome != Outcome::Ok {
             session.engine.unlock(held).await;
-            return Ok((outcome, "what was there before could not be cleared away".to_owned()));
+            return Ok(Some((outcome, "what was there before could not be cleared away".to_owned())));
         }
     }
     let fresh = if found == Situation::Nothing { seen } else { answered(session, session.gather(Some(job)).await).0 };
     let fresh: Vec<HostFacts> = fresh.into_iter().flatten().collect();
     if fresh.len() != session.inventory.hosts.len() {
         session.engine.unlock(held).await;
-        return Ok((Outcome::Unreachable, "nothing was launched".to_owned()));
+        return Ok(Some((Outcome::Unreachable, "nothing was launched".to_owned())));
     }
     let terms = Terms { inventory: &session.inventory, job, facts: &fresh, texts, ids: &wish.ids, secrets: &wish.secrets };
     let plan = match build::launch(terms) {
@@ -218,18 +272,22 @@ async fn change(
         Err(troubles) => {
             let outcome = tell(session, &troubles);
             session.engine.unlock(held).await;
-            return Ok((outcome, "nothing was launched".to_owned()));
+            return Ok(Some((outcome, "nothing was launched".to_owned())));
         }
     };
     let offsets = session.keep(&wish.ids.run).await?;
     session.begin(&wish.ids.run, Some(&plan));
+    if let Some(pattern) = &args.host.limit {
+        let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.sites.len(), plan.world_size);
+        session.engine.emitter().notice(None, text, false);
+    }
     let facts: Vec<Option<HostFacts>> = fresh.into_iter().map(Some).collect();
     let carried = session.engine.carry_out(&plan, &facts, &offsets, Temper::Strict, &signals.breaking).await;
     session.engine.unlock(held).await;
     if !carried.ok() {
-        return broken_off(session, args, job, &plan, &carried, signals).await;
+        return broken_off(session, args, job, &plan, &carried, signals).await.map(Some);
     }
-    followed(session, args, job, &plan, &offsets, signals).await
+    followed(session, args, job, &plan, &offsets, signals).await.map(Some)
 }
 
 /// A launch that did not come to its end: everything that it began is undone.

@@ -206,7 +206,11 @@ impl Follower<'_> {
     fn turn(&mut self, goal: Goal, why: String) {
         self.engine.emit.send(EventKind::GoalChanged { goal, why: why.clone() });
         self.goal = goal;
+        self.gang.told_to_end(crate::engine::emit::now());
         self.why.get_or_insert(why);
+        if goal == Goal::Stop && !self.stops.is_empty() {
+            return;
+        }
         let grace = if goal == Goal::Kill { None } else { Some(self.run.grace) };
         for (link, site) in self.engine.links.iter().cloned().zip(self.run.sites.iter().cloned()) {
             let emit = self.engine.emit.clone();

@@ -27,6 +27,8 @@ pub struct Gang {
     nodes: Vec<Option<Exit>>,
     ranks: BTreeMap<u32, Option<Exit>>,
     failures: Vec<Failure>,
+    /// How many failures were known when the gang was told to end, and when that was.
+    told: Option<(usize, Millis)>,
 }
 
 impl Gang {
@@ -75,6 +77,22 @@ impl Gang {
         }
     }
 
+    /// Notes that the gang is told to end: what dies of that has not failed first, however little the clocks can tell.
+    pub fn told_to_end(&mut self, now: Millis) {
+        self.told.get_or_insert((self.failures.len(), now));
+    }
+
+    /// The failures that the order to end can not have caused.
+    fn own_failures(&self) -> Vec<&Failure> {
+        let (known, told) = self.told.unwrap_or((self.failures.len(), Millis::MAX));
+        let ours = |f: &Failure| {
+            let surely_before = f.when > 0 && f.when + f.uncertainty < told;
+            let surely_after = f.when == 0 || f.when - f.uncertainty >= told;
+            !surely_before && (surely_after || matches!(f.exit, Exit::Signal(9 | 15) | Exit::Killed))
+        };
+        self.failures.iter().enumerate().filter(|(i, f)| *i < known || !ours(f)).map(|(_, f)| f).collect()
+    }
+
     /// How many workers have been seen.
     pub fn started(&self) -> usize {
         self.ranks.len()
@@ -103,8 +121,9 @@ impl Gang {
     /// Those who failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only where no
     /// worker failed, since it merely passes on what its workers did.
     pub fn culprits(&self) -> Vec<&Failure> {
-        let workers: Vec<&Failure> = self.failures.iter().filter(|f| f.rank.is_some()).collect();
-        let candidates = if workers.is_empty() { self.failures.iter().collect() } else { workers };
+        let own = self.own_failures();
+        let workers: Vec<&Failure> = own.iter().copied().filter(|f| f.rank.is_some()).collect();
+        let candidates = if workers.is_empty() { own } else { workers };
         let timed = |f: &&Failure| f.when > 0;
         let Some(first) = candidates.iter().copied().filter(timed).min_by_key(|f| f.when) else {
             return candidates.into_iter().take(1).collect();
@@ -147,6 +166,19 @@ mod tests {
         gang.apply(&died(1, 9, 1, 4015));
         gang.apply(&died(0, 3, 7, 4000));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
+    }
+
+    #[test]
+    fn who_dies_of_the_order_to_end_has_not_failed_first() {
+        let mut gang = Gang::new(3);
+        let died = |host: usize, exit, when| Report::Ended(host, LogFile::Rank { rank: host as u32, restart: 0 }, exit, when, 3000);
+        gang.apply(&died(1, Exit::Code(7), 10_000));
+        gang.told_to_end(10_500);
+        gang.apply(&died(0, Exit::Signal(15), 9_900));
+        assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
+        // What ended otherwise may have been first all the same.
+        gang.apply(&died(2, Exit::Code(1), 9_800));
+        assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(2), Some(1)]);
     }
 
     #[test]

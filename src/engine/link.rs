@@ -107,6 +107,7 @@ impl Link {
     pub async fn exec(&self, command: &Command) -> Result<Output, RemoteError> {
         let remote = self.get().await?;
         let answer = remote.exec(command).await;
+        self.note(command, &answer);
         if answer.is_err() && remote.is_closed() {
             self.forget(&remote).await;
         }
@@ -120,6 +121,7 @@ impl Link {
     pub async fn urgent(&self, command: &Command) -> Result<Output, RemoteError> {
         let remote = self.get().await?;
         let answer = remote.urgent(command).await;
+        self.note(command, &answer);
         if answer.is_err() && remote.is_closed() {
             self.forget(&remote).await;
         }
@@ -180,6 +182,13 @@ impl Link {
     /// Where events about this host go.
     pub fn emitter(&self) -> &Emitter {
         &self.emit
+    }
+
+    /// What a command took, for those who look for lost time (`-vv`).
+    fn note(&self, command: &Command, answer: &Result<Output, RemoteError>) {
+        if let Ok(output) = answer {
+            tracing::debug!(host = self.host, took_us = output.elapsed.as_micros(), title = command.title, "answered");
+        }
     }
 
     async fn forget(&self, dead: &Arc<dyn Remote>) {

@@ -63,6 +63,8 @@ pub enum LockError {
 
 /// A held lock. It must be released; dropped, it becomes stale by itself.
 pub struct Held {
+    /// The run that was current on each host when it was locked; empty: none.
+    pub current: Vec<(usize, String)>,
     sites: Vec<(usize, Site)>,
     beating: CancellationToken,
     beat: tokio::task::JoinHandle<()>,
@@ -77,6 +79,7 @@ impl Engine {
     pub async fn lock(&self, sites: Vec<(usize, Site)>, who: &Identity, wait: Duration, force: bool) -> Result<Held, LockError> {
         let until = tokio::time::Instant::now() + wait;
         let mut taken = Vec::new();
+        let mut current = Vec::new();
         let mut trouble = None;
         let (first, rest) = sites.split_at(sites.len().min(1));
         for group in [first, rest] {
@@ -88,7 +91,10 @@ impl Engine {
             }
             while let Some(done) = tasks.join_next().await {
                 match done {
-                    Ok((site, Ok(()))) => taken.push(site),
+                    Ok((site, Ok(run))) => {
+                        current.push((site.0, run));
+                        taken.push(site);
+                    }
                     Ok((_, Err(error))) => trouble = Some(error),
                     Err(_) => {}
                 }
@@ -103,7 +109,7 @@ impl Engine {
         }
         let beating = CancellationToken::new();
         let beat = tokio::spawn(beat(self.clone(), taken.clone(), beating.clone()));
-        Ok(Held { sites: taken, beating, beat })
+        Ok(Held { current, sites: taken, beating, beat })
     }
 
     /// Gives a lock back; a host that does not answer loses it by age.
@@ -126,21 +132,18 @@ impl Engine {
     }
 }
 
-async fn take(link: &Arc<Link>, site: &Site, who: &Identity, until: tokio::time::Instant, force: bool) -> Result<(), LockError> {
+async fn take(link: &Arc<Link>, site: &Site, who: &Identity, until: tokio::time::Instant, force: bool) -> Result<String, LockError> {
     let host = || site.host.clone();
+    let text = Lock::text(&who.token, now() / 1000, who.pid, &who.laptop, &who.owner);
     loop {
-        let text = Lock::text(&who.token, now() / 1000, who.pid, &who.laptop, &who.owner);
         let output = link.exec(&lock::take(site, &text)).await.map_err(|error| LockError::Remote { host: host(), error })?;
         if output.ok() {
-            return Ok(());
+            return Ok(output.text().trim().to_owned());
         }
         if output.code != lock::HELD {
             return Err(LockError::Impossible { host: host(), says: output.complaint() });
         }
         let Some(found) = seen(link, site).await? else { continue };
-        if found.token == who.token {
-            return Ok(());
-        }
         if force || lock::is_stale(&found, &who.laptop, who.alive) {
             link.emitter().notice(Some(link.host()), format!("the lock of {} is taken over", found.owner), true);
             link.exec(&lock::put_aside(site, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;

@@ -62,10 +62,10 @@ pub fn hash(text: &str) -> String {
     sha2::Sha256::digest(text.as_bytes()).iter().take(8).map(|b| format!("{b:02x}")).collect()
 }
 
-/// The lines in which two canonical texts differ, as `key: old → new`.
+/// The lines in which two canonical texts (`key value`, see `inventory/hash`) differ, as `key: old → new`.
 pub fn differences(old: &str, new: &str) -> Vec<String> {
-    let key = |line: &str| line.split_once(": ").map_or(line, |(k, _)| k).to_owned();
-    let value = |line: &str| line.split_once(": ").map_or("", |(_, v)| v).to_owned();
+    let key = |line: &str| line.split_once(' ').map_or(line, |(k, _)| k).to_owned();
+    let value = |line: &str| line.split_once(' ').map_or("", |(_, v)| v).to_owned();
     let mut found = Vec::new();
     for line in old.lines().filter(|l| !new.lines().any(|n| n == *l)) {
         let k = key(line);

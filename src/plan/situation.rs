@@ -142,7 +142,7 @@ mod tests {
     fn case(nodes: [Node; 2], wanted: &str) -> Situation {
         let names = ["a".to_owned(), "b".to_owned()];
         let wanted = vec![(String::new(), wanted.to_owned()); 2];
-        situation(&nodes.map(|n| facts(n, "nproc: 4")), &names, &wanted)
+        situation(&nodes.map(|n| facts(n, "nproc \"4\"")), &names, &wanted)
     }
 
     const RUNS: Node = Node::Started { pid: 5, seen: false };
@@ -152,13 +152,16 @@ mod tests {
     #[test]
     fn each_case_is_told_apart() {
         let run = "r1".to_owned();
-        assert_eq!(case([RUNS, RUNS], "nproc: 4"), Situation::Live { run: run.clone(), differs: vec![] });
-        assert_eq!(case([RUNS, OVER], "nproc: 4"), Situation::Live { run: run.clone(), differs: vec![] });
-        assert_eq!(case([RUNS, RUNS], "nproc: 8"), Situation::Live { run: run.clone(), differs: vec!["nproc: 4 → 8".to_owned()] });
-        assert_eq!(case([OVER, DIED], "nproc: 4"), Situation::Ended { run });
-        assert!(matches!(case([RUNS, DIED], "nproc: 4"), Situation::Partial { .. }));
-        assert!(matches!(case([RUNS, Node::None], "nproc: 4"), Situation::Partial { .. }));
-        assert!(matches!(case([Node::None, Node::None], "nproc: 4"), Situation::Partial { .. }));
+        assert_eq!(case([RUNS, RUNS], "nproc \"4\""), Situation::Live { run: run.clone(), differs: vec![] });
+        assert_eq!(case([RUNS, OVER], "nproc \"4\""), Situation::Live { run: run.clone(), differs: vec![] });
+        assert_eq!(
+            case([RUNS, RUNS], "nproc \"8\""),
+            Situation::Live { run: run.clone(), differs: vec!["nproc: \"4\" → \"8\"".to_owned()] }
+        );
+        assert_eq!(case([OVER, DIED], "nproc \"4\""), Situation::Ended { run });
+        assert!(matches!(case([RUNS, DIED], "nproc \"4\""), Situation::Partial { .. }));
+        assert!(matches!(case([RUNS, Node::None], "nproc \"4\""), Situation::Partial { .. }));
+        assert!(matches!(case([Node::None, Node::None], "nproc \"4\""), Situation::Partial { .. }));
         assert_eq!(situation(&[HostFacts::default()], &["a".to_owned()], &[]), Situation::Nothing);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
 
+mod alike;
 mod config;
 mod hop;
 mod known_hosts;

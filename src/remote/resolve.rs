@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::RemoteError;
+use super::alike::{self, Patterns};
 use super::config::{Jump, Options};
 use super::hop::{self, Asked, Hop};
 use super::settings::Settings;
@@ -27,18 +28,30 @@ const NONE: &str = "none";
 /// Jump hosts one behind another; more is taken for a loop.
 const DEPTH: usize = 8;
 
-type Answer = Arc<OnceCell<Result<Arc<Options>, RemoteError>>>;
+type Answer = Arc<OnceCell<Result<Said, RemoteError>>>;
 
-/// Resolves hosts to ways; every question is asked once.
+/// What ssh said, and the files that it read for it.
+#[derive(Clone)]
+struct Said {
+    options: Arc<Options>,
+    files: Option<Arc<[String]>>,
+}
+
+/// The host patterns of one ssh_config, read once; `None`: it could not be told.
+type PatternsOnce = Arc<OnceCell<Option<Patterns>>>;
+
+/// Resolves hosts to ways; every question is asked once, and one for all hosts that must get the same answer.
 pub(super) struct Resolver {
     settings: Settings,
     gate: Semaphore,
     answers: Mutex<HashMap<Vec<String>, Answer>>,
+    /// Of each ssh_config, once the first host was asked for.
+    patterns: Mutex<HashMap<Option<PathBuf>, PatternsOnce>>,
 }
 
 impl Resolver {
     pub(super) fn new(settings: Settings) -> Self {
-        Resolver { settings, gate: Semaphore::new(PARALLEL), answers: Mutex::default() }
+        Resolver { settings, gate: Semaphore::new(PARALLEL), answers: Mutex::default(), patterns: Mutex::default() }
     }
 
     /// The way to a host: its jump hosts, first hop first, then the host.
@@ -85,12 +98,41 @@ impl Resolver {
         if config.as_deref().is_some_and(|path| path == Path::new(NONE) || path == Path::new("/dev/null")) {
             return Ok(Arc::new(Options::defaults()));
         }
-        let arguments = arguments(asked, config);
-        let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry(arguments.clone()).or_default().clone();
-        answer.get_or_init(|| self.ask(asked.alias, arguments)).await.clone()
+        let arguments = arguments(asked, config.clone());
+        let key = self.alike(asked, config, &arguments).await.unwrap_or_else(|| arguments.clone());
+        self.once(key, asked.alias, arguments).await.map(|said| said.options)
     }
 
-    async fn ask(&self, alias: &str, arguments: Vec<String>) -> Result<Arc<Options>, RemoteError> {
+    async fn once(&self, key: Vec<String>, alias: &str, arguments: Vec<String>) -> Result<Said, RemoteError> {
+        let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        answer.get_or_init(|| self.ask(alias, arguments)).await.clone()
+    }
+
+    /// What hosts have in common that get the same answer. A host whose address the inventory does not know needs an answer of its own. The
+    /// first one asks, the others wait for the files that ssh has read.
+    async fn alike(&self, asked: &Asked<'_>, config: Option<PathBuf>, arguments: &[String]) -> Option<Vec<String>> {
+        asked.address?;
+        let cell = self.patterns.lock().unwrap_or_else(PoisonError::into_inner).entry(config.clone()).or_default().clone();
+        let key = |patterns: &Patterns| {
+            let config = config.as_ref().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
+            Some(vec!["alike".to_owned(), config, asked.user.unwrap_or_default().to_owned(), patterns.of(asked.alias)?])
+        };
+        let first = || async {
+            let said = self.once(arguments.to_vec(), asked.alias, arguments.to_vec()).await.ok()?;
+            let mut texts = Vec::new();
+            for file in said.files.iter().flat_map(|files| files.iter()) {
+                texts.push(tokio::fs::read_to_string(file).await.ok()?);
+            }
+            let patterns = said.files.as_ref().and_then(|_| Patterns::read(&texts))?;
+            if let Some(key) = key(&patterns) {
+                self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(OnceCell::from(Ok(said))));
+            }
+            Some(patterns)
+        };
+        cell.get_or_init(first).await.as_ref().and_then(key)
+    }
+
+    async fn ask(&self, alias: &str, arguments: Vec<String>) -> Result<Said, RemoteError> {
         let wrong = |what: String, hint: &str| RemoteError::Settings { what, hint: hint.to_owned() };
         let program = self.program().ok_or_else(|| {
             wrong(
@@ -115,13 +157,15 @@ impl Resolver {
                 return Err(wrong(what, "a `Match exec` in ssh_config may hang; try the command by hand"));
             }
         };
+        let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Pseudo-terminal")).collect();
+            let chatter = |l: &str| l.is_empty() || ["Pseudo-terminal", "OpenSSH_", "debug1: "].iter().any(|c| l.starts_with(c));
+            let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !chatter(l)).collect();
             let what = format!("ssh_config was refused for {alias}: {}", said.join("; "));
             return Err(wrong(what, "mend the line that ssh names, or name another file with ssh.config or -F"));
         }
-        Ok(Arc::new(Options::parse(&String::from_utf8_lossy(&output.stdout))))
+        let files = alike::files(&said).map(|files| files.into_iter().map(str::to_owned).collect());
+        Ok(Said { options: Arc::new(Options::parse(&String::from_utf8_lossy(&output.stdout))), files })
     }
 
     fn program(&self) -> Option<PathBuf> {
@@ -137,7 +181,7 @@ fn parse(alias: &str, text: &str) -> Result<Vec<Jump>, RemoteError> {
 }
 
 fn arguments(asked: &Asked<'_>, config: Option<PathBuf>) -> Vec<String> {
-    let mut arguments = vec!["-G".to_owned()];
+    let mut arguments = vec!["-v".to_owned(), "-G".to_owned()];
     let mut push = |flag: &str, value: Option<String>| arguments.extend(value.into_iter().flat_map(|v| [flag.to_owned(), v]));
     push("-F", config.map(|c| c.to_string_lossy().into_owned()));
     push("-l", asked.user.map(str::to_owned));

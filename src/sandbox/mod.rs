@@ -1,7 +1,7 @@
 //! A cluster on loopback: fake hosts behind real SSH that run what they are sent in a real shell, with stand-ins for docker, nvidia-smi,
 //! torchrun and sudo. The demo, the tests and the benchmarks stand on it.
 //!
-//! Uses `shell` for quoting. Must not use `plan`: if it understood our commands by sharing code with them, it would prove nothing.
+//! Uses no other room. Must not use `plan`: if it understood our commands by sharing code with them, it would prove nothing.
 //!
 //! What it does not do: nothing is chrooted (a container sees this machine's files; a mount whose two paths differ is honoured for the working
 //! directory only), users are not changed, limits (`--shm-size`, `--ulimit`, `:ro`) are recorded and not enforced, restart policies do nothing,
@@ -151,16 +151,17 @@ impl Sandbox {
         std::fs::set_permissions(dir.join("client_key"), std::fs::Permissions::from_mode(0o600))?;
         std::fs::write(dir.join("client_key.pub"), format!("{}\n", client.public))?;
         std::fs::write(dir.join("known_hosts"), known)?;
-        std::fs::write(dir.join("ssh_config"), self.ssh_config())
+        let hosts = self.members.iter().map(|m| format!("Host {}\n  HostName 127.0.0.1\n  Port {}\n", m.spec.name, m.port));
+        std::fs::write(dir.join("ssh_config"), hosts.collect::<String>() + &self.ssh_defaults())?;
+        // The inventory says by itself where the hosts are.
+        std::fs::write(dir.join("ssh_defaults"), self.ssh_defaults())
     }
 
-    fn ssh_config(&self) -> String {
+    fn ssh_defaults(&self) -> String {
         let shown = self.dir.path().display();
-        let hosts = self.members.iter().map(|m| format!("Host {}\n  HostName 127.0.0.1\n  Port {}\n", m.spec.name, m.port));
         format!(
-            "{}Host *\n  User {}\n  IdentityFile {shown}/client_key\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {shown}/known_hosts\n  \
+            "Host *\n  User {}\n  IdentityFile {shown}/client_key\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {shown}/known_hosts\n  \
              GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  BatchMode yes\n  LogLevel ERROR\n",
-            hosts.collect::<String>(),
             self.user
         )
     }
@@ -223,7 +224,7 @@ impl Sandbox {
             format!("  - {{ name: {}, address: 127.0.0.1, fabric_address: 127.0.0.1{gpus}, ssh: {{ port: {} }} }}\n", m.spec.name, m.port)
         });
         format!(
-            "name: {name}\nhosts:\n{}ssh:\n  user: {}\n  config: {dir}/ssh_config\n  identity: {dir}/client_key\n  known_hosts: {dir}/known_hosts\n{extra}",
+            "name: {name}\nhosts:\n{}ssh:\n  user: {}\n  config: {dir}/ssh_defaults\n  identity: {dir}/client_key\n  known_hosts: {dir}/known_hosts\n{extra}",
             hosts.collect::<String>(),
             self.user
         )

@@ -6,7 +6,12 @@
     reason = "the proof is a real program with real files, driven by helpers of a test"
 )]
 
+mod cli;
+mod detach;
 mod failure;
+mod many;
+mod refused;
 mod rerun;
+mod signals;
 mod support;
 mod up;

@@ -44,6 +44,10 @@ impl Container {
         facts.container().is_some_and(|c| c.hash == self.hash && facts.image.as_ref().is_none_or(|i| *i == c.image)) && !self.recreate
     }
 
+    fn pulls(&self) -> bool {
+        self.spec.as_ref().is_some_and(|s| s.pull == inventory::Pull::Always)
+    }
+
     pub(super) fn observe(&self, facts: &HostFacts) -> Seen {
         if self.spec.is_none() {
             return Seen::Needed(String::new());
@@ -60,7 +64,8 @@ impl Container {
             return Seen::Impossible(vec![Trouble::new(format!("docker is not usable: {says}"), "")]);
         }
         match facts.container() {
-            Some(c) if self.fits(facts) && c.status == "running" => Seen::Satisfied(format!("{} runs", c.name)),
+            // What a pull brings is only known after it: then the script compares.
+            Some(c) if self.fits(facts) && c.status == "running" && !self.pulls() => Seen::Satisfied(format!("{} runs", c.name)),
             Some(c) if self.fits(facts) => Seen::Needed(format!("it is {}", c.status)),
             Some(_) => Seen::Needed("it was made from something else".to_owned()),
             None => Seen::Needed("there is none".to_owned()),
@@ -76,13 +81,15 @@ impl Container {
             script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&self.at_home(&mount.from))));
         }
         script.push_str(&format!(
-            "found=$(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.name\"}}}}/{{{{index .Config.Labels \"orchestrate.host\"}}}} {{{{index .Config.Labels \"orchestrate.container_hash\"}}}} {{{{.State.Status}}}}' {container} 2>/dev/null)\n\
+            "found=$(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.name\"}}}}/{{{{index .Config.Labels \"orchestrate.host\"}}}} {{{{index .Config.Labels \"orchestrate.container_hash\"}}}} {{{{.Image}}}} {{{{.State.Status}}}}' {container} 2>/dev/null)\n\
+             image=$(D image inspect --format '{{{{.Id}}}}' {image} 2>/dev/null)\n\
              case $found in\n\
              '') ;;\n\
-             {fits}' '*) {keep} ;;\n\
+             {fits}\" $image \"*) {keep} ;;\n\
              {ours}' '*) D rm -f {container} >/dev/null || exit 78 ;;\n\
              *) echo 'the name is taken by a container that is not ours' >&2; exit 78 ;;\n\
              esac\n",
+            image = quote(&spec.image),
             fits = quote(&format!("{}/{} {}", site.name, site.host, self.hash)),
             ours = quote(&format!("{}/{}", site.name, site.host)),
             keep = if self.recreate {

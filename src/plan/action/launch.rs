@@ -78,7 +78,7 @@ impl Gate {
              listens() {{ if [ -r /proc/net/tcp ]; then cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qE '^ *[0-9]+: [0-9A-F]+:{hex} [0-9A-F]+:0000 0A'; else netstat -an 2>/dev/null | grep -qE '[.:]{port} .*LISTEN'; fi; }}\n\
              i=0\n\
              while ! listens; do\n\
-             if [ -e node.rc ]; then echo \"the master's launcher ended: status $(cat node.rc)\" >&2; exit 71; fi\n\
+             if {{ read -r rc _ <node.rc; }} 2>/dev/null; then echo \"the master's launcher ended: status $rc\" >&2; exit 71; fi\n\
              i=$((i + 1)); [ $i -gt {tries} ] && exit 70\n\
              sleep 0.1\n\
              done\n",

@@ -17,12 +17,18 @@ pub const HELD: i32 = 76;
 /// How long a lock script may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Takes the lock; prints the holder's text and ends with [`HELD`] when it is taken. The directories above it are made here, by the ssh user.
+/// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`HELD`] when it is taken. The directories above it
+/// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
 pub fn take(site: &Site, text: &str) -> Command {
     let script = format!(
-        "{}mkdir -p {base} && chmod 700 {base} && mkdir -p \"$H\" && chmod 777 {base}/{name} \"$H\" || exit 73\n\
-         if ln -s {text} \"$H/lock\" 2>/dev/null; then date +%s >\"$H/lock.beat\"; exit 0; fi\n\
-         readlink \"$H/lock\" || exit 73\n\
+        "{}for i in 1 2 3; do\n\
+         mkdir -p {base} && chmod 700 {base} && mkdir -p \"$H\" && chmod 777 {base}/{name} \"$H\"\n\
+         ln -s {text} \"$H/lock\" 2>/dev/null\n\
+         l=$(readlink \"$H/lock\") && break\n\
+         done\n\
+         [ -n \"$l\" ] || exit 73\n\
+         if [ \"$l\" = {text} ]; then date +%s >\"$H/lock.beat\"; cat \"$H/current\" 2>/dev/null; exit 0; fi\n\
+         printf '%s\\n' \"$l\"\n\
          exit {HELD}\n",
         site.preamble(),
         base = quote(&site.base),

@@ -129,6 +129,7 @@ impl Check {
 
 /// What is wrong with docker, in words that say what to do.
 pub fn docker_trouble(says: &str, host: &str, user: &str, sudo: bool) -> Trouble {
+    let says = says.trim();
     let low = says.to_lowercase();
     if sudo && (low.contains("password is required") || low.contains("a terminal is required") || low.contains("not allowed")) {
         return Trouble::new(

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""How long `up` takes beyond what the hosts need, and how soon the others hear that a rank is dead. Both against the sandbox.
+
+    cargo build --release
+    python3 benches/up.py [--hosts 16] [--gang 64] [--rounds 5] [--only ready|dead] [--bin FILE]
+
+Linux, loopback only, no root needed.
+ready: `up --detach --keep` where every host has the container of an ended run. It connects, asks for facts, locks, fetches and clears the
+ended run, asks again, checks, launches master-first and returns when every rank runs. `-vv` tells of every remote command when its
+answer came and how long that took; `beyond` is the time in which no remote command of any host was under way: reading, ssh_config, key
+exchange, deciding, and the round trips between the steps. A log stream counts as remote from the start of its phase to its end.
+dead: one rank of so many exits 1 once all run. Every other rank writes down when TERM came; all clocks are this machine's. The hosts of
+a sandbox share its process table, so a host's script may find the ranks of another: the first one counts.
+"""
+
+import argparse
+import json
+import re
+from datetime import datetime
+
+from common import *
+
+ANSWERED = re.compile(r"(\S+Z)\s+DEBUG .*answered.*took_us=(\d+).*")
+JOB = "container:\n  image: demo/train:1\nlaunch:\n  with: script\n  gate: none\n  stop_grace: 10s\n  command: {command}\n"
+
+
+def seconds(stamp):
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+
+
+def events(file):
+    found = []
+    for line in file.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if "kind" in event and "at" in event:
+                found.append(event)
+    return found
+
+
+def union(intervals, low, high):
+    """Seconds of [low, high] that the intervals cover."""
+    total, end = 0.0, low
+    for a, b in sorted(intervals):
+        a, b = max(a, end), min(b, high)
+        if b > a:
+            total += b - a
+            end = b
+    return total
+
+
+def inventory(place, sandbox, command, name):
+    path = place / f"{name}.yaml"
+    path.write_text(sandbox.inventory.read_text().replace("name: sandbox\n", f"name: {name}\n", 1) + JOB.format(command=json.dumps(command)))
+    return path
+
+
+def ended(sandbox, name, count):
+    """Whether every host's newest run has ended."""
+    found = 0
+    for host in (sandbox.dir / "hosts").iterdir():
+        runs = sorted(host.glob(f"home/.orchestrate/{name}/*/*/run")) or sorted(host.glob(f"home/.orchestrate/{name}/*/*/node.pid"))
+        found += bool(runs) and (runs[-1].parent / "node.rc").exists()
+    return found == count
+
+
+def one_up(program, path, place, env):
+    out = place / "events.jsonl"
+    begin = time.time()
+    with open(out, "wb") as stdout:
+        result = measure([program, "up", "--detach", "--keep", "-vv", "--progress", "json", str(path)], {**env, "NO_COLOR": "1"}, stdout=stdout)
+    if result.rc != 0:
+        die(f"up: exit {result.rc}: {result.output[-2000:].decode(errors='replace')}")
+    return begin, begin + result.wall, result, events(out)
+
+
+def remote_times(result, seen, finish):
+    """When a remote command was under way."""
+    times = []
+    for line in result.output.decode(errors="replace").splitlines():
+        match = ANSWERED.match(line)
+        if match:
+            end = seconds(match[1])
+            times.append((end - int(match[2]) / 1e6, end))
+    commands = len(times)
+    streams = {}
+    titles = {}
+    for event in seen:
+        at = event["at"] / 1000
+        if event["kind"] == "run-started":
+            titles = {s["id"]: s["phase"] for s in event.get("steps", [])}
+        if event["kind"] == "step-started" and titles.get(event["step"]) == "fetch":
+            streams[event["step"]] = at
+        if event["kind"] in ("step-done", "step-satisfied") and event["step"] in streams:
+            times.append((streams.pop(event["step"]), at + 0.001))
+    return times, commands
+
+
+def phases(seen, begin, finish):
+    """The windows of the run: a name, from, to."""
+    marks = [("start: inventory, reporter", begin)]
+    for event in seen:
+        at = event["at"] / 1000
+        if event["kind"] == "phase-started":
+            marks.append((str(event["phase"]), at))
+    last = max((e["at"] / 1000 for e in seen if e["kind"] == "notice" and "every rank runs" in e["text"]), default=finish)
+    marks.append(("end: goodbye, journal, recap", last))
+    ends = [at for _, at in marks[1:]] + [finish]
+    return [(name, a, b) for (name, a), b in zip(marks, ends)]
+
+
+def ready(program, arguments):
+    hosts = arguments.hosts
+    with workplace() as place, Sandbox(program, hosts, clean_env(place)) as sandbox:
+        env = clean_env(place)
+        path = inventory(place, sandbox, ["true"], "ready")
+        one_up(program, path, place, env)
+        rounds = []
+        for _ in range(arguments.rounds):
+            wait_for(lambda: ended(sandbox, "ready", hosts), 60, "the end of the run")
+            begin, finish, result, seen = one_up(program, path, place, env)
+            times, commands = remote_times(result, seen, finish)
+            # From the last unlock on, the log streams that tell of the start of every rank.
+            running = max((e["at"] / 1000 for e in seen if e["kind"] in ("rank-started", "node-started")), default=finish)
+            last = max(b for _, b in times)
+            times.append((last, max(last, running)))
+            table_of = [(name, b - a, union(times, a, b)) for name, a, b in phases(seen, begin, finish)]
+            rounds.append((finish - begin, union(times, begin, finish), result.cpu, commands, table_of))
+        down = measure([program, "down", "--yes", "--progress", "quiet", str(path)], env)
+        if down.rc != 0:
+            print(f"down: exit {down.rc}")
+    beyond = [wall - own for wall, own, *_ in rounds]
+    print(f"### `up` of a ready container on {hosts} sandbox hosts\n")
+    rows = [[f"{w:.3f} s", f"{o:.3f} s", f"{(w - o) * 1000:.0f} ms", f"{c * 1000:.0f} ms", n] for w, o, c, n, _ in rounds]
+    table(["wall", "remote commands' own", "beyond", "client CPU", "remote commands"], rows)
+    print(f"median beyond: {median(beyond) * 1000:.0f} ms\n")
+    middle = sorted(rounds, key=lambda r: r[0] - r[1])[len(rounds) // 2]
+    rows = [[name, f"{wall * 1000:.0f} ms", f"{own * 1000:.0f} ms", f"{(wall - own) * 1000:.0f} ms"] for name, wall, own in middle[4]]
+    table(["phase (the median round)", "wall", "remote", "beyond"], rows)
+
+
+def dead(program, arguments):
+    hosts, rounds = arguments.gang, []
+    for _ in range(max(1, arguments.rounds // 2)):
+        with workplace() as place, Sandbox(program, hosts, clean_env(place)) as sandbox:
+            env = clean_env(place)
+            go, culprit = place / "go", hosts // 2
+            script = (
+                f'if [ "$RANK" = {culprit} ]; then while [ ! -e {go} ]; do sleep 0.1; done; read t _ </proc/uptime; echo $t; exit 1; fi; '
+                "sleep 600 & trap 'read t _ </proc/uptime; echo $t; kill $!; exit 143' TERM; wait"
+            )
+            path = inventory(place, sandbox, ["sh", "-c", script], "dead")
+            out = place / "events.jsonl"
+            with open(out, "wb") as stdout:
+                up = subprocess.Popen([program, "up", "--progress", "json", str(path)], env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE)
+                try:
+                    wait_for(lambda: b'"kind":"ready"' in out.read_bytes() or up.poll() is not None, 120, "the gang")
+                    time.sleep(2)
+                    go.touch()
+                    said = up.communicate(timeout=120)[1]
+                finally:
+                    up.kill()
+            if up.returncode != 1:
+                die(f"up: exit {up.returncode}: {said[-2000:].decode(errors='replace')}")
+            logs = {p.name: p.read_text().split() for p in (place / "state").rglob("rank-*.log")}
+            boot = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+            fell = boot + float(logs.pop(f"rank-{culprit}.log")[0])
+            heard = [boot + float(words[0]) for words in logs.values() if words]
+            seen = events(out)
+            known = next(e["at"] for e in seen if e["kind"] == "rank-exited" and e["rank"] == culprit) / 1000
+            ordered = [e["at"] / 1000 for e in seen if e["kind"] == "signalled" and e["signal"] == "TERM"]
+            turned = next(e["at"] for e in seen if e["kind"] == "goal-changed") / 1000
+            first = [t for t in ordered if t <= turned + 5]
+            over = max(e["at"] for e in seen if e["kind"] == "run-finished") / 1000
+            rounds.append((known - fell, max(first) - known, max(heard) - fell, median(heard) - fell, len(heard), over - fell))
+    print(f"### One rank dead of {hosts} sandbox hosts\n")
+    rows = [[f"{k * 1000:.0f} ms", f"{o * 1000:.0f} ms", f"{m:.2f} s", f"{h:.2f} s", f"{n} of {hosts - 1}", f"{e:.1f} s"] for k, o, h, m, n, e in rounds]
+    table(["death → known", "known → last order given", "death → TERM, median rank", "death → TERM, last rank", "ranks that got it", "death → all removed"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=16)
+    parser.add_argument("--gang", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["ready", "dead"])
+    parser.add_argument("--bin")
+    arguments = parser.parse_args()
+    program = binary(arguments.bin)
+    print(f"{machine()}; {arguments.rounds} rounds\n")
+    if arguments.only != "dead":
+        ready(program, arguments)
+    if arguments.only != "ready":
+        dead(program, arguments)
+
+
+main()

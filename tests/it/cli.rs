@@ -1,0 +1,177 @@
+//! The commands that only look, and what the command line refuses.
+
+use orchestrate::sandbox::Faults;
+
+use crate::support::{Bench, Job, word};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exec_folds_equal_answers_and_tells_the_rest() {
+    let bench = Bench::hosts(3).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("ask", &Job::default()));
+    let file = word(&file);
+    let same = laptop.run(&["exec", file, "--", "echo one; echo two"]).await;
+    assert_eq!(same.code(0).out, "---- gpu[01-03]\none\ntwo\n");
+    let vector = laptop.run(&["exec", file, "--limit", "gpu02", "--", "printf", "%s|", "a b", "$HOME", "it's"]).await;
+    assert_eq!(vector.code(0).out, "---- gpu02\na b|$HOME|it's|\n");
+    let mixed = laptop.run(&["exec", file, "--", "test $(hostname) != gpu02 || { echo bad >&2; exit 9; }; echo fine"]).await;
+    assert_eq!(mixed.code(1).out, "---- gpu[01,03]\nfine\n");
+    assert!(mixed.err.contains("gpu02: exit 9\nbad"), "{}", mixed.err);
+    bench.faults("gpu03", &Faults { refuse_key: true, ..Faults::default() });
+    let lost = laptop.run(&["exec", file, "--", "echo here"]).await;
+    assert_eq!(lost.code(4).out, "---- gpu[01-02]\nhere\n");
+    assert!(lost.err.contains("gpu03: "), "{}", lost.err);
+    bench.faults("gpu03", &Faults { noise: Some("Welcome!\n".to_owned()), ..Faults::default() });
+    assert_eq!(laptop.run(&["exec", file, "--", "echo here"]).await.code(0).out, "---- gpu[01-03]\nhere\n", "a greeting is no answer");
+    let json = laptop.run(&["exec", file, "--progress", "json", "--", "hostname"]).await;
+    let lines: Vec<serde_json::Value> = json.code(0).out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(lines.iter().map(|l| l["stdout"].as_str().unwrap_or_default()).collect::<Vec<_>>(), ["gpu01\n", "gpu02\n", "gpu03\n"]);
+    let escape = laptop.run(&["exec", file, "--limit", "gpu01", "--", "printf '\\033[2J\\033]0;title\\007x'"]).await;
+    assert!(!escape.code(0).out.contains('\u{1b}') && !escape.out.contains('\u{7}'), "{:?}", escape.out);
+    let slow = laptop.run(&["exec", file, "--limit", "gpu01", "--timeout", "300ms", "--", "sleep 100"]).await;
+    assert_ne!(slow.code, Some(0));
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_chosen_by_rank_host_and_tail() {
+    let bench = Bench::hosts(2).await;
+    bench.job("i=1; while [ $i -le 30 ]; do echo \"line $i of rank $RANK\"; i=$((i + 1)); done");
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("read", &Job { nproc: 2, ..Job::default() }));
+    let file = word(&file);
+    laptop.run(&["logs", file]).await.code(1);
+    laptop.run(&["up", "-d", file]).await.code(0);
+    bench.ranks_up(4).await;
+    let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
+    let expected = "[rank 1 gpu01] line 29 of rank 1\n[rank 1 gpu01] line 30 of rank 1\n[rank 2 gpu02] line 29 of rank 2\n[rank 2 gpu02] line 30 of rank 2\n";
+    assert_eq!(tail.code(0).out, expected);
+    let host = laptop.run(&["logs", file, "--host", "gpu02"]).await;
+    assert!(host.code(0).out.lines().all(|l| l.contains("gpu02]")) && host.out.contains("line 1 of rank 3"), "{}", host.out);
+    let all = laptop.run(&["logs", file]).await;
+    assert_eq!(all.code(0).out.lines().filter(|l| l.contains("line 17 of rank")).count(), 4);
+    laptop.run(&["logs", file, "--host", "gpu09"]).await.code(2).says("no such host");
+    // Following shows what is there and goes on; Ctrl-C ends the looking and not the run.
+    for name in ["laptop", "fresh"] {
+        let mut follow = bench.laptop(name).start(&["logs", "-f", file, "--rank", "3"]);
+        follow.says("[rank 3 gpu02] line 30 of rank 3").await;
+        assert_eq!(follow.said().matches("line 30 of rank 3").count(), 1);
+        follow.signal("INT");
+        follow.end().await.code(130).silent_about("of rank 2");
+    }
+    let mut follow = bench.laptop("laptop").start(&["logs", "-f", file, "--rank", "3", "--tail", "1"]);
+    follow.says("line 30 of rank 3").await;
+    bench.end(None, 0);
+    follow.end().await.code(0).says("rank 3 ends with 0").silent_about("line 29");
+    laptop.run(&["down", file]).await.code(0);
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ps_tells_what_runs_where() {
+    let bench = Bench::hosts(2).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("look", &Job { nproc: 2, ..Job::default() }));
+    let file = word(&file);
+    let nothing = laptop.run(&["ps", file]).await;
+    assert!(nothing.code(0).out.starts_with("HOST ") && nothing.out.lines().count() == 3, "{}", nothing.out);
+    laptop.run(&["up", "-d", file]).await.code(0);
+    bench.ranks_up(4).await;
+    let run = bench.run_dir("look", 0).file_name().expect("an id").to_string_lossy().into_owned();
+    let ps = laptop.run(&["ps", file]).await;
+    let rows: Vec<&str> = ps.code(0).out.lines().skip(1).collect();
+    let complete = |row: &&str| [run.as_str(), "running", "2 running", "tester@"].iter().all(|word| row.contains(word));
+    assert!(rows.len() == 2 && rows.iter().all(complete), "{}", ps.out);
+    let json = laptop.run(&["ps", file, "--progress", "json"]).await;
+    let row: serde_json::Value = serde_json::from_str(json.code(0).out.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((row["host"].as_str(), row["run"].as_str(), row["ranks"].as_str()), (Some("gpu01"), Some(run.as_str()), Some("2 running")));
+    bench.faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });
+    laptop.run(&["ps", file]).await.code(4).says("unreachable").says("2 running");
+    bench.faults("gpu02", &Faults::default());
+    laptop.run(&["down", file, "--discard-logs"]).await.code(0);
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_says_every_command_and_changes_nothing() {
+    let bench = Bench::hosts(2).await;
+    let job = Job { nproc: 2, env: "WORDS: \"a 'b' $c\"".to_owned(), top: "secrets: [TOKEN]\n".to_owned(), ..Job::default() };
+    let (mut laptop, file) = (bench.laptop("laptop"), bench.inventory("paper", &job));
+    let file = word(&file);
+    laptop.variables.insert("TOKEN".to_owned(), "open-sesame".to_owned());
+    // Without a host: nobody is asked.
+    for host in ["gpu01", "gpu02"] {
+        bench.faults(host, &Faults { refuse_key: true, ..Faults::default() });
+    }
+    let plan = laptop.run(&["plan", file, "-v"]).await;
+    for text in ["preflight", "pull", "container", "prove", "master", "workers", "docker", "demo/train:1", "torchrun", "WORDS='a '\\''b'\\'' $c'"] {
+        plan.code(0).says(text);
+    }
+    plan.silent_about("open-sesame");
+    laptop.run(&["plan", file, "--facts"]).await.code(4);
+    for host in ["gpu01", "gpu02"] {
+        bench.faults(host, &Faults::default());
+    }
+    laptop.run(&["plan", file, "--facts"]).await.code(0).silent_about("<from gpu01").silent_about("open-sesame");
+    let json = laptop.run(&["plan", file, "--facts", "--json"]).await;
+    let value: serde_json::Value = serde_json::from_str(&json.code(0).out).expect("JSON");
+    assert!(value.is_object() && json.out.contains("torchrun"), "{}", json.out);
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_runs_are_listed_and_pruned() {
+    let bench = Bench::hosts(1).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("past", &Job::default()));
+    laptop.run(&["runs"]).await.code(0).says("no runs in");
+    bench.end(None, 0);
+    laptop.run(&["up", word(&file)]).await.code(0);
+    bench.end(None, 4);
+    laptop.run(&["up", word(&file)]).await.code(1);
+    let runs = laptop.run(&["runs"]).await;
+    let rows: Vec<&str> = runs.code(0).out.lines().collect();
+    assert!(rows.len() == 3 && rows[1].contains("OK (up)") && rows[2].contains("FAILED (up)"), "{}", runs.out);
+    laptop.run(&["runs", "prune", "--keep", "1"]).await.code(0).says("1 run removed");
+    let runs = laptop.run(&["runs"]).await;
+    assert!(runs.out.lines().count() == 2 && runs.out.contains("FAILED"), "{}", runs.out);
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_command_or_inventory_is_a_usage_error() {
+    let bench = Bench::hosts(1).await;
+    let laptop = bench.laptop("laptop");
+    laptop.run(&["up"]).await.code(2).says("inventory.yaml: cannot be read").says("configs/");
+    laptop.run(&["up", "nowhere.yaml"]).await.code(2).says("nowhere.yaml: cannot be read");
+    laptop.run(&["upp"]).await.code(2).says("up");
+    let bad = bench.write("bad", "name: Bad Name\nhosts: [a, a]\nlaunch: { with: torchrun, nproc_per_nod: 4, command: x.py }\n");
+    for command in ["up", "down", "plan"] {
+        let ended = laptop.run(&[command, word(&bad)]).await;
+        ended.code(2).says("bad.yaml:1:7: name").says("bad.yaml:2:");
+    }
+    laptop.run(&["up", word(&bad)]).await.says("nproc_per_node").says("3 problems");
+    // The environment and the folder name the inventory too.
+    let good = bench.inventory("good", &Job::default());
+    let mut other = bench.laptop("other");
+    other.variables.insert("ORCHESTRATE_INVENTORY".to_owned(), word(&good).to_owned());
+    other.run(&["ps"]).await.code(0).says("gpu01");
+    std::fs::copy(&good, laptop.home.join("inventory.yaml")).expect("copied");
+    laptop.run(&["ps"]).await.code(0).says("gpu01");
+    laptop.run(&["ps", word(&good), "--limit", "gpu77"]).await.code(2).says("gpu77");
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_examples_can_be_planned() {
+    let bench = Bench::hosts(1).await;
+    let laptop = bench.laptop("laptop");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).expect("configs") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|e| e == "yaml") {
+            laptop.run(&["plan", word(&path)]).await.code(0).says("workers");
+            laptop.run(&["plan", word(&path), "--json"]).await.code(0);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen}");
+    bench.done().await;
+}
