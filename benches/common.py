@@ -6,7 +6,6 @@ The OpenSSH server needs root: it makes a user without rights, with /bin/sh and 
 
 import contextlib
 import os
-import platform
 import pwd
 import shutil
 import signal
@@ -44,7 +43,7 @@ def machine():
     ssh = subprocess.run(["ssh", "-V"], capture_output=True, text=True).stderr.split(",")[0].strip()
     load = os.getloadavg()[0]
     date = time.strftime("%Y-%m-%d %H:%M")
-    return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, {system}, Linux {platform.release()}, {ssh}; load {load:.1f} before; {date}"
+    return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, {system}, {ssh}; load {load:.1f} before; {date}"
 
 
 @contextlib.contextmanager

@@ -311,7 +311,8 @@ async fn broken_off(
         (Some(number), _) => Outcome::Signal(number),
         (None, true) => Outcome::Locked,
         (None, false) if !refused => Outcome::Unreachable,
-        (None, false) if carried.launched.is_empty() && carried.changed == 0 => Outcome::Refused,
+        // No rank was begun: the hosts are not fit for it, whichever phase found out.
+        (None, false) if carried.launched.is_empty() => Outcome::Refused,
         (None, false) => Outcome::Failed,
     };
     if carried.lock_lost {

@@ -37,7 +37,7 @@ fn a_log_of_50_mb_is_whole_after_five_cuts_and_a_restarted_sshd() {
         .map(|(rank, (host, dir))| {
             let log = format!("{dir}/rank-{rank}.0.log");
             until("all is written", || cluster.on(host, &format!("tail -n 1 {log}")).contains("wrote all").then_some(()));
-            cluster.on(host, &format!("sha256sum <{log}")).split(' ').next().expect("a digest").to_owned()
+            cluster.sha256(host, &log)
         })
         .collect();
     cluster.order(&["gpu01", "gpu02"], "flood", "end", "x");

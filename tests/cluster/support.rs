@@ -165,6 +165,12 @@ impl Cluster {
         }
     }
 
+    /// The digest of a file on a host.
+    #[track_caller]
+    pub(crate) fn sha256(&self, host: &str, file: &str) -> String {
+        self.on(host, &format!("sha256sum <{file}")).split(' ').next().expect("a digest").to_owned()
+    }
+
     /// The inventory of a job.
     pub(crate) fn inventory(&self, laptop: &Laptop, job: &Job) -> PathBuf {
         laptop.write(&format!("{}.yaml", job.name), &job.yaml(&self.dir))

@@ -38,7 +38,7 @@ fn docker_is_killed_while_ranks_run() {
 #[test]
 fn a_user_who_may_not_use_docker() {
     let Some(cluster) = Cluster::take() else { return };
-    refused(&cluster, &Job::quick("plain").user("plain"), 3).says("permission denied").says("help");
+    refused(&cluster, &Job::quick("plain").user("plain"), 3).says("permission denied").says("usermod -aG docker plain");
     cluster.as_before();
 }
 
@@ -47,7 +47,7 @@ fn an_image_that_is_not_there() {
     let Some(cluster) = Cluster::take() else { return };
     let mut job = Job::quick("noimage");
     job.image = Some("orchestrate-nowhere:test");
-    refused(&cluster, &job, 3).says("orchestrate-nowhere:test").says("never");
+    refused(&cluster, &job, 3).says("orchestrate-nowhere:test is not on").says("set container.pull");
     cluster.as_before();
 }
 
@@ -72,7 +72,7 @@ fn a_full_disk() {
 #[test]
 fn a_name_that_a_foreign_container_has() {
     let Some(cluster) = Cluster::take() else { return };
-    cluster.on("gpu02", "docker run -d --name orch-taken-gpu02 --entrypoint sleep orchestrate-busybox:test 1000 >/dev/null");
+    cluster.on("gpu02", "docker run -d --network host --name orch-taken-gpu02 --entrypoint sleep orchestrate-busybox:test 1000 >/dev/null");
     refused(&cluster, &Job::quick("taken"), 3).says("orch-taken-gpu02").says("not ours");
     let laptop = Laptop::new();
     let file = cluster.inventory(&laptop, &Job::quick("taken"));
