@@ -247,7 +247,14 @@ async fn change(
         Err(outcome) => return Ok(Some((outcome, "nothing was changed".to_owned()))),
     };
     let expected = |host: usize| seen.get(host).and_then(Option::as_ref).and_then(|f| f.current.as_deref()).unwrap_or_default();
-    if held.current.iter().any(|(host, run)| run != expected(*host)) {
+    let mut moved = held.current.iter().any(|(host, run)| run != expected(*host));
+    // What looked like a part of a gang may have been a launch under way: whatever is to be cleared away is looked at under the lock.
+    let seen = if moved || found == Situation::Nothing { seen } else { answered(session, session.gather(Some(job)).await).0 };
+    if !moved && found != Situation::Nothing {
+        let now: Vec<HostFacts> = seen.iter().flatten().cloned().collect();
+        moved = now.len() != seen.len() || situation(&now, &session.names(), texts) != found;
+    }
+    if moved {
         session.engine.unlock(held).await;
         return Ok(None);
     }

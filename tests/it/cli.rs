@@ -101,7 +101,9 @@ async fn a_plan_says_every_command_and_changes_nothing() {
         bench.faults(host, &Faults { refuse_key: true, ..Faults::default() });
     }
     let plan = laptop.run(&["plan", file, "-v"]).await;
-    for text in ["preflight", "pull", "container", "prove", "master", "workers", "docker", "demo/train:1", "torchrun", "WORDS='a '\\''b'\\'' $c'"] {
+    for text in
+        ["preflight", "pull", "container", "prove", "master", "workers", "docker", "demo/train:1", "torchrun", "WORDS='a '\\''b'\\'' $c'"]
+    {
         plan.code(0).says(text);
     }
     plan.silent_about("open-sesame");

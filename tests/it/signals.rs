@@ -102,7 +102,7 @@ async fn a_hang_up_detaches_and_any_laptop_finds_the_run() {
         bench.nothing_left().await;
         for rank in 0..4 {
             let log = String::from_utf8(other.log(&format!("rank-{rank}.log"))).expect("text");
-            assert!(log.starts_with(&format!("rank {rank} of 4")) && log.ends_with("saw TERM and saved\n"), "{log}");
+            assert!(log.starts_with(&format!("rank {rank} of 4")) && log.contains("saw TERM and saved\n"), "{log}");
         }
         bench.done().await;
     }
