@@ -240,7 +240,7 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             home: "/home/li".into(),
-            base: "/work/inv".into(),
+            base: "/srv/inv".into(),
             config: None,
             agent: Some("/run/agent".into()),
             path: None,
@@ -288,9 +288,9 @@ mod tests {
                       stricthostkeychecking no\nconnecttimeout 7\nidentityagent none\n";
         let hop = hop(ssh, config).expect("a hop");
         assert_eq!((hop.user.as_str(), hop.port, hop.policy.name.as_str()), ("eve", 22, "10.0.0.1"));
-        let first = KeyFile { path: "/work/inv/keys/id".into(), named: Named::Inventory };
+        let first = KeyFile { path: "/srv/inv/keys/id".into(), named: Named::Inventory };
         assert_eq!(hop.keys, [first, KeyFile { path: "/home/li/.ssh/id_rsa".into(), named: Named::Standard }]);
-        assert_eq!(hop.policy.files, [Path::new("/work/inv/kh")]);
+        assert_eq!(hop.policy.files, [Path::new("/srv/inv/kh")]);
         assert!(!hop.policy.accept_new && hop.agent.is_none());
         assert_eq!(hop.connect_timeout.as_secs(), 3);
     }
