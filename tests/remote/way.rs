@@ -61,6 +61,40 @@ async fn settings_that_cannot_be_followed_are_named() {
 }
 
 #[tokio::test]
+async fn ssh_is_asked_once_for_hosts_that_are_alike() {
+    use std::os::unix::fs::PermissionsExt as _;
+    need_sshd!();
+    let sshd = Sshd::start();
+    let path = std::env::var_os("PATH").expect("a PATH");
+    let real = std::env::split_paths(&path).map(|p| p.join("ssh")).find(|p| p.is_file()).expect("an ssh");
+    std::fs::create_dir(sshd.path("bin")).expect("a folder");
+    sshd.write("bin/ssh", &format!("#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n", sshd.shown("asked"), real.display()));
+    std::fs::set_permissions(sshd.path("bin/ssh"), std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let host = |name: &str| {
+        let mut host = sshd.host(name);
+        host.ssh.identity.clear();
+        host
+    };
+    let hosts = ["gpu01", "gpu02", "gpu03", "odd"].map(host).to_vec();
+    let tries = |config: String| {
+        sshd.write("ssh_config", &config);
+        sshd.write("asked", "");
+        let mut settings = sshd.settings(&Arc::new(Person::silent()));
+        settings.path = Some(sshd.path("bin").into());
+        let fleet = SshFleet::new(hosts.clone(), settings);
+        let asked = sshd.path("asked");
+        async move {
+            let all = futures_util::future::join_all((0..4).map(|i| fleet.connect(i))).await;
+            let in_: Vec<bool> = all.iter().map(Result::is_ok).collect();
+            (in_, std::fs::read_to_string(asked).expect("written").lines().count())
+        }
+    };
+    let blocks = format!("Host gpu*\n IdentityFile {}\nHost *\n IdentitiesOnly yes\n", sshd.shown("id"));
+    assert_eq!(tries(blocks.clone()).await, (vec![true, true, true, false], 2), "one question for gpu*, one for odd");
+    assert_eq!(tries(format!("{blocks}Match all\n")).await, (vec![true, true, true, false], 4), "with Match, one for each");
+}
+
+#[tokio::test]
 async fn an_ssh_config_that_hangs_is_given_up_with_all_that_it_started() {
     need_sshd!();
     let sshd = Sshd::start();
