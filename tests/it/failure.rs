@@ -22,11 +22,10 @@ async fn the_rank_that_failed_is_named_and_the_others_are_stopped() {
         .says("| rank 3 ends with 7");
     bench.nothing_left().await;
     let events = laptop.journal();
-    let died = events.iter().find_map(|e| match e.kind {
-        EventKind::RankExited { rank: 3, exit: Exit::Code(7), when, .. } => Some(when),
-        _ => None,
-    });
-    let died = died.expect("rank 3's end is in the journal");
+    let told = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 3, exit: Exit::Code(7), .. });
+    assert!(events.iter().any(|e| told(&e.kind)), "its end is in the journal");
+    // By its own word, not by ours.
+    let died = bench.died(3);
     for host in 0..2 {
         let signalled = events.iter().find_map(|e| match &e.kind {
             EventKind::Signalled { host: h, signal } if *h == host && signal == "TERM" => Some(e.at),
@@ -72,16 +71,21 @@ async fn a_launch_that_breaks_off_is_undone() {
     let none = "command: [--no_python, /no/such/program, x]\n";
     let script = |text: &str, more: &str| format!("with: script\nshell: |\n  {text}\ngate: port\n{more}");
     let cases = [
-        ("program", none.to_owned(), vec!["/no/such/program not found in the container", "use an image that has it"]),
-        ("dies", script("echo the first words; exit 5", ""), vec!["the master's launcher ended: status 5", "the first words"]),
-        ("silent", script("sleep 1000", "master_timeout: 1s\n"), vec!["did not listen within 1 s", "launch.master_timeout"]),
+        ("program", none.to_owned(), (3, "REFUSED"), vec!["/no/such/program not found in the container", "use an image that has it"]),
+        (
+            "dies",
+            script("echo the first words; exit 5", ""),
+            (1, "FAILED"),
+            vec!["the master's launcher ended: status 5", "the first words"],
+        ),
+        ("silent", script("sleep 1000", "master_timeout: 1s\n"), (1, "FAILED"), vec!["did not listen within 1 s", "launch.master_timeout"]),
     ];
     let bench = Bench::hosts(2).await;
-    for (name, launch, words) in cases {
+    for (name, launch, (code, recap), words) in cases {
         let job = Job { launch, grace: "1s", ..Job::default() };
         let (laptop, file) = (bench.laptop(name), bench.inventory(name, &job));
         let ended = laptop.run(&["up", word(&file)]).await;
-        ended.code(1).recap("FAILED");
+        ended.code(code).recap(recap);
         for text in words {
             ended.says(text);
         }

@@ -28,8 +28,8 @@ async fn a_host_that_cannot_do_its_part_is_named_with_the_remedy() {
         (fault(|f| f.docker_missing = true), 3, ["there is no docker on gpu02", "install docker there"]),
         (fault(|f| f.docker_down = true), 3, ["the docker daemon on gpu02 does not answer", "systemctl start docker"]),
         (fault(|f| f.docker_permission_denied = true), 3, ["may not use docker on gpu02", "usermod -aG docker"]),
-        (fault(|f| f.no_gpu_runtime = true), 1, ["could not select device driver", "nvidia-container-toolkit"]),
-        (fault(|f| f.run_fails = Some("no space left on device".to_owned())), 1, ["no space left on device", "docker system df"]),
+        (fault(|f| f.no_gpu_runtime = true), 3, ["could not select device driver", "nvidia-container-toolkit"]),
+        (fault(|f| f.run_fails = Some("no space left on device".to_owned())), 3, ["no space left on device", "docker system df"]),
         (fault(|f| f.refuse_key = true), 4, ["gpu02", "nothing was changed"]),
     ];
     for (faults, code, words) in cases {
@@ -87,8 +87,7 @@ async fn an_inventory_that_does_not_fit_the_hosts_is_refused() {
     }
     bench.faults("gpu01", &fault(|f| f.pull_fails = true));
     let ended = laptop.run(&["up", word(&file), "--set", "container.image=far/away:1"]).await;
-    ended.says("could not pull far/away:1").says("gpu01");
-    assert!(ended.code == Some(1) || ended.code == Some(3), "{:?}: one host may have pulled it already", ended.code);
+    ended.code(3).says("could not pull far/away:1").says("gpu01");
     bench.nothing_left().await;
     bench.faults("gpu01", &Faults::default());
     bench.end(None, 0);

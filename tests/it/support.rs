@@ -31,6 +31,7 @@ while :; do
     if [ -e "$f" ]; then
       read -r code <"$f"
       echo "rank $RANK ends with $code"
+      date +%s%N >"$BENCH/died.$RANK"
       exit "$code"
     fi
   done
@@ -177,7 +178,7 @@ impl Bench {
         for entry in std::fs::read_dir(self.bench()).expect("a folder") {
             let path = entry.expect("an entry").path();
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            if name.starts_with("go") || name.starts_with("up.") || name.starts_with("term.") {
+            if name.starts_with("go") || name.starts_with("up.") || name.starts_with("term.") || name.starts_with("died.") {
                 std::fs::remove_file(&path).expect("removed");
             }
         }
@@ -196,6 +197,12 @@ impl Bench {
     /// Whether a rank was told to end: when, nanoseconds since 1970.
     pub(crate) fn term(&self, rank: u32) -> Option<u128> {
         std::fs::read_to_string(self.bench().join(format!("term.{rank}"))).ok()?.trim().parse().ok()
+    }
+
+    /// When a rank ended by order: milliseconds since 1970.
+    pub(crate) fn died(&self, rank: u32) -> i64 {
+        let text = std::fs::read_to_string(self.bench().join(format!("died.{rank}"))).expect("it has ended");
+        i64::try_from(text.trim().parse::<i128>().expect("a time") / 1_000_000).expect("a time")
     }
 
     /// A host's home.
