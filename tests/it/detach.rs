@@ -85,8 +85,9 @@ async fn a_host_that_is_away_for_a_while_is_not_a_failure() {
     up.says("ready").await;
     bench.faults("gpu02", &Faults { drop_on: Some("F <file>".to_owned()), ..Faults::default() });
     bench.sandbox.drop_connections("gpu02").expect("a host");
-    up.says("gpu02").await;
+    up.says("gpu02: no connection: ").await;
     bench.faults("gpu02", &Faults::default());
+    up.says("gpu02: connected again").await;
     bench.end(None, 0);
     up.end().await.code(0).recap("OK").says("2 ok");
     bench.done().await;
