@@ -86,8 +86,7 @@ impl Sweep {
                 let what = format!("{how} {k} on {}", self.held);
                 let struck = self.strike(how, k);
                 self.mend(&what, struck && k % 5 == 0);
-                // Calls before which nothing more happens than before their neighbours are held by their answers only.
-                if !struck || (how == "before" && k >= 12) {
+                if !struck {
                     break;
                 }
                 calls += 1;
