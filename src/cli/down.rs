@@ -2,7 +2,7 @@
 
 use crate::cli::args::DownArgs;
 use crate::cli::desk::Faces;
-use crate::cli::exit::{Failure, worse};
+use crate::cli::exit::Failure;
 use crate::cli::laptop::{print, say};
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::cli::undo::{self, Way};
@@ -77,5 +77,5 @@ async fn down(session: &mut Session, args: &DownArgs) -> Result<(Outcome, String
     let way = Way { depth: Depth::All, kill: args.kill, fetch: !args.discard_logs, grace: None };
     let outcome = undo::locked(session, way, args.lock_wait, args.host.yes).await?;
     let why = if outcome == Outcome::Ok { "nothing is left" } else { "" };
-    Ok((worse(outcome, Outcome::Ok), why.to_owned()))
+    Ok((outcome, why.to_owned()))
 }

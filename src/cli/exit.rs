@@ -10,8 +10,6 @@ pub enum Failure {
     Usage(String),
     /// Every problem of the inventory: 2.
     Inventory(Vec<Problem>),
-    /// It ended like this; what is to say was said.
-    Outcome(Outcome),
     /// A bug of ours, or a laptop that cannot do its part: 70.
     Bug(anyhow::Error),
 }

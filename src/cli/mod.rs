@@ -77,7 +77,6 @@ fn tell(failure: Failure) -> u8 {
             say(&crate::report::words::count(problems.len(), "problem"));
             2
         }
-        Failure::Outcome(outcome) => code(&outcome),
         Failure::Bug(error) => {
             say(&format!("internal error: {error:#}"));
             say("    help: this is a bug of orchestrate; please report it with the command and this text");

@@ -3,7 +3,7 @@
 use crate::cli::args::{PlanArgs, Progress};
 use crate::cli::desk::Faces;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::print;
+use crate::cli::laptop::{print, say};
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::event::Outcome;
 use crate::inventory::{Inventory, Known};
@@ -34,7 +34,9 @@ pub async fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
     session.engine.close().await;
     if outcome != Outcome::Ok {
         let silent: Vec<String> = session.names().into_iter().zip(&facts).filter(|(_, f)| f.is_none()).map(|(name, _)| name).collect();
-        return Err(Failure::Usage(format!("no answer from {}", silent.join(", ")))).or(Ok(outcome));
+        // The face is quiet: what the host said to our call is told by `ps` and `up`.
+        say(&format!("no answer from {}: `orchestrate ps` says why", silent.join(", ")));
+        return Ok(outcome);
     }
     let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();
     show(&session.inventory, &facts, true, args)
