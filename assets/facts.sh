@@ -3,7 +3,7 @@
 # shellcheck disable=SC2088,SC2015,SC2086
 # What a host is and what of this name is on it: one read-only script. Prints `key value` lines; a value has no line break.
 # Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker.
-: "${name:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}"
+: "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}"
 one() { tr '\n\r' '  ' | cut -c1-2000; }
 say() { printf '%s %s\n' "$1" "$2"; }
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }
@@ -23,8 +23,13 @@ say nearest "$d"
 # shellcheck disable=SC2046
 set -- $(df -Pk "$d" 2>/dev/null | tail -n 1); say disk "${4:-0} ${2:-0}"
 command -v setsid >/dev/null 2>&1 && say setsid yes
-if command -v ip >/dev/null 2>&1; then ip -o addr 2>/dev/null | while read -r _ _ _ a _; do say address "${a%%/*}"; done
-elif command -v ifconfig >/dev/null 2>&1; then ifconfig 2>/dev/null | while read -r k a _; do case $k in inet | inet6) a=${a#addr:}; say address "${a%%[%/]*}" ;; esac; done; fi
+if command -v ip >/dev/null 2>&1; then ip -o addr 2>/dev/null | while read -r _ i _ a _; do say address "${a%%/*} ${i%%@*}"; done
+elif command -v ifconfig >/dev/null 2>&1; then ifconfig 2>/dev/null | { i=; while IFS= read -r l; do
+  case $l in [!\ \	]*) i=${l%%[: ]*} ;; esac
+  set -- $l
+  case $1 in inet | inet6) a=${2#addr:}; say address "${a%%[%/]*} $i" ;; esac
+done; }; fi
+[ -n "$peers" ] && for p in $peers; do printf 'route get %s\n' "$p"; done | ip -o -force -batch - 2>/dev/null | while IFS= read -r l; do say route "$l"; done
 if command -v nvidia-smi >/dev/null 2>&1; then
   within 20 nvidia-smi -L 2>&1 | head -n 64 | while IFS= read -r l; do say gpu "$(printf %s "$l" | one)"; done
   if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do say gpu_busy "$(printf %s "$l" | one)"; done; fi
@@ -49,8 +54,24 @@ for p in $ports; do
   else l=$(netstat -an 2>/dev/null | grep -E "[.:]$p .*LISTEN" | head -n 1); fi
   [ -n "$l" ] && say busy "$p"
 done
+if [ -n "$want_port" ]; then
+  # Below the range from which the kernel gives ports to those who ask for any; begun somewhere, so that two runs seldom meet.
+  p=$((20000 + ($$ * 7919 + $(date +%s)) % 10000)) n=0
+  while [ "$n" -lt 200 ]; do
+    h=$(printf '%04X' "$p")
+    if [ -r /proc/net/tcp ]; then l=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -E "^ *[0-9]+: [0-9A-F]+:$h " | head -n 1)
+    else l=$(netstat -an 2>/dev/null | grep -E "[.:]$p .*LISTEN" | head -n 1); fi
+    [ -n "$l" ] || { say free_port "$p"; break; }
+    p=$((20000 + (p - 19999) % 10000)) n=$((n + 1))
+  done
+fi
+for m in /dev/shm "/run/user/$(id -u)"; do for l in "$m/.orch-login.$container".??????; do
+  # shellcheck disable=SC3067
+  [ -O "$l" ] && say login "$l"
+done; done
 H=$run_dir/$name/$host
 [ -d "$H" ] && say host_dir "$H"
+[ -d "$run_dir/$smoke/$host" ] && say smoke yes
 if l=$(readlink "$H/lock" 2>/dev/null); then
   say lock "$l"
   b=0; { read -r b <"$H/lock.beat"; } 2>/dev/null; say lock_beat "$b"

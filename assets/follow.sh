@@ -3,12 +3,13 @@
 #   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
-# Set before: once, window, frame (sizes in bytes), init (pid whose end is the end of all ranks; empty: unknown), offsets as o_<file>.
-: "${window:=8388608}" "${frame:=4194304}" "${once:=}" "${init:=}"
+# Set before: once, guards (whether somebody is there who ends the gang when a rank fails), window, frame (sizes in bytes), init (pid whose
+# end is the end of all ranks; empty: unknown), offsets as o_<file>.
+: "${window:=8388608}" "${frame:=4194304}" "${once:=}" "${guards:=}" "${init:=}"
 sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
 ack() { read -r acked acked_frames || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
-here() { t=$(date +%s); printf '%s\n' "$t" >attached.new && mv -f attached.new attached; }
+here() { t=$(date +%s); [ -z "$guards" ] || { printf '%s\n' "$t" >attached.new && mv -f attached.new attached; }; }
 here
 while :; do
   moved=

@@ -13,7 +13,7 @@ trap : HUP
 umask 022
 seen='' since=$(date +%s)
 
-attached() { { read -r beat <"$R/attached"; } 2>/dev/null && [ $((t - ${beat%%.*})) -lt 30 ]; }
+attached() { { read -r beat gone <"$R/attached"; } 2>/dev/null && [ -z "$gone" ] && [ $((t - ${beat%%.*})) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"$R/keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"$R/keeper.log" 2>&1; }
 kept() { [ -e "$H/keep" ]; }
 leave() { [ -n "$nap" ] && kill "$nap" 2>/dev/null; exit 0; }
@@ -49,7 +49,7 @@ while :; do
           [ "${fail_fast:-0}" = 1 ] && { read -r rc _ <"$f"; } 2>/dev/null && [ "$rc" != 0 ] && { stop_ranks "${f##*/}: $rc, and nobody is attached"; break; }
         done
         if [ "${lease:-0}" -gt 0 ]; then
-          { read -r beat <"$R/attached"; } 2>/dev/null || beat=$since
+          { read -r beat _ <"$R/attached"; } 2>/dev/null || beat=$since
           [ $((t - ${beat%%.*})) -gt "$lease" ] && stop_ranks 'the lease ran out'
         fi
       fi

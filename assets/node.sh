@@ -7,6 +7,8 @@ R=${0%/*}
 mask=$(umask); umask 022
 exec </dev/null >>"$R/node.log" 2>&1
 record node
+# How often the kernel has killed for memory here: a container that was kept may have counted before.
+grep -hs '^oom_kill ' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control >"$R/oom"
 umask "$mask"
 fail() { printf 'orchestrate: %s\n' "$1"; umask 022; ended node "$2"; exit "$2"; }
 if [ -n "$1" ]; then
@@ -18,6 +20,9 @@ fi
 if [ -n "$ORCH_WORKDIR" ]; then cd -- "$ORCH_WORKDIR" || fail "no working directory $ORCH_WORKDIR" 125; fi
 # shellcheck source=/dev/null
 . "$R/argv"
+# The image's ENTRYPOINT, where the ranks run through it.
+# shellcheck source=/dev/null
+if [ -r "$R/entrypoint" ]; then . "$R/entrypoint"; fi
 trap : TERM INT HUP
 "$@"
 rc=$?

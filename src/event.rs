@@ -1,13 +1,17 @@
 //! The words between the engine and everything that faces a person, a file or a pipe: events go up, controls go down.
 //!
-//! Uses `plan` for the names of phases and steps. Holds words only: who stamps them is `engine/emit`, who folds them is `state`.
+//! Uses `plan` for the names of phases and steps, `gpu` for what a GPU is. Holds words only: who stamps them is `engine/emit`, who folds them is `state`.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::plan::words::{Exit, LOG_CHUNK, LogFile, Phase, RankInfo};
+pub use crate::gpu::{Gpu as GpuSample, Process as GpuProcess};
+pub use crate::plan::vitals::{NetSample, Vitals};
+pub use crate::plan::words::{Exit, LOG_CHUNK, Level, LogFile, Phase, RankInfo};
 
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const FORMAT: &str = "1.0";
+pub const FORMAT: &str = "1.3";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type Millis = i64;
@@ -56,36 +60,9 @@ pub struct RunInfo {
     pub ranks: Vec<RankInfo>,
     /// Every step.
     pub steps: Vec<StepInfo>,
-}
-
-/// One GPU as nvidia-smi told it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GpuSample {
-    /// Its index on the host.
-    pub index: u32,
-    /// Utilisation, percent.
-    pub utilization: Option<f32>,
-    /// Memory in use, MiB.
-    pub memory_used: Option<f32>,
-    /// Memory, MiB.
-    pub memory_total: Option<f32>,
-    /// Power, watt.
-    pub power: Option<f32>,
-    /// Temperature, degrees Celsius.
-    pub temperature: Option<f32>,
-}
-
-impl From<crate::gpu::Gpu> for GpuSample {
-    fn from(gpu: crate::gpu::Gpu) -> GpuSample {
-        GpuSample {
-            index: gpu.index,
-            utilization: gpu.utilization,
-            memory_used: gpu.memory_used,
-            memory_total: gpu.memory_total,
-            power: gpu.power,
-            temperature: gpu.temperature,
-        }
-    }
+    /// The inventory's own metrics: names, and patterns whose group is the value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, String>,
 }
 
 /// How a whole operation ended, in the order in which exit codes win (`product.md` section 2).
@@ -124,7 +101,38 @@ pub enum Goal {
     Down,
 }
 
-/// The kinds of event. Log bytes and GPU samples are chatter: they may be thinned or recorded elsewhere; all others are the run's life.
+/// What a run that seems to hang is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sign {
+    /// Ranks did not come where the others wait for them.
+    Missing,
+    /// Ranks ended, and the others wait.
+    Gone,
+    /// No rank writes, and the GPUs are busy without drawing the power of work.
+    Spinning,
+    /// No rank writes; what the GPUs do is not known, or they do nothing.
+    Silent,
+    /// The run is not ready, though it has had time enough.
+    Late,
+}
+
+/// A run seems to hang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hang {
+    /// What it is known by.
+    pub sign: Sign,
+    /// Indexes of the hosts that it is about; empty: all.
+    pub hosts: Vec<u32>,
+    /// Global ranks that it is about; empty: all, or those hosts'.
+    pub ranks: Vec<u32>,
+    /// Since when.
+    pub since: Millis,
+    /// What says so, a line each.
+    pub evidence: Vec<String>,
+}
+
+/// The kinds of event. Log bytes and samples are chatter: they may be thinned or recorded elsewhere; all others are the run's life.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum EventKind {
@@ -193,6 +201,19 @@ pub enum EventKind {
         /// What to do next; may be empty.
         hint: String,
     },
+    /// A check of preflight ended the same on these hosts.
+    Checked {
+        /// Its name.
+        check: String,
+        /// How.
+        level: Level,
+        /// Indexes of the hosts.
+        hosts: Vec<u32>,
+        /// What was found, or why it was not looked at.
+        what: String,
+        /// What to do next; may be empty.
+        hint: String,
+    },
     /// The launcher of a host runs.
     NodeStarted {
         /// Index of the host.
@@ -243,6 +264,10 @@ pub enum EventKind {
         /// The hosts, same order.
         hosts: Vec<u32>,
     },
+    /// The run seems to hang; once for each thing that is known of it.
+    Hang(Hang),
+    /// It does not hang any more: what was waited for has come.
+    HangOver,
     /// A signal was sent to the ranks of a host.
     Signalled {
         /// Index of the host.
@@ -271,6 +296,37 @@ pub enum EventKind {
         /// One a GPU.
         gpus: Vec<GpuSample>,
     },
+    /// nvidia-smi gives no values; it is asked again.
+    GpusUnread {
+        /// Index of the host.
+        host: u32,
+        /// What it said.
+        error: String,
+    },
+    /// The processes on the GPUs of a host.
+    GpuProcesses {
+        /// Index of the host.
+        host: u32,
+        /// One a process and GPU.
+        processes: Vec<GpuProcess>,
+    },
+    /// What `nvidia-smi` prints on a host: a person asked for it.
+    NvidiaSmi {
+        /// Index of the host.
+        host: u32,
+        /// The text, as the host gave it; empty where it gave none.
+        text: String,
+        /// Why it gave none, or that it ended with an error; empty where it did not.
+        #[serde(default)]
+        error: String,
+    },
+    /// What a host does besides its GPUs.
+    Vitals {
+        /// Index of the host.
+        host: u32,
+        /// The values.
+        vitals: Vitals,
+    },
     /// Free bytes under the run directory.
     Disk {
         /// Index of the host.
@@ -279,6 +335,13 @@ pub enum EventKind {
         free: u64,
         /// Bytes.
         total: u64,
+    },
+    /// What a host knows of a run that failed there: docker, the kernel, its disks.
+    Aftermath {
+        /// Index of the host.
+        host: u32,
+        /// Lines, each beginning with who says it (`assets/aftermath.sh`).
+        lines: Vec<String>,
     },
     /// Something a person should know.
     Notice {
@@ -310,6 +373,13 @@ pub enum EventKind {
         /// Whether the run's ranks succeeded, where there was a run.
         why: String,
     },
+}
+
+impl EventKind {
+    /// Whether it is a sample: one of many that may be thinned, since the next one replaces it.
+    pub fn is_sample(&self) -> bool {
+        matches!(self, EventKind::Gpus { .. } | EventKind::GpuProcesses { .. } | EventKind::NvidiaSmi { .. } | EventKind::Vitals { .. })
+    }
 }
 
 /// What a person, a finding or a signal asks of the engine.

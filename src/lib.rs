@@ -1,10 +1,10 @@
 //! `orchestrate` runs multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 //!
 //! The rooms, ground to roof. A room may use the rooms above it in this list, never those below; `tests/architecture.rs`
-//! holds the rule, `docs/architecture.md` explains it. Two rooms of the design are
-//! not built yet: `diagnose` (after `state`) and `tui` (after `report`). Nothing is re-exported here, so that an import names its room.
+//! holds the rule, `docs/architecture.md` explains it. Nothing is re-exported here, so that an import names its room.
 
 // Ground floor: words and decisions. Values in, values out; no clock, files, tasks, terminal or network.
+pub mod diagnose;
 pub mod event;
 pub mod gpu;
 pub mod inventory;
@@ -18,5 +18,6 @@ pub mod sandbox;
 pub mod engine;
 // Third floor: faces.
 pub mod report;
+pub mod tui;
 // Roof.
 pub mod cli;

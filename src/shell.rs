@@ -6,8 +6,11 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The most bytes of standard output or error that [`Output`] keeps of one command; the rest is counted, not kept.
+/// The most bytes of standard output or error that [`Output`] keeps of one command unless it says less; the rest is counted, not kept.
 pub const OUTPUT_LIMIT: usize = 8 << 20;
+
+/// No exit status is longer.
+const DIGITS: usize = 4;
 
 /// A script for one host's `/bin/sh`, with the time it may take.
 ///
@@ -23,12 +26,14 @@ pub struct Command {
     pub timeout: Duration,
     /// Values that no display, journal or error may show.
     pub masks: Vec<String>,
+    /// How many bytes of standard output, and as many of standard error, are kept.
+    pub limit: usize,
 }
 
 impl Command {
     /// Makes a command out of sh text.
     pub fn sh(title: impl Into<String>, script: impl Into<String>, timeout: Duration) -> Self {
-        Command { title: title.into(), script: script.into(), timeout, masks: Vec::new() }
+        Command { title: title.into(), script: script.into(), timeout, masks: Vec::new(), limit: OUTPUT_LIMIT }
     }
 
     /// Makes a command out of an argument vector: every argument arrives byte for byte.
@@ -40,6 +45,13 @@ impl Command {
     #[must_use]
     pub fn masking(mut self, values: impl IntoIterator<Item = String>) -> Self {
         self.masks.extend(values.into_iter().filter(|v| !v.is_empty()));
+        self
+    }
+
+    /// Keeps at most `limit` bytes of what it answers, and never more than [`OUTPUT_LIMIT`].
+    #[must_use]
+    pub fn keeping(mut self, limit: usize) -> Self {
+        self.limit = limit.min(OUTPUT_LIMIT);
         self
     }
 
@@ -72,9 +84,9 @@ pub fn mask(text: &str, secrets: &[String]) -> String {
 pub struct Output {
     /// The script's exit status as its shell saw it (128 + n: ended by signal n).
     pub code: i32,
-    /// Its standard output, without login noise and markers; at most [`OUTPUT_LIMIT`] bytes.
+    /// Its standard output, without login noise and markers; at most [`Command::limit`] bytes.
     pub stdout: Vec<u8>,
-    /// Its standard error, login noise included; at most [`OUTPUT_LIMIT`] bytes.
+    /// Its standard error, login noise included; at most [`Command::limit`] bytes.
     pub stderr: Vec<u8>,
     /// Bytes that were beyond the limit and thrown away.
     pub dropped: u64,
@@ -141,15 +153,15 @@ pub struct Frame {
     nonce: String,
 }
 
-/// How far an answer has come.
+/// What the bytes of an answer hold of its end mark.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
-    /// The begin mark has not been seen.
-    Waiting,
-    /// The script runs; what it wrote so far.
-    Running(&'a [u8]),
-    /// The script ended: what it wrote and its exit status.
-    Ended(&'a [u8], i32),
+pub enum Mark {
+    /// Nothing: all of them belong to the answer.
+    None,
+    /// From this place on they may be a mark that is not whole yet.
+    Maybe(usize),
+    /// The answer ended at this place, with this exit status.
+    Ended(usize, i32),
 }
 
 impl Frame {
@@ -176,28 +188,24 @@ impl Frame {
         format!("\u{1e}begin-{}\n", self.nonce).into_bytes()
     }
 
-    /// Reads what has arrived so far.
-    pub fn read<'a>(&self, bytes: &'a [u8]) -> Answer<'a> {
-        let begin = self.begin();
-        let Some(start) = find(bytes, &begin).map(|at| at + begin.len()) else { return Answer::Waiting };
-        let body = bytes.get(start..).unwrap_or_default();
-        let end = format!("\u{1e}end-{} ", self.nonce).into_bytes();
-        let Some(at) = rfind(body, &end) else { return Answer::Running(body) };
-        let tail = body.get(at + end.len()..).unwrap_or_default();
-        let code = tail.split(|b| *b == b'\n').next().filter(|_| tail.contains(&b'\n'));
-        match code.and_then(|c| std::str::from_utf8(c).ok()).and_then(|c| c.parse().ok()) {
-            Some(code) => Answer::Ended(body.get(..at).unwrap_or_default(), code),
-            None => Answer::Running(body),
+    /// Looks for the end mark in bytes that came after the begin mark.
+    pub fn end(&self, bytes: &[u8]) -> Mark {
+        let Some(last) = memchr::memrchr(0x1e, bytes) else { return Mark::None };
+        let mark = format!("\u{1e}end-{} ", self.nonce);
+        let at = memchr::memmem::find(bytes, mark.as_bytes()).unwrap_or(last);
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some(code) = rest.strip_prefix(mark.as_bytes()) else {
+            return if mark.as_bytes().starts_with(rest) { Mark::Maybe(at) } else { Mark::None };
+        };
+        match code.iter().position(|b| *b == b'\n') {
+            Some(end) => {
+                let digits = code.get(..end).and_then(|c| std::str::from_utf8(c).ok());
+                digits.and_then(|d| d.parse().ok()).map_or(Mark::None, |code| Mark::Ended(at, code))
+            }
+            None if code.len() < DIGITS => Mark::Maybe(at),
+            None => Mark::None,
         }
     }
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    memchr::memmem::find(haystack, needle)
-}
-
-fn rfind(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    memchr::memmem::rfind(haystack, needle)
 }
 
 #[cfg(test)]
@@ -221,13 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_read_between_noise() {
+    fn the_end_mark_is_found_whole_and_in_part() {
         let frame = Frame::new("n1");
-        let text = format!("Welcome!\n{}body\n\u{1e}end-n1 7\nlogout", String::from_utf8_lossy(&frame.begin()));
-        assert_eq!(frame.read(text.as_bytes()), Answer::Ended(b"body\n", 7));
-        assert_eq!(frame.read(b"Welcome!\n"), Answer::Waiting);
-        assert_eq!(frame.read(b"\x1ebegin-n1\nhalf"), Answer::Running(b"half"));
-        assert_eq!(frame.read(b"\x1ebegin-n1\nx\x1eend-n1 1"), Answer::Running(b"x\x1eend-n1 1"));
+        assert_eq!(frame.end(b"body\n\x1eend-n1 7\nlogout"), Mark::Ended(5, 7));
+        assert_eq!(frame.end(b"x\x1ey\x1eend-n1 0\n\x1e"), Mark::Ended(3, 0));
+        for part in ["\x1e", "\x1eend-", "\x1eend-n1 ", "\x1eend-n1 12"] {
+            assert_eq!(frame.end(format!("half{part}").as_bytes()), Mark::Maybe(4), "{part:?}");
+        }
+        for other in ["half", "\x1eend-n2 7\n", "\x1eend\n", "a\x1e\n"] {
+            assert_eq!(frame.end(other.as_bytes()), Mark::None, "{other:?}");
+        }
     }
 
     #[test]

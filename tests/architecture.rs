@@ -22,7 +22,7 @@ const FORBIDDEN: [(&str, &str); 7] = [
     ("sandbox", "plan"),
 ];
 /// Foreign crates and the files that may name them, by the beginning of their path.
-const DOORS: [(&str, &[&str]); 10] = [
+const DOORS: [(&str, &[&str]); 11] = [
     ("russh", &["remote/", "sandbox/server"]),
     ("ratatui", &["tui/"]),
     ("crossterm", &["tui/"]),
@@ -30,6 +30,7 @@ const DOORS: [(&str, &[&str]); 10] = [
     ("serde_yaml", &["inventory/raw", "sandbox/scenario"]),
     ("saphyr_parser", &["inventory/raw", "sandbox/scenario"]),
     ("minijinja", &["inventory/"]),
+    ("toml", &["cli/config"]),
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),

@@ -6,20 +6,40 @@
 #[path = "remote/sshd.rs"]
 mod sshd;
 
+#[path = "remote/agent.rs"]
+mod agent;
 #[path = "remote/asks.rs"]
 mod asks;
+#[path = "remote/bad.rs"]
+mod bad;
+#[path = "remote/certs.rs"]
+mod certs;
 #[path = "remote/keys.rs"]
 mod keys;
 #[path = "remote/login.rs"]
 mod login;
 #[path = "remote/loss.rs"]
 mod loss;
+#[path = "remote/many.rs"]
+mod many;
+#[path = "remote/midway.rs"]
+mod midway;
+#[path = "remote/odd.rs"]
+mod odd;
+#[path = "remote/person.rs"]
+mod person;
+#[path = "remote/proxy.rs"]
+mod proxy;
+#[path = "remote/soft_agent.rs"]
+mod soft_agent;
+#[path = "remote/terminal.rs"]
+mod terminal;
 #[path = "remote/way.rs"]
 mod way;
 
 use std::time::{Duration, Instant};
 
-use orchestrate::remote::{Reached, RemoteError};
+use orchestrate::remote::{Connect, Piece, Reached, RemoteError};
 use orchestrate::shell::Command;
 use sshd::Sshd;
 
@@ -35,7 +55,7 @@ async fn a_script_that_never_stops_talking_is_late_as_well() {
 }
 
 fn sh(script: &str) -> Command {
-    Command::sh("a test", script, Duration::from_secs(10))
+    Command::sh("a test", script, Duration::from_secs(60))
 }
 
 fn within(script: &str, timeout: Duration) -> Command {
@@ -122,6 +142,54 @@ async fn big_answers_are_whole_up_to_the_limit_and_counted_beyond() {
     assert_eq!((out.code, out.stdout.len(), out.stderr.len(), all), (4, 8 << 20, 8 << 20, 29_000_000));
     let long = format!("printf %s {} | wc -c", "y".repeat(3 << 20));
     assert_eq!(host.exec(&sh(&long)).await.expect("an answer").text().trim(), (3 << 20).to_string());
+}
+
+#[tokio::test]
+async fn output_is_relayed_whole_and_a_reader_that_takes_its_time_makes_the_host_wait() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let mut inventory = sshd.host("gpu01");
+    inventory.ssh.keepalive = Some(Duration::from_secs(1));
+    let host = sshd.fleet(vec![inventory]).connect(0).await.expect("connected");
+    let (pieces, mut queue) = tokio::sync::mpsc::channel(4);
+    let (wrote, size) = (sshd.shown("wrote"), 100_000_000_u64);
+    // What was written lies in pipes, windows and queues: they are small, and the rest waits, longer than a dead host would be given.
+    let command = within(&format!("yes | head -c {size} | tee {wrote}; echo bye >&2; exit 7"), Duration::from_secs(60));
+    let reading = async {
+        sshd::until("it began", || std::fs::metadata(&wrote).is_ok_and(|file| file.len() > 0)).await;
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let before = std::fs::metadata(&wrote).expect("it began").len();
+        let (mut out, mut err) = (0, Vec::new());
+        while let Some(piece) = queue.recv().await {
+            match piece {
+                Piece::Out(bytes) => out += bytes.len() as u64,
+                Piece::Err(bytes) => err.extend(bytes),
+            }
+        }
+        (before, out, String::from_utf8_lossy(&err).into_owned())
+    };
+    let (code, (before, out, err)) = tokio::join!(host.relay(&command, pieces), reading);
+    assert_eq!((code.expect("an answer"), out, err.trim()), (7, size, "bye"));
+    assert!(before < 40_000_000, "{before} bytes were taken from the host while nobody read");
+    assert!(host.exec(&sh("true")).await.expect("an answer").ok());
+}
+
+#[tokio::test]
+async fn a_script_whose_reader_is_gone_is_ended() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = sshd.connect().await;
+    let (pieces, mut queue) = tokio::sync::mpsc::channel(4);
+    let pid = sshd.shown("pid");
+    let command = within(&format!("echo $$ >{pid}; yes"), Duration::from_secs(60));
+    let reading = async {
+        queue.recv().await.expect("a piece");
+        drop(queue);
+    };
+    let (answer, ()) = tokio::join!(host.relay(&command, pieces), reading);
+    assert!(answer.is_err());
+    let pid = std::fs::read_to_string(pid).expect("a pid");
+    sshd::until("it is gone", || !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists()).await;
 }
 
 #[tokio::test]
@@ -228,4 +296,21 @@ async fn reach_tells_open_from_refused_from_unknown() {
     let closed = Sshd::with("AllowTcpForwarding no", &["ed25519"]);
     let host = closed.connect().await;
     assert!(matches!(host.reach("127.0.0.1", sshd.port, second).await, Ok(Reached::Untold(_))));
+}
+
+#[tokio::test]
+async fn an_address_that_does_not_answer_holds_up_no_other() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = sshd.connect().await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let (_full, silent) = sshd::full_door();
+    let within = Duration::from_secs(5);
+    let many =
+        |port: u16, n: usize| futures_util::future::join_all((0..n).map(|_| host.reach("127.0.0.1", port, within)).collect::<Vec<_>>());
+    // The silent ones are asked first.
+    let (late, open, refused) = tokio::join!(many(silent, 30), many(sshd.port, 4), many(free, 4));
+    assert!(late.iter().all(|found| matches!(found, Ok(Reached::Blocked(_)))), "{late:?}");
+    assert!(open.iter().all(|found| matches!(found, Ok(Reached::Open))), "{open:?}");
+    assert!(refused.iter().all(|found| matches!(found, Ok(Reached::Refused))), "{refused:?}");
 }

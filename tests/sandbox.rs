@@ -101,6 +101,11 @@ async fn a_host_runs_what_it_is_sent() {
     assert_eq!(text.lines().collect::<std::collections::HashSet<_>>().len(), 1, "its session is its own: {text}");
     let out = finish(ssh(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
     assert_eq!(out.status.code(), Some(255), "an exit-signal is 255 for ssh");
+    // A terminal of the session's own, and ours is none.
+    let out =
+        finish(ssh(&sandbox, "gpu01", &["-tt", "test -t 0 && test -t 2 && : </dev/tty && echo terminal; exit 3"]).spawn().expect("ssh"))
+            .await;
+    assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("terminal\r\n", Some(3)));
     // The channel stays open as long as somebody holds the output, as with sshd.
     let out = finish(ssh(&sandbox, "gpu01", &["(sleep 0.3; echo late) & echo early; exit 4"]).spawn().expect("ssh")).await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("early\nlate\n", Some(4)));

@@ -51,6 +51,5 @@ while [ "$step" -lt "$steps" ]; do
     # Behind a carriage return, as the bar before it: who shows only what stands last shows this line.
     printf '\r%s\n' "step $step/$steps loss $((loss / 1000)).$(printf '%03d' $((loss % 1000))) lr 3.0e-04 grad_norm 0.$((60 + seed % 40)) tokens/s $speed"
 done
-printf '\n' >&2
 if [ "$rank" = 0 ]; then say "[rank 0] checkpoint written at step $step"; fi
 say "[rank $rank] training finished"

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::replay::SPEEDS;
+
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
 #[command(name = "orchestrate", version, propagate_version = true, max_term_width = 100)]
@@ -18,6 +20,8 @@ pub struct Cli {
 pub enum Command {
     /// Converge and launch; stay attached; tear down at the end
     Up(UpArgs),
+    /// The dashboard: follows what runs, or shows the plan and starts it on request
+    Tui(TuiArgs),
     /// Fetch what this laptop lacks of the logs, then stop and remove everything of this name, and verify it
     Down(DownArgs),
     /// What runs where
@@ -26,12 +30,24 @@ pub enum Command {
     Logs(LogsArgs),
     /// Follow what runs; Ctrl-C detaches
     Attach(HostArgs),
+    /// Preflight only: find what would cost the night, and say what to do about it
+    Check(CheckArgs),
     /// Show every command that would run, and the environment of each rank
     Plan(PlanArgs),
+    /// The same as scripts that a person can run by hand, one a host
+    Render(RenderArgs),
+    /// Write a commented inventory
+    Init(InitArgs),
     /// Run a command on every host; equal outputs are folded
     Exec(ExecArgs),
+    /// Show where every rank stands; ranks at the same place are folded
+    Stacks(StacksArgs),
+    /// A shell where a run is on a host: in its container where there is one
+    Shell(ShellArgs),
     /// Past runs on this laptop
     Runs(RunsArgs),
+    /// Play a past run on the dashboard
+    Replay(ReplayArgs),
     /// Run a whole job on an embedded cluster
     Demo(DemoArgs),
     /// Start an embedded cluster and leave it running until Ctrl-C
@@ -50,6 +66,9 @@ pub struct HostArgs {
     /// Override one value: `--set launch.nproc_per_node=4`
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Treat what this lint finds as an error; `warnings`: what any lint finds
+    #[arg(long, value_name = "LINT")]
+    pub deny: Vec<String>,
     /// Only these hosts: names, `gpu[01-04]`, `gpu*`, `!gpu03`, separated by commas
     #[arg(long, value_name = "PATTERN")]
     pub limit: Option<String>,
@@ -65,6 +84,12 @@ pub struct HostArgs {
     /// When to use colours (NO_COLOR is respected)
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
+    /// How the dashboard is.
+    #[command(flatten)]
+    pub board: BoardArgs,
+    /// The language of what is said of failures (else from LANG)
+    #[arg(long, value_enum)]
+    pub lang: Option<Language>,
     /// Answer every question with yes
     #[arg(long, short = 'y')]
     pub yes: bool,
@@ -73,11 +98,27 @@ pub struct HostArgs {
     pub verbose: u8,
 }
 
+/// How the dashboard is.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BoardArgs {
+    /// Only look: the dashboard (of tui, attach, replay) has no key that changes something
+    #[arg(long)]
+    pub readonly: bool,
+    /// Colours of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
+    #[arg(long, value_name = "NAME", value_parser = theme)]
+    pub theme: Option<String>,
+    /// Draw the dashboard with ASCII only
+    #[arg(long)]
+    pub ascii: bool,
+}
+
 /// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Progress {
     /// Bars on a terminal, lines else
     Auto,
+    /// The dashboard
+    Tui,
     /// Bars
     Bars,
     /// Lines
@@ -86,6 +127,15 @@ pub enum Progress {
     Json,
     /// Only the recap
     Quiet,
+}
+
+/// `--lang`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// English
+    En,
+    /// Chinese
+    Zh,
 }
 
 /// `--color`.
@@ -97,6 +147,17 @@ pub enum Color {
     Always,
     /// No
     Never,
+}
+
+/// `--preflight`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preflight {
+    /// Only what a launch cannot do without
+    Off,
+    /// Everything but the inside of the image
+    Fast,
+    /// Everything that `check` looks at
+    Full,
 }
 
 /// `up`.
@@ -120,6 +181,32 @@ pub struct UpArgs {
     /// Show what differs from the live run
     #[arg(long)]
     pub diff: bool,
+    /// How much is checked before anything is changed
+    #[arg(long, value_enum, default_value_t = Preflight::Fast)]
+    pub preflight: Preflight,
+    /// How long to wait for another operator's lock
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = duration)]
+    pub lock_wait: std::time::Duration,
+    /// `tui`: nothing is changed before it is asked for, and whatever runs is followed.
+    #[arg(skip)]
+    pub ask: bool,
+    /// `demo`: said on the dashboard when it opens; what happened can be looked at until the person leaves.
+    #[arg(skip)]
+    pub guide: Option<&'static str>,
+}
+
+/// `tui`.
+#[derive(Debug, Clone, Args)]
+pub struct TuiArgs {
+    /// Which hosts.
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// Leave containers and logs at the end (teardown: never)
+    #[arg(long)]
+    pub keep: bool,
+    /// How much is checked before anything is changed
+    #[arg(long, value_enum, default_value_t = Preflight::Fast)]
+    pub preflight: Preflight,
     /// How long to wait for another operator's lock
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = duration)]
     pub lock_wait: std::time::Duration,
@@ -165,6 +252,40 @@ pub struct LogsArgs {
     pub tail: Option<usize>,
 }
 
+/// `check`.
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    /// Which hosts.
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// Only these checks or areas (host, docker, image, gpu, files, network), separated by commas
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Leave these checks or areas out
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    pub skip: Vec<String>,
+    /// Then run an all-reduce of about 30 s on all hosts, in the image; `--only smoke`: that alone
+    #[arg(long)]
+    pub smoke: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Name every check and what it looks at
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// `stacks`.
+#[derive(Debug, Clone, Args)]
+pub struct StacksArgs {
+    /// Which hosts.
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// As JSON, a line a rank, with every thread
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `plan`.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
@@ -177,6 +298,37 @@ pub struct PlanArgs {
     /// Ask the hosts, so that nothing is left open
     #[arg(long)]
     pub facts: bool,
+    /// Only say which `nproc_per_node`, and how many of the hosts, satisfy all constraints
+    #[arg(long)]
+    pub suggest: bool,
+}
+
+/// `render`.
+#[derive(Debug, Clone, Args)]
+pub struct RenderArgs {
+    /// Which hosts.
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// Write `<host>.sh` into this folder instead of all to standard output
+    #[arg(short = 'o', long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Ask the hosts for what the inventory leaves open
+    #[arg(long)]
+    pub facts: bool,
+}
+
+/// `init`.
+#[derive(Debug, Clone, Args)]
+pub struct InitArgs {
+    /// Take the hosts from a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, or a list of hosts
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Where to write it; `-`: standard output
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml")]
+    pub output: PathBuf,
+    /// What the runs are called
+    #[arg(long, default_value = "train")]
+    pub name: String,
 }
 
 /// `exec`.
@@ -191,6 +343,53 @@ pub struct ExecArgs {
     /// The command; one word is a shell line, several are an argument vector
     #[arg(last = true, required = true, value_name = "CMD")]
     pub words: Vec<String>,
+}
+
+/// `shell`.
+#[derive(Debug, Clone, Args)]
+pub struct ShellArgs {
+    /// The host, or the number of a rank: its host, and its variables (RANK, WORLD_SIZE, …) as well
+    #[arg(value_name = "HOST|RANK")]
+    pub place: String,
+    /// Inventory file; several are merged, later ones override [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
+    #[arg(short = 'i', value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Override one value: `--set launch.nproc_per_node=4`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Use this ssh_config instead of ~/.ssh/config
+    #[arg(short = 'F', long = "ssh-config", value_name = "FILE")]
+    pub ssh_config: Option<PathBuf>,
+    /// When to use colours (NO_COLOR is respected)
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+    /// Say more; twice: what the libraries say
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// A command instead of a shell; one word is a shell line, several are an argument vector
+    #[arg(last = true, value_name = "CMD")]
+    pub words: Vec<String>,
+}
+
+impl ShellArgs {
+    /// The same for what every command begins with.
+    pub fn hosts(&self) -> HostArgs {
+        HostArgs {
+            inventory: None,
+            files: self.files.clone(),
+            set: self.set.clone(),
+            deny: Vec::new(),
+            limit: None,
+            ssh_config: self.ssh_config.clone(),
+            forks: 64,
+            progress: Progress::Quiet,
+            color: self.color,
+            board: BoardArgs::default(),
+            lang: None,
+            yes: false,
+            verbose: self.verbose,
+        }
+    }
 }
 
 /// `runs`.
@@ -210,6 +409,23 @@ pub enum RunsVerb {
         #[arg(long, default_value_t = 20)]
         keep: usize,
     },
+}
+
+/// `replay`.
+#[derive(Debug, Clone, Args)]
+pub struct ReplayArgs {
+    /// The run's id as `runs` lists it; the beginning is enough where only one begins so
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// How many seconds of the run pass in one
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
+    pub speed: f64,
+    /// When to use colours
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+    /// How the dashboard is.
+    #[command(flatten)]
+    pub board: BoardArgs,
 }
 
 /// `demo`.
@@ -240,4 +456,15 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
         .ok()
         .and_then(|d| std::time::Duration::try_from(d).ok())
         .ok_or_else(|| format!("`{text}` is no time: write 45s, 5m, 500ms"))
+}
+
+/// Reads the name of a theme.
+fn theme(text: &str) -> Result<String, String> {
+    crate::cli::config::skin(text).map(|_| text.to_owned())
+}
+
+/// Reads how fast a journal is played.
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| (SPEEDS.0..=SPEEDS.1).contains(speed));
+    speed.ok_or_else(|| format!("`{text}` is no speed: a number from {} to {}", SPEEDS.0, SPEEDS.1))
 }

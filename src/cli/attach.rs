@@ -3,16 +3,38 @@
 use std::time::Duration;
 
 use crate::cli::args::HostArgs;
-use crate::cli::desk::Faces;
+use crate::cli::desk::{Faces, ends};
 use crate::cli::exit::Failure;
+use crate::cli::hang;
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::cli::signals::{Part, Signals};
+use crate::cli::up::over;
+use crate::cli::visit::Door;
 use crate::engine::follow::{Finish, Run};
 use crate::event::Outcome;
+use crate::inventory::Teardown;
 use crate::plan::facts::HostFacts;
 use crate::plan::run::RunFile;
 use crate::plan::situation::{Situation, situation};
 use crate::report::loglines::Logs;
+use crate::tui::feed::Offer;
+
+/// How long a tear-down waits for another operator's lock.
+const LOCK_WAIT: Duration = Duration::from_secs(45);
+
+/// What one who follows may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Look, and nothing else.
+    Looking,
+    /// End the run.
+    Attached,
+    /// End it, and launch it again.
+    Again,
+}
+
+/// How many lines of each log that this laptop has from before are shown.
+const LAST: usize = 20;
 
 /// Runs it.
 ///
@@ -24,6 +46,9 @@ pub async fn run(args: &HostArgs) -> Result<Outcome, Failure> {
     let mut session = Session::open("attach", args, inventory, base, faces, &[])?;
     let mut signals = Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?;
     let leave = signals.leave.clone();
+    if let Some(asks) = session.desk.asks() {
+        signals.obey(asks, Door::of(&session));
+    }
     session.begin("", None);
     let ended = tokio::select! {
         ended = attach(&mut session, &mut signals) => ended,
@@ -48,10 +73,13 @@ async fn attach(session: &mut Session, signals: &mut Signals) -> Result<(Outcome
         }
     };
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-    let (finish, file) = follow(session, &facts, &run, signals, false).await?;
+    let (finish, file) = follow(session, &facts, &run, signals, Manner::Attached).await?;
+    if finish == Finish::Teardown {
+        return over(session, LOCK_WAIT, finish, Teardown::Always, Duration::from_secs(file.stop_grace), signals).await;
+    }
     let ended = match (finish, signals.came()) {
         (Finish::Detached, Some(number)) => (Outcome::Signal(number), "detached: the run goes on".to_owned()),
-        (Finish::Detached | Finish::Running | Finish::Teardown, _) => (Outcome::Detached, "the run goes on".to_owned()),
+        (Finish::Detached | Finish::Running | Finish::Teardown | Finish::Restart, _) => (Outcome::Detached, "the run goes on".to_owned()),
         (Finish::Ended { ok: true, .. }, _) => (Outcome::Ok, "the run has ended; `down` clears it away".to_owned()),
         (Finish::Ended { stopped, .. }, _) => {
             (Outcome::Failed, format!("{}; `down` clears it away", stopped.unwrap_or_else(|| "the run failed".to_owned())))
@@ -70,7 +98,7 @@ pub async fn follow(
     facts: &[HostFacts],
     run: &str,
     signals: &mut Signals,
-    only_look: bool,
+    manner: Manner,
 ) -> Result<(Finish, RunFile), Failure> {
     let file = facts.iter().find_map(HostFacts::run_file).cloned().unwrap_or_default();
     let offsets = session.keep(run).await?;
@@ -79,14 +107,25 @@ pub async fn follow(
     let mut plan = crate::plan::Plan::empty(sites.clone());
     plan.run = Some(file.clone());
     session.begin(run, Some(&plan));
+    if let Some(dir) = session.dir.as_ref().filter(|_| manner != Manner::Looking) {
+        session.desk.recall(ends(&dir.logs(), facts.len(), LAST));
+    }
     let followed = Run {
         sites,
         workers: file.world_size as usize,
         ready_when: file.ready_when.as_ref().and_then(|r| regex::bytes::Regex::new(r).ok()),
         grace: Duration::from_secs(file.stop_grace),
         until_running: false,
-        only_look,
+        restarts: file.restarts,
+        least: file.least,
+        only_look: manner == Manner::Looking,
     };
-    let finish = session.engine.follow(&followed, &offsets, &mut signals.controls).await;
+    let act = manner != Manner::Looking;
+    session.desk.offer(Offer { act, again: manner == Manner::Again, ..Offer::of(signals.role()) });
+    let (mut terms, stop) = hang::terms_of(&file);
+    // The line that marks it may have been read before: nobody looks for it in what is here already.
+    terms.marked = false;
+    let finish = hang::follow(session, &followed, &offsets, signals, (terms, stop)).await;
+    session.desk.offer(Offer::of(signals.role()));
     Ok((finish, file))
 }

@@ -3,14 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::args::{HostArgs, Progress};
-use crate::cli::laptop::colored;
+use crate::cli::exit::Failure;
+use crate::cli::hand::Keeper;
+use crate::cli::hang::Watch;
+use crate::cli::laptop::{Laptop, colored, inventory_words, lang, settings};
+use crate::diagnose::{Evidence, Finding, Lang, Rules};
 use crate::engine::emit::{Delivery, now};
 use crate::engine::watch::Offsets;
 use crate::event::LogFile;
@@ -27,11 +32,34 @@ use crate::report::sanitize::Cleaner;
 use crate::report::words::Style;
 use crate::report::{Reporter, recap};
 use crate::state::RunState;
+use crate::tui::feed::{Ask, Note, Offer, Role, Teller};
 
 enum Order {
     Keep(RunDir, oneshot::Sender<Result<(), String>>),
+    Recall(Vec<Stored>),
     State(oneshot::Sender<Box<RunState>>),
-    Finish(oneshot::Sender<(Box<RunState>, Vec<String>)>),
+    Finish(oneshot::Sender<Told>),
+    Explain(Box<Evidence>),
+    Watch(Option<Watch>),
+}
+
+/// What was told in the end.
+#[derive(Default)]
+pub struct Told {
+    /// The final state.
+    pub state: Box<RunState>,
+    /// What went wrong, the first cause first.
+    pub findings: Vec<Finding>,
+    /// What could not be written or shown.
+    pub lost: Vec<String>,
+}
+
+/// The end of a log that this laptop has from before.
+pub struct Stored {
+    host: u32,
+    file: LogFile,
+    offset: u64,
+    bytes: Bytes,
 }
 
 /// The way to the reporter.
@@ -40,6 +68,15 @@ pub struct Desk {
     task: tokio::task::JoinHandle<()>,
     cleaner: Cleaner,
     style: Style,
+    lang: Lang,
+    dashboard: Option<Board>,
+}
+
+/// The dashboard, where that is the face.
+struct Board {
+    teller: Teller,
+    asks: Option<mpsc::UnboundedReceiver<Ask>>,
+    ended: oneshot::Receiver<()>,
 }
 
 /// Which faces a command shows.
@@ -54,13 +91,35 @@ pub struct Faces {
 
 impl Desk {
     /// Sits down. `secrets`: values that no face may show.
-    pub fn open(args: &HostArgs, faces: Faces, secrets: &[String], mut events: mpsc::UnboundedReceiver<Delivery>) -> Desk {
+    ///
+    /// # Errors
+    /// When there is no terminal for the dashboard.
+    pub fn open(args: &HostArgs, faces: Faces, secrets: &[String], mut events: mpsc::UnboundedReceiver<Delivery>) -> Result<Desk, Failure> {
         let style = Style { color: colored(args.color) };
         let cleaner = Cleaner::new(secrets);
-        let reporter = Reporter::new(cleaner.clone(), sinks(faces, style, &cleaner));
+        let (sinks, dashboard) = match faces.progress {
+            Progress::Tui => {
+                let words = inventory_words(args);
+                let farewell = vec![format!(
+                    "    the ranks go on without it: `orchestrate tui {words}` shows them, `orchestrate down {words}` ends them"
+                )];
+                let open = crate::tui::open(Role::Onlooker, cleaner.clone(), settings(&args.board, args.color, farewell)?);
+                let open = open.map_err(|e| Failure::Usage(format!("the dashboard could not take the terminal: {e}")))?;
+                #[cfg(debug_assertions)]
+                crate::cli::rehearsal::listen(open.mouth.again());
+                let laptop = Laptop::read()?;
+                open.mouth.tell(Note::Hand(Box::new(Keeper::new(&laptop))));
+                open.mouth.tell(Note::Zone(jiff::Zoned::now().offset().seconds().into()));
+                let board = Board { teller: open.mouth.again(), asks: Some(open.asks), ended: open.ended };
+                (vec![Box::new(open.mouth) as Box<dyn Sink>], Some(board))
+            }
+            _ => (sinks(faces, style, &cleaner), None),
+        };
+        let reporter = Reporter::new(cleaner.clone(), sinks);
         let (orders, mut inbox) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let mut reporter = reporter;
+            let mut watch: Option<Watch> = None;
             let mut tick = tokio::time::interval(Duration::from_millis(200));
             loop {
                 tokio::select! {
@@ -71,22 +130,69 @@ impl Desk {
                     },
                     order = inbox.recv() => match order {
                         Some(Order::Keep(dir, done)) => answer(done, reporter.keep(dir).map_err(|e| chain(&e))),
+                        Some(Order::Recall(ends)) => {
+                            for Stored { host, file, offset, bytes } in ends {
+                                reporter.recall(host, file, offset, bytes, now());
+                            }
+                        }
                         Some(Order::State(done)) => answer(done, Box::new(reporter.state().clone())),
                         Some(Order::Finish(done)) => {
                             while let Ok(delivery) = events.try_recv() {
                                 take(&mut reporter, delivery);
                             }
                             let lost = reporter.finish();
-                            answer(done, (Box::new(reporter.state().clone()), lost));
+                            answer(done, Told { state: Box::new(reporter.state().clone()), findings: reporter.findings(), lost });
                             return;
                         }
+                        Some(Order::Explain(evidence)) => reporter.explain(*evidence),
+                        Some(Order::Watch(terms)) => watch = terms,
                         None => return,
                     },
-                    _ = tick.tick() => reporter.tick(now()),
+                    _ = tick.tick() => {
+                        reporter.tick(now());
+                        if let Some(watch) = &mut watch {
+                            watch.look(reporter.state(), now(), reporter.full());
+                        }
+                    }
                 }
             }
         });
-        Desk { orders, task, cleaner, style }
+        let desk = Desk { orders, task, cleaner, style, lang: lang(args.lang), dashboard };
+        desk.tell(Note::Explain(Box::new(Evidence::built_in()), desk.lang));
+        Ok(desk)
+    }
+
+    /// What the person at the dashboard asks for; given out once, none where there is no dashboard.
+    pub fn asks(&mut self) -> Option<mpsc::UnboundedReceiver<Ask>> {
+        self.dashboard.as_mut().and_then(|board| board.asks.take())
+    }
+
+    /// Whether the face is the dashboard.
+    pub fn has_dashboard(&self) -> bool {
+        self.dashboard.is_some()
+    }
+
+    /// Tells the dashboard what can be asked for now.
+    pub fn offer(&self, offer: Offer) {
+        self.tell(Note::Offer(offer));
+    }
+
+    /// The way to tell the dashboard something, where there is one.
+    pub fn teller(&self) -> Option<Teller> {
+        self.dashboard.as_ref().map(|board| board.teller.clone())
+    }
+
+    /// Says a line to the person at the dashboard; nothing where there is none.
+    pub fn say(&self, text: &str) {
+        self.tell(Note::Say(text.to_owned()));
+    }
+
+    fn tell(&self, note: Note) {
+        if let Some(board) = &self.dashboard
+            && !board.teller.tell(note)
+        {
+            tracing::debug!("the dashboard has ended");
+        }
     }
 
     /// Keeps the run in a folder from now on.
@@ -95,10 +201,18 @@ impl Desk {
     /// When the folder cannot be used.
     pub async fn keep(&self, dir: RunDir) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
+        self.tell(Note::Stored(Box::new(Copies(dir.logs()))));
         if self.orders.send(Order::Keep(dir, done)).is_err() {
             return Err("the reporter has ended".to_owned());
         }
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
+    }
+
+    /// Shows the last lines of the logs that this laptop has from before; what follows is shown as it comes.
+    pub fn recall(&self, ends: Vec<Stored>) {
+        if self.orders.send(Order::Recall(ends)).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
     }
 
     /// What is known now.
@@ -120,22 +234,45 @@ impl Desk {
         self.style
     }
 
-    /// Ends every face; the final state and what was lost.
-    pub async fn finish(self) -> (RunState, Vec<String>) {
+    /// Explains by a user's rules as well.
+    pub fn explain(&self, rules: Rules) {
+        let evidence = Box::new(Evidence::new(Arc::new(rules)));
+        self.tell(Note::Explain(evidence.clone(), self.lang));
+        if self.orders.send(Order::Explain(evidence)).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
+    }
+
+    /// Looks out for a hang from now on, or no more.
+    pub fn watch(&self, watch: Option<Watch>) {
+        if self.orders.send(Order::Watch(watch)).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
+    }
+
+    /// Ends every face; what was told in the end.
+    pub async fn finish(self) -> Told {
         let (done, answer) = oneshot::channel();
         if self.orders.send(Order::Finish(done)).is_err() {
-            return (RunState::new(), Vec::new());
+            return Told::default();
         }
-        let ended = answer.await.map_or_else(|_| (RunState::new(), Vec::new()), |(state, lost)| (*state, lost));
+        let ended = answer.await.unwrap_or_default();
         if self.task.await.is_err() {
             tracing::warn!("the reporter did not end well");
+        }
+        // What is said next belongs on the normal screen.
+        if let Some(board) = self.dashboard
+            && tokio::time::timeout(PATIENCE, board.ended).await.is_err()
+        {
+            tracing::warn!("the dashboard did not end");
         }
         ended
     }
 
     /// The recap's context.
     pub fn context(&self, logs: Option<String>, inventory: String) -> recap::Context {
-        recap::Context { style: self.style, cleaner: self.cleaner.clone(), logs, inventory, lines: 20 }
+        let lang = self.lang;
+        recap::Context { style: self.style, cleaner: self.cleaner.clone(), logs, inventory, lines: 20, findings: Vec::new(), lang }
     }
 }
 
@@ -171,7 +308,8 @@ fn sinks(faces: Faces, style: Style, cleaner: &Cleaner) -> Vec<Box<dyn Sink>> {
     let Faces { progress, logs, data } = faces;
     let cleaner = cleaner.clone();
     match progress {
-        Progress::Quiet => Vec::new(),
+        // The dashboard is opened elsewhere.
+        Progress::Quiet | Progress::Tui => Vec::new(),
         Progress::Json => apart(Json::new(Outlet::stdout(), cleaner)),
         Progress::Auto | Progress::Bars | Progress::Plain if data => apart(Lines::new(Outlet::stdout(), cleaner, style, logs)),
         Progress::Auto if std::io::stderr().is_terminal() => apart(Bars::stderr(cleaner, style, logs)),
@@ -189,6 +327,37 @@ fn apart(face: impl Sink + 'static) -> Vec<Box<dyn Sink>> {
             Vec::new()
         }
     }
+}
+
+/// The laptop's copies of logs, for the dashboard.
+pub struct Copies(pub PathBuf);
+
+impl crate::tui::feed::Stored for Copies {
+    fn len(&self, host: u32, file: LogFile) -> std::io::Result<u64> {
+        let mut store = LogStore::open(&self.0).map_err(std::io::Error::other)?;
+        store.len(host, file).map_err(std::io::Error::other)
+    }
+
+    fn read(&self, host: u32, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+        let store = LogStore::open(&self.0).map_err(std::io::Error::other)?;
+        store.read_at(host, file, from, most).map_err(std::io::Error::other)
+    }
+}
+
+/// The last lines of every log of these hosts that the laptop has.
+pub fn ends(logs: &Path, hosts: usize, lines: usize) -> Vec<Stored> {
+    let (Ok(store), offsets) = (LogStore::open(logs), offsets(logs.to_owned())) else { return Vec::new() };
+    let mut ends = Vec::new();
+    for number in 0..hosts {
+        let host = u32::try_from(number).unwrap_or(u32::MAX);
+        for (file, len) in offsets(number) {
+            match store.tail(host, file, lines) {
+                Ok(bytes) => ends.push(Stored { host, file, offset: len.saturating_sub(bytes.len() as u64), bytes: bytes.into() }),
+                Err(error) => tracing::debug!(%error, "the end of a log could not be read"),
+            }
+        }
+    }
+    ends
 }
 
 /// What the laptop's copies already hold, looked up when a stream begins.

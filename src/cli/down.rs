@@ -1,12 +1,16 @@
 //! `down`: fetches what this laptop lacks, then stops and removes everything of a name, and verifies it.
 
-use crate::cli::args::DownArgs;
+use std::path::PathBuf;
+
+use crate::cli::args::{DownArgs, Progress};
 use crate::cli::desk::Faces;
-use crate::cli::exit::Failure;
+use crate::cli::exit::{Failure, worse};
 use crate::cli::laptop::{print, say};
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::cli::undo::{self, Way};
 use crate::event::Outcome;
+use crate::inventory::Inventory;
+use crate::inventory::smoke::Smoke;
 use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, Depth, Manner};
 use crate::report::loglines::Logs;
@@ -16,24 +20,39 @@ use crate::report::loglines::Logs;
 /// # Errors
 /// What must be said to the person.
 pub async fn run(args: &DownArgs) -> Result<Outcome, Failure> {
+    if args.host.progress == Progress::Tui {
+        return Err(Failure::Usage("--progress tui: for `up` and `attach`; `down` shows bars or lines".to_owned()));
+    }
     let (inventory, base) = inventory(&args.host, Need::Connection)?;
+    let (outcome, smoke) = one(args, inventory.clone(), base.clone()).await?;
+    if !smoke {
+        return Ok(outcome);
+    }
+    // A `check --smoke` that was killed leaves a run of its own.
+    let own = inventory.smoke(&Smoke { words: &[], port: None, nproc: None });
+    Ok(worse(one(args, own, base).await?.0, outcome))
+}
+
+/// Clears one name away; whether a smoke of it is there.
+async fn one(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Outcome, bool), Failure> {
     let faces = Faces { progress: args.host.progress, logs: Logs::None, data: false };
     let mut session = Session::open("down", &args.host, inventory, base, faces, &[])?;
     session.begin("", None);
     let words = session.inventory_words();
     // A terminal that goes away does not break a teardown off.
     let _hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(anyhow::Error::from)?;
+    let mut smoke = false;
     let ended = tokio::select! {
-        ended = down(&mut session, args) => ended?,
+        ended = down(&mut session, args, &mut smoke) => ended?,
         number = interrupted() => {
             say(&format!("broken off: what is left stays until\n    orchestrate down {words}"));
-            return Ok(Outcome::Signal(number));
+            return Ok((Outcome::Signal(number), false));
         }
     };
     if args.dry_run {
         say(&ended.1);
     }
-    Ok(session.finish(ended.0, &ended.1, !args.dry_run).await.0)
+    Ok((session.finish(ended.0, &ended.1, !args.dry_run).await.0, smoke))
 }
 
 /// The number of the first signal that asks this process to end.
@@ -48,7 +67,7 @@ async fn interrupted() -> i32 {
     }
 }
 
-async fn down(session: &mut Session, args: &DownArgs) -> Result<(Outcome, String), Failure> {
+async fn down(session: &mut Session, args: &DownArgs, smoke: &mut bool) -> Result<(Outcome, String), Failure> {
     let (facts, _) = answered(session, session.gather(None).await);
     // Hosts that were taken out of the inventory since `up` are cleaned too.
     let facts = if args.host.limit.is_none() && session.add_hosts(&facts) {
@@ -57,6 +76,7 @@ async fn down(session: &mut Session, args: &DownArgs) -> Result<(Outcome, String
     } else {
         facts
     };
+    *smoke = facts.iter().flatten().any(|facts| facts.smoke);
     let found = facts.iter().flatten().any(HostFacts::has_something);
     let unreachable = facts.iter().any(Option::is_none);
     if !found {

@@ -10,6 +10,8 @@ pub enum Failure {
     Usage(String),
     /// Every problem of the inventory: 2.
     Inventory(Vec<Problem>),
+    /// A command on a host ended with this status, which is ours as well.
+    Status(u8),
     /// A bug of ours, or a laptop that cannot do its part: 70.
     Bug(anyhow::Error),
 }

@@ -7,11 +7,21 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::cli::args::{Color, HostArgs};
+use crate::cli::args::{BoardArgs, Color, HostArgs, Language};
+use crate::cli::config;
 use crate::cli::exit::Failure;
+use crate::diagnose::Lang;
 use crate::engine::lock::Identity;
 use crate::inventory::Source;
+use crate::inventory::rules::{Diagnosis, Rule};
 use crate::remote::{Prompt, Settings};
+use crate::tui::settings::{Mouse, Settings as Dashboard};
+use crate::tui::theme::{Skin, Theme};
+
+/// Open files beside one for each host: what a run cannot do without, and what keys, agents and known_hosts of 64 handshakes at once, logs and
+/// the journal may need. A ProxyCommand needs a second one for its host.
+const LEAST_FILES: usize = 64;
+const OWN_FILES: usize = 256;
 
 /// Folders and names, read once.
 #[derive(Debug, Clone)]
@@ -74,6 +84,30 @@ impl Laptop {
     }
 }
 
+/// Makes room for connections to `hosts` hosts: raises the limit of open files as far as they may need it and the system allows it.
+///
+/// # Errors
+/// That not even one file a host is allowed, with the number that is needed.
+pub fn make_room(hosts: usize) -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let number = |files: usize| u64::try_from(files).unwrap_or(u64::MAX);
+    let (least, wanted) = (number(hosts.saturating_add(LEAST_FILES)), number(hosts.saturating_mul(2).saturating_add(OWN_FILES)));
+    let limit = getrlimit(Resource::Nofile);
+    let target = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    let Some(current) = limit.current.filter(|current| *current < target) else { return Ok(()) };
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum: limit.maximum });
+    if let Err(error) = &raised {
+        tracing::debug!(%error, target, "the limit of open files stays");
+    }
+    let allowed = if raised.is_ok() { target } else { current };
+    if allowed >= least {
+        return Ok(());
+    }
+    Err(format!(
+        "{hosts} hosts need {least} open files, and the system allows {allowed}: raise it (`ulimit -Hn {least}` as root), or take fewer hosts with --limit"
+    ))
+}
+
 /// 16 hex digits that nobody can have had before.
 pub fn random() -> String {
     use std::hash::{BuildHasher, Hasher};
@@ -90,7 +124,16 @@ impl Prompt for Terminal {
         if !std::io::stdin().is_terminal() {
             return None;
         }
-        rpassword::prompt_password(format!("{what}: ")).ok()
+        crate::tui::screen::lend(|| rpassword::prompt_password(format!("{what}: ")).ok())
+    }
+
+    fn line(&self, what: &str) -> Option<String> {
+        let mut answer = String::new();
+        if !std::io::stdin().is_terminal() || write!(std::io::stderr(), "{what}: ").is_err() {
+            return None;
+        }
+        let read = std::io::stdin().read_line(&mut answer).ok().filter(|n| *n > 0);
+        read.map(|_| answer.trim_end_matches(['\r', '\n']).to_owned())
     }
 
     fn notice(&self, text: &str) {
@@ -98,8 +141,11 @@ impl Prompt for Terminal {
     }
 }
 
-/// One line on standard error; a closed one is no reason to stop.
+/// One line on standard error; a closed one is no reason to stop. The dashboard's screen is not written into: then it is said afterwards.
 pub fn say(text: &str) {
+    if crate::tui::screen::hold(text) {
+        return;
+    }
     if writeln!(std::io::stderr(), "{text}").is_err() {
         tracing::debug!("standard error is closed");
     }
@@ -110,6 +156,17 @@ pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         tracing::debug!("standard output is closed");
+    }
+}
+
+/// The language that is wanted, or that the environment asks for: LC_ALL before LC_MESSAGES before LANG (POSIX, 8.2).
+pub fn lang(wanted: Option<Language>) -> Lang {
+    let named = || ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    match wanted {
+        Some(Language::Zh) => Lang::Zh,
+        Some(Language::En) => Lang::En,
+        None if named().is_some_and(|value| value.starts_with("zh")) => Lang::Zh,
+        None => Lang::En,
     }
 }
 
@@ -124,6 +181,46 @@ pub fn colored(when: Color) -> bool {
                 && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
         }
     }
+}
+
+/// How the dashboard is on this terminal: flags, then the person's settings, then what the terminal is. `farewell`: what is said when the
+/// dashboard breaks.
+///
+/// # Errors
+/// Where there is no terminal for it; every problem of the settings.
+pub fn settings(board: &BoardArgs, when: Color, farewell: Vec<String>) -> Result<Dashboard, Failure> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let term = set("TERM");
+    crate::tui::screen::possible(term.as_deref()).map_err(Failure::Usage)?;
+    let config = config::read(&Laptop::read()?.home)?;
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_ascii_lowercase();
+    let console = term.as_deref() == Some("linux");
+    let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && !console;
+    let ascii = board.ascii || config.ascii.unwrap_or(!unicode);
+    let named = board.theme.as_deref().map(config::skin).transpose().map_err(Failure::Usage)?;
+    let plain = match when {
+        Color::Always => false,
+        Color::Never => true,
+        // A theme that is asked for in so many words is wanted.
+        Color::Auto => set("NO_COLOR").is_some() && named.is_none(),
+    };
+    let wanted = named.or(config.skin).unwrap_or(None);
+    let (skin, ask) = match wanted {
+        _ if plain => (Skin::Mono, false),
+        Some(skin) => (skin, false),
+        None if console => (Skin::Ansi16, false),
+        None => (Skin::Dark, true),
+    };
+    let mut theme = Theme::new(skin, ascii);
+    theme.graph = config.graph.filter(|_| !ascii).unwrap_or(theme.graph);
+    let mouse = config.mouse.unwrap_or(Mouse::Auto);
+    Ok(Dashboard { theme, ask, mouse, bindings: config.bindings, readonly: board.readonly || config.readonly, farewell })
+}
+
+/// The words after a command that name the inventory of another.
+pub fn inventory_words(args: &HostArgs) -> String {
+    let files = args.inventory.iter().chain(&args.files);
+    files.map(|file| crate::shell::quote(&file.display().to_string())).collect::<Vec<_>>().join(" -i ")
 }
 
 /// The inventory files of a command, read.
@@ -156,6 +253,22 @@ pub fn sources(args: &HostArgs) -> Result<(Vec<Source>, PathBuf), Failure> {
     let base = files.first().and_then(|f| f.parent()).map_or_else(|| PathBuf::from("."), Path::to_owned);
     let base = std::path::absolute(if base.as_os_str().is_empty() { Path::new(".") } else { &base }).unwrap_or(base);
     Ok((read, base))
+}
+
+/// A user's rules, read.
+///
+/// # Errors
+/// A file that cannot be read, or what is wrong with it.
+pub fn rules(wanted: Option<Diagnosis>, base: &Path) -> Result<Option<Vec<Rule>>, Failure> {
+    let name = match wanted {
+        None => return Ok(None),
+        Some(Diagnosis::Rules(rules)) => return Ok(Some(rules)),
+        Some(Diagnosis::File(name)) => name,
+    };
+    let cannot =
+        |error| Failure::Usage(format!("diagnosis: {name}: cannot be read: {error}\n    help: the path is relative to the inventory"));
+    let text = std::fs::read_to_string(base.join(&name)).map_err(cannot)?;
+    Ok(Some(crate::inventory::rules::read(&Source { name, text })?))
 }
 
 /// The values of the secrets that the inventory names.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::BufRead;
 
 use crate::cli::args::LogsArgs;
+use crate::cli::attach::Manner;
 use crate::cli::desk::Faces;
 use crate::cli::exit::Failure;
 use crate::cli::laptop::print;
@@ -70,7 +71,7 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
 
 async fn follow(mut session: Session, mut signals: Signals, facts: Vec<Option<HostFacts>>, run: &str) -> Result<Outcome, Failure> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-    let (finish, _) = crate::cli::attach::follow(&mut session, &facts, run, &mut signals, true).await?;
+    let (finish, _) = crate::cli::attach::follow(&mut session, &facts, run, &mut signals, Manner::Looking).await?;
     let outcome = match (finish, signals.came()) {
         (Finish::Detached, Some(number)) => Outcome::Signal(number),
         _ => Outcome::Ok,

@@ -4,21 +4,41 @@
 
 pub mod args;
 pub mod attach;
+pub mod board;
+pub mod check;
+pub mod checks;
+pub mod config;
 pub mod demo;
 pub mod desk;
 pub mod down;
 pub mod exec;
 pub mod exit;
+pub mod hand;
+pub mod hang;
+pub mod init;
 pub mod laptop;
 pub mod logs;
 pub mod plan;
 pub mod ps;
+pub mod questions;
+#[cfg(debug_assertions)]
+mod rehearsal;
+pub mod relay;
+pub mod render;
+pub mod replay;
 pub mod runs;
 pub mod sandbox;
 pub mod session;
+pub mod shell;
 pub mod signals;
+pub mod smoke;
+pub mod stacks;
+pub mod talk;
+pub mod tui;
 pub mod undo;
 pub mod up;
+pub mod visit;
+pub mod ways;
 
 use std::process::ExitCode;
 
@@ -42,23 +62,52 @@ pub fn main() -> ExitCode {
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run(cli.command))))
         .unwrap_or_else(|_| Err(Failure::Bug(anyhow::anyhow!("orchestrate panicked; what it said stands above"))));
+    // However it ended: the terminal is as it was before anything is said.
+    crate::tui::screen::restore();
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    if crate::tui::screen::broken() {
+        return ExitCode::from(70);
+    }
     ExitCode::from(match ended {
         Ok(outcome) => code(&outcome),
         Err(failure) => tell(failure),
     })
 }
 
+/// A command that changes hosts is not asked to only look.
+fn looks(command: &Command) -> Result<(), Failure> {
+    let (name, host) = match command {
+        Command::Up(args) => ("up", &args.host),
+        Command::Down(args) => ("down", &args.host),
+        Command::Exec(args) => ("exec", &args.host),
+        _ => return Ok(()),
+    };
+    if !host.board.readonly {
+        return Ok(());
+    }
+    let help = "`tui`, `attach` and `replay` have it: a dashboard without the keys that change something";
+    let dry = if name == "exec" { "" } else { "; `--dry-run` says what would be done" };
+    Err(Failure::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry}")))
+}
+
 async fn run(command: Command) -> Result<Outcome, Failure> {
+    looks(&command)?;
     match command {
         Command::Up(args) => up::run(&args).await,
+        Command::Tui(args) => tui::run(&args).await,
         Command::Down(args) => down::run(&args).await,
         Command::Ps(args) => ps::run(&args).await,
         Command::Logs(args) => logs::run(&args).await,
         Command::Attach(args) => attach::run(&args).await,
+        Command::Check(args) => check::run(&args).await,
         Command::Plan(args) => plan::run(&args).await,
+        Command::Render(args) => render::run(&args).await,
+        Command::Init(args) => init::run(&args),
         Command::Exec(args) => exec::run(&args).await,
+        Command::Stacks(args) => stacks::run(&args).await,
+        Command::Shell(args) => shell::run(&args).await,
         Command::Runs(args) => runs::run(&args),
+        Command::Replay(args) => replay::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Sandbox(args) => sandbox::run(&args).await,
     }
@@ -77,6 +126,7 @@ fn tell(failure: Failure) -> u8 {
             say(&crate::report::words::count(problems.len(), "problem"));
             2
         }
+        Failure::Status(code) => code,
         Failure::Bug(error) => {
             say(&format!("internal error: {error:#}"));
             say("    help: this is a bug of orchestrate; please report it with the command and this text");
@@ -89,16 +139,63 @@ fn tell(failure: Failure) -> u8 {
 fn trace(cli: &Cli) {
     let verbose = match &cli.command {
         Command::Up(a) => a.host.verbose,
+        Command::Tui(a) => a.host.verbose,
         Command::Down(a) => a.host.verbose,
         Command::Ps(a) | Command::Attach(a) => a.verbose,
         Command::Logs(a) => a.host.verbose,
-        Command::Plan(_) | Command::Runs(_) | Command::Demo(_) | Command::Sandbox(_) => 0,
+        Command::Check(a) => a.host.verbose,
+        Command::Plan(_) | Command::Render(_) | Command::Init(_) => 0,
+        Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => 0,
         Command::Exec(a) => a.host.verbose,
+        Command::Stacks(a) => a.host.verbose,
+        Command::Shell(a) => a.verbose,
     };
     let filter = match verbose {
         0 => "off",
         1 => "orchestrate=info,russh=warn",
         _ => "orchestrate=debug,russh=warn",
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Talk).init();
+}
+
+/// Standard error, or what is kept for it while the dashboard has the screen.
+struct Talk;
+
+impl std::io::Write for Talk {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        if crate::tui::screen::hold(String::from_utf8_lossy(text).trim_end()) { Ok(text.len()) } else { std::io::stderr().write(text) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_only_look_is_refused_what_changes() {
+        let told = |words: &str| {
+            let cli = Cli::try_parse_from(format!("orchestrate {words}").split(' ')).expect("words of the command line");
+            match looks(&cli.command) {
+                Ok(()) => None,
+                Err(Failure::Usage(text)) => Some(text),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        for name in ["up", "down", "exec"] {
+            let tail = if name == "exec" { " -- true" } else { "" };
+            let text = told(&format!("{name} x.yaml --readonly{tail}")).expect("refused");
+            assert!(
+                text.starts_with(&format!("--readonly: `{name}` changes hosts\n")) && text.contains("`tui`, `attach` and `replay`"),
+                "{text}"
+            );
+            assert_eq!(told(&format!("{name} x.yaml{tail}")), None);
+        }
+        for fine in ["tui x.yaml --readonly", "attach x.yaml --readonly", "replay 2026 --readonly", "ps x.yaml --readonly"] {
+            assert_eq!(told(fine), None, "{fine}");
+        }
+    }
 }

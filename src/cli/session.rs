@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::args::HostArgs;
-use crate::cli::desk::{Desk, Faces, offsets};
+use crate::cli::desk::{Desk, Faces, Told, offsets};
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{Laptop, say, sources};
+use crate::cli::laptop::{Laptop, inventory_words, make_room, rules, say, sources};
+use crate::diagnose::Rules;
 use crate::engine::Engine;
 use crate::engine::emit::Emitter;
 use crate::engine::lock::{Held, Identity, LockError};
 use crate::engine::watch::Offsets;
 use crate::event::{EventKind, FORMAT, Outcome, RunInfo, StepInfo};
-use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Ssh};
+use crate::inventory::lint::{Finding, Severity};
+use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Known, Ssh};
 use crate::plan::Plan;
 use crate::plan::build::{site, wanted};
 use crate::plan::facts::{self, HostFacts, Wanted};
@@ -39,13 +41,23 @@ pub enum Need {
 pub fn inventory(args: &HostArgs, need: Need) -> Result<(Inventory, PathBuf), Failure> {
     let (read, base) = sources(args)?;
     let mut inventory = match need {
-        Need::Launch => Inventory::load(&read, &args.set)?,
+        Need::Launch => linted(Inventory::load(&read, &args.set)?, args)?,
         Need::Connection => Inventory::load_connection(&read, &args.set)?,
     };
     if let Some(pattern) = &args.limit {
         inventory.limit(pattern).map_err(|problem| Failure::Inventory(vec![problem]))?;
     }
     Ok((inventory, base))
+}
+
+/// Tells what the lints find; what is denied is a problem.
+fn linted(inventory: Inventory, args: &HostArgs) -> Result<Inventory, Failure> {
+    let (denied, told): (Vec<Finding>, Vec<Finding>) =
+        inventory.lints(&Known::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == Severity::Deny);
+    for finding in &told {
+        say(&format!("warning: {}", finding.problem));
+    }
+    if denied.is_empty() { Ok(inventory) } else { Err(Failure::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
 }
 
 /// One operation on the hosts of an inventory.
@@ -62,6 +74,8 @@ pub struct Session {
     pub desk: Desk,
     /// The run's folder, once there is one.
     pub dir: Option<RunDir>,
+    /// Counts the launches of this operation from 1.
+    pub attempt: u32,
     command: &'static str,
     args: HostArgs,
     base: PathBuf,
@@ -79,11 +93,30 @@ impl Session {
         secrets: &[String],
     ) -> Result<Session, Failure> {
         let laptop = Laptop::read()?;
+        make_room(inventory.hosts.len()).map_err(Failure::Usage)?;
         let (emit, events) = Emitter::new();
-        let desk = Desk::open(args, faces, secrets, events);
+        let desk = Desk::open(args, faces, secrets, events)?;
+        // Who only clears away needs none, and no broken rule may stop that.
+        if matches!(command, "up" | "tui" | "attach")
+            && let Some(own) = rules(inventory.diagnosis()?, &base)?
+        {
+            desk.explain(Rules::with(own).map_err(Failure::Inventory)?);
+        }
         let engine = engine(&laptop, &inventory, &base, args, emit);
         let identity = laptop.identity();
-        Ok(Session { inventory, laptop, identity, engine, desk, dir: None, command, args: args.clone(), base, run: String::new() })
+        Ok(Session {
+            inventory,
+            laptop,
+            identity,
+            engine,
+            desk,
+            dir: None,
+            attempt: 1,
+            command,
+            args: args.clone(),
+            base,
+            run: String::new(),
+        })
     }
 
     /// The operation: `up`, `down`.
@@ -98,13 +131,7 @@ impl Session {
 
     /// The words after a command that name this inventory.
     pub fn inventory_words(&self) -> String {
-        self.args
-            .inventory
-            .iter()
-            .chain(&self.args.files)
-            .map(|p| crate::shell::quote(&p.display().to_string()))
-            .collect::<Vec<_>>()
-            .join(" -i ")
+        inventory_words(&self.args)
     }
 
     /// Tells what is about to be done; with a plan, its steps and ranks.
@@ -128,10 +155,11 @@ impl Session {
             name: self.inventory.name.clone(),
             run: run.to_owned(),
             command: self.command.to_owned(),
-            attempt: 1,
+            attempt: self.attempt,
             hosts: self.names(),
             ranks,
             steps,
+            metrics: self.inventory.metrics.clone(),
         }));
     }
 
@@ -235,20 +263,39 @@ impl Session {
 
     /// The last words: the final event, the recap, the goodbye to the hosts; the outcome as given.
     pub async fn finish(self, outcome: Outcome, why: &str, recap: bool) -> (Outcome, RunState) {
+        self.conclude(&outcome, why);
+        self.close(outcome, recap).await
+    }
+
+    /// The final event.
+    pub fn conclude(&self, outcome: &Outcome, why: &str) {
         self.engine.emitter().send(EventKind::RunFinished { outcome: outcome.clone(), why: why.to_owned() });
+    }
+
+    /// What follows the final event.
+    pub async fn close(self, outcome: Outcome, recap: bool) -> (Outcome, RunState) {
+        let screen = self.desk.has_dashboard();
+        // A person in a shell on a host is not thrown out of it by the end of the run.
+        crate::cli::visit::none().await;
         let logs = self.dir.as_ref().map(|d| d.logs().display().to_string());
-        let context = self.desk.context(logs, self.inventory_words());
-        let (state, lost) = self.desk.finish().await;
+        let mut context = self.desk.context(logs, self.inventory_words());
+        let Told { state, findings, lost } = self.desk.finish().await;
+        context.findings = findings;
         self.engine.close().await;
         for text in lost {
             say(&format!("warning: {text}"));
+        }
+        // What a face of lines would have said is not on the normal screen yet.
+        for note in state.notices.iter().filter(|note| screen && note.warn) {
+            let place = note.host.map_or_else(String::new, |host| format!("{}: ", state.host_name(host)));
+            say(&format!("warning: {}", context.cleaner.line(&format!("{place}{}", note.text))));
         }
         if recap {
             for line in crate::report::recap::recap(&state, &context) {
                 say(&line);
             }
         }
-        (outcome, state)
+        (outcome, *state)
     }
 }
 
@@ -275,20 +322,11 @@ fn stored_host(host: &RunHost, like: Option<&Ssh>) -> Host {
 /// The facts of those who answered; the others are told, and how it ends for them.
 pub fn answered(session: &Session, answers: Vec<Result<HostFacts, RemoteError>>) -> (Vec<Option<HostFacts>>, Outcome) {
     let mut outcome = Outcome::Ok;
-    let mut settings: Vec<String> = Vec::new();
     let facts = answers.into_iter().enumerate().map(|(i, answer)| match answer {
         Ok(facts) => Some(facts),
         Err(error) => {
             outcome = worse(Outcome::Unreachable, outcome.clone());
             let hint = error.hint();
-            let text = if hint.is_empty() { error.to_string() } else { format!("{error}; {hint}") };
-            // What is wrong with the laptop's own settings is the same for every host: it is said once.
-            if matches!(error, RemoteError::Settings { .. }) {
-                if settings.contains(&text) {
-                    return None;
-                }
-                settings.push(text.clone());
-            }
             if !hint.is_empty() {
                 session.engine.emitter().notice(Some(i), format!("help: {hint}"), true);
             }

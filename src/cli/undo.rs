@@ -73,6 +73,11 @@ pub async fn carry_out(
     if facts.iter().flatten().any(|f| part(f) == Part::Running) {
         let why = format!("`{}` ends the run", session.command());
         session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Down, why });
+        // Who ends now ends by our order, and has not failed.
+        let signal = if way.kill { "KILL" } else { "TERM" };
+        for (host, _) in (0_u32..).zip(facts).filter(|(_, facts)| facts.as_ref().is_some_and(|f| part(f) == Part::Running)) {
+            session.engine.emitter().send(EventKind::Signalled { host, signal: signal.to_owned() });
+        }
     }
     let carried = session.engine.carry_out(&plan, facts, &offsets, Temper::Teardown, breaking).await;
     // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.

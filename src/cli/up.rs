@@ -3,35 +3,66 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cli::args::{HostArgs, UpArgs};
+use crate::cli::args::{HostArgs, Preflight, UpArgs};
+use crate::cli::attach::Manner;
+use crate::cli::board;
+use crate::cli::checks::{deepen, judged, survey};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
+use crate::cli::hang;
 use crate::cli::laptop::{print, random, say, secrets};
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::cli::signals::{Part, Signals};
 use crate::cli::undo::{self, Way};
+use crate::cli::visit::Door;
 use crate::engine::decide::Temper;
 use crate::engine::follow::{Finish, Run};
 use crate::engine::watch::Offsets;
-use crate::event::{EventKind, Outcome};
+use crate::event::{EventKind, Goal, Outcome};
 use crate::inventory::{Inventory, Job, Known, Teardown};
 use crate::plan::Plan;
 use crate::plan::action::Trouble;
 use crate::plan::build::{self, Ids, Terms};
+use crate::plan::check::told::Told;
+use crate::plan::check::{Check, chosen, fast};
 use crate::plan::facts::HostFacts;
 use crate::plan::situation::{Part as LivePart, Situation, part, situation};
 use crate::plan::teardown::Depth;
 use crate::plan::world::given_gpus;
 use crate::report::loglines::Logs;
+use crate::tui::feed::Offer;
 
 /// How often `up` decides anew because another operator was faster.
 const LOOKS: usize = 5;
 
 /// What is decided before anything is asked.
-struct Wish {
-    ids: Ids,
+pub(super) struct Wish {
+    pub(super) ids: Ids,
     stamp: String,
-    secrets: Vec<(String, String)>,
+    pub(super) secrets: Vec<(String, String)>,
+    /// Of registries, by the name of their variable.
+    passwords: Vec<(String, String)>,
+    /// Why it cannot be launched from here, which is told when it is asked for: what runs can be followed without.
+    pub(super) lacks: Option<Failure>,
+    /// The person has asked for it.
+    pub(super) asked: bool,
+    /// What runs is to be stopped and launched again.
+    again: bool,
+}
+
+impl Wish {
+    /// Another launch of the same: with a run of its own.
+    fn anew(&mut self) {
+        let now = jiff::Zoned::now();
+        self.ids.run = run_id(&now);
+        self.ids.started = now.timestamp().to_string();
+        self.stamp = now.strftime("%Y%m%d%H%M%S").to_string();
+        (self.asked, self.again) = (true, true);
+    }
+}
+
+fn run_id(now: &jiff::Zoned) -> String {
+    format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), random().chars().take(4).collect::<String>())
 }
 
 /// Runs it.
@@ -49,6 +80,18 @@ pub async fn run(args: &UpArgs) -> Result<Outcome, Failure> {
 /// # Errors
 /// What must be said to the person.
 pub async fn run_with(args: &UpArgs, whole: Inventory, base: std::path::PathBuf) -> Result<Outcome, Failure> {
+    let (outcome, ended) = operate(args, whole, base).await?;
+    let Some((session, _)) = ended else { return Ok(outcome) };
+    let recap = outcome != Outcome::Refused || session.dir.is_some();
+    Ok(session.close(outcome, recap && !args.dry_run).await.0)
+}
+
+/// All of it but the last words, with why it ended so; no session: it was left at once.
+pub(super) async fn operate(
+    args: &UpArgs,
+    whole: Inventory,
+    base: std::path::PathBuf,
+) -> Result<(Outcome, Option<(Session, String)>), Failure> {
     let mut inventory = whole.clone();
     if let Some(pattern) = &args.host.limit {
         inventory.limit(pattern).map_err(|problem| Failure::Inventory(vec![problem]))?;
@@ -58,16 +101,33 @@ pub async fn run_with(args: &UpArgs, whole: Inventory, base: std::path::PathBuf)
         addresses: vec![None; inventory.hosts.len()],
         ..Known::default()
     })?;
-    let secrets = secrets(&draft.secrets)?;
-    let hidden: Vec<String> = secrets.iter().map(|(_, value)| value.clone()).collect();
+    let (secrets, lacks) = match secrets(&draft.secrets) {
+        Ok(secrets) => (secrets, None),
+        Err(lacks) if args.ask => (Vec::new(), Some(lacks)),
+        Err(lacks) => return Err(lacks),
+    };
+    let (passwords, lacks) = match secrets_of_registries(&draft) {
+        Ok(passwords) => (passwords, lacks),
+        Err(also) if args.ask => (Vec::new(), lacks.or(Some(also))),
+        Err(also) => return Err(also),
+    };
+    let hidden: Vec<String> = secrets.iter().chain(&passwords).map(|(_, value)| value.clone()).collect();
     let faces = Faces { progress: args.host.progress, logs: Logs::Main, data: false };
-    let mut session = Session::open("up", &args.host, inventory, base, faces, &hidden)?;
-    let mut signals = Signals::listen(Part::Launcher).map_err(anyhow::Error::from)?;
+    let (command, part) = if args.ask { ("tui", Part::Onlooker) } else { ("up", Part::Launcher) };
+    let mut session = Session::open(command, &args.host, inventory, base, faces, &hidden)?;
+    let mut signals = Signals::listen(part).map_err(anyhow::Error::from)?;
     let leave = signals.leave.clone();
+    if let Some(asks) = session.desk.asks() {
+        signals.obey(asks, Door::of(&session));
+    }
+    session.desk.offer(Offer::of(signals.role()));
+    if let Some(guide) = args.guide {
+        session.desk.say(guide);
+    }
     let stamp = jiff::Zoned::now();
-    let wish = Wish {
+    let mut wish = Wish {
         ids: Ids {
-            run: format!("{}-{}", stamp.strftime("%Y%m%d-%H%M%S"), random().chars().take(4).collect::<String>()),
+            run: run_id(&stamp),
             token: Some(session.identity.token.clone()),
             owner: session.identity.owner.clone(),
             started: stamp.timestamp().to_string(),
@@ -75,30 +135,69 @@ pub async fn run_with(args: &UpArgs, whole: Inventory, base: std::path::PathBuf)
         },
         stamp: stamp.strftime("%Y%m%d%H%M%S").to_string(),
         secrets,
+        passwords,
+        lacks,
+        asked: !args.ask,
+        again: false,
     };
     session.begin("", None);
     let words = session.inventory_words();
-    let ended = tokio::select! {
-        ended = converge(&mut session, args, &whole, &wish, &draft, &mut signals) => ended,
-        () = leave.cancelled() => {
-            say(&format!("left at once: the hosts may still hold something; clean up with\n    orchestrate down {words}"));
-            return Ok(Outcome::Signal(signals.came().unwrap_or(2)));
+    let ended = loop {
+        let ended = tokio::select! {
+            ended = converge(&mut session, args, &whole, &mut wish, &draft, &mut signals) => ended,
+            () = leave.cancelled() => {
+                // What a dashboard that broke had to say has been said.
+                if !crate::tui::screen::broken() {
+                    say(&format!("left at once: the hosts may still hold something; clean up with\n    orchestrate down {words}"));
+                }
+                return Ok((Outcome::Signal(signals.came().unwrap_or(2)), None));
+            }
+        };
+        let (outcome, why) = ended?;
+        session.conclude(&outcome, &why);
+        let over = match outcome {
+            Outcome::Detached => true,
+            Outcome::Signal(_) => !signals.by_key(),
+            _ => false,
+        };
+        let looked_at = args.ask && wish.asked || args.guide.is_some() && session.desk.has_dashboard();
+        if !looked_at || over {
+            break (outcome, why);
         }
+        let (outcome, again) = board::afterwards(&mut session, args, &mut wish, &mut signals, outcome).await?;
+        if !again {
+            break (outcome, why);
+        }
+        wish.anew();
+        wish.again = false;
+        signals.anew();
+        session.attempt += 1;
+        session.begin("", None);
     };
-    let (outcome, why) = ended?;
-    let recap = outcome != Outcome::Refused || session.dir.is_some();
-    let (outcome, _) = session.finish(outcome, &why, recap && !args.dry_run).await;
-    Ok(outcome)
+    Ok((ended.0, Some((session, ended.1))))
+}
+
+/// The passwords that the registries of a job name.
+fn secrets_of_registries(job: &Job) -> Result<Vec<(String, String)>, Failure> {
+    let registries = job.hosts.iter().filter_map(|h| h.container.as_ref()).filter_map(|c| c.registry.as_ref());
+    let mut names: Vec<String> = registries.map(|registry| registry.password.clone()).collect();
+    names.sort();
+    names.dedup();
+    secrets(&names)
 }
 
 type Ended = Result<(Outcome, String), Failure>;
 
-async fn converge(session: &mut Session, args: &UpArgs, whole: &Inventory, wish: &Wish, draft: &Job, signals: &mut Signals) -> Ended {
+async fn converge(session: &mut Session, args: &UpArgs, whole: &Inventory, wish: &mut Wish, draft: &Job, signals: &mut Signals) -> Ended {
     // Another operator may change this name between our look and our lock: then all is looked at and decided anew.
-    for _ in 0..LOOKS {
+    let mut looks = 0;
+    while looks < LOOKS {
+        let run = wish.ids.run.clone();
         if let Some(ended) = look_and_change(session, args, whole, wish, draft, signals).await? {
             return Ok(ended);
         }
+        // Who asks for another launch begins to count anew.
+        looks = if wish.ids.run == run { looks + 1 } else { 0 };
     }
     session.engine.emitter().notice(None, "others change this name again and again", true);
     Ok((Outcome::Locked, "nothing was changed".to_owned()))
@@ -108,11 +207,13 @@ async fn look_and_change(
     session: &mut Session,
     args: &UpArgs,
     whole: &Inventory,
-    wish: &Wish,
+    wish: &mut Wish,
     draft: &Job,
     signals: &mut Signals,
 ) -> Result<Option<(Outcome, String)>, Failure> {
-    let (facts, outcome) = answered(session, session.gather(Some(draft)).await);
+    let checks = fit(args.preflight, draft);
+    let (facts, told) = survey(session, draft, &checks).await.into_iter().unzip();
+    let (facts, outcome) = answered(session, facts);
     if outcome != Outcome::Ok {
         return Ok(Some((outcome, "nothing was changed".to_owned())));
     }
@@ -135,13 +236,18 @@ async fn look_and_change(
     let names = session.names();
     let found = situation(&facts, &names, &texts);
     match &found {
+        Situation::Live { .. } if wish.again => {}
         Situation::Live { run, .. } if args.host.limit.is_some() => {
             session.engine.emitter().notice(None, format!("{run} runs: `--limit` would renumber its ranks; help: `down` ends it"), true);
             return Ok(Some((Outcome::Refused, "a run is live".to_owned())));
         }
-        Situation::Live { run, differs } if differs.is_empty() && !args.recreate => {
-            let run = run.clone();
-            return attach(session, args, &facts, &run, signals).await.map(Some);
+        Situation::Live { run, differs } if (differs.is_empty() || args.ask) && !args.recreate => {
+            for line in differs {
+                session.engine.emitter().notice(None, format!("what runs differs from the inventory: {line}"), true);
+            }
+            wish.asked = true;
+            let (run, same) = (run.clone(), differs.is_empty());
+            return attach(session, args, wish, &facts, &run, same, signals).await;
         }
         Situation::Live { run, differs } if !args.recreate => {
             let shown = if args.diff { differs.len() } else { 3 };
@@ -159,7 +265,19 @@ async fn look_and_change(
     if args.dry_run {
         return dry_run(session, &job, &texts, &facts, wish, &found).map(Some);
     }
-    change(session, args, wish, &job, &texts, facts, found, signals).await
+    if !wish.asked {
+        return board::asked(session, args, &job, &texts, &facts, wish, &found, signals).await;
+    }
+    change(session, args, wish, &job, &texts, (facts, told), found, &checks, signals).await
+}
+
+/// The checks of this `--preflight`: the fast ones are all but those that need a container of the image.
+fn fit(preflight: Preflight, job: &Job) -> Vec<Check> {
+    match preflight {
+        Preflight::Off => Vec::new(),
+        Preflight::Full => chosen(&[], &[], &job.checks.skip).unwrap_or_default(),
+        Preflight::Fast => fast(job),
+    }
 }
 
 /// A live run of this name that is not just the chosen hosts' own: which, and where.
@@ -193,7 +311,7 @@ fn job(session: &Session, args: &UpArgs, wish: &Wish, facts: &[HostFacts]) -> Re
         run_stamp: wish.stamp.clone(),
         gpus: inventory.hosts.iter().zip(facts).map(|(h, f)| Some(given_gpus(h, f)).filter(|n| *n > 0)).collect(),
         addresses: addresses.into_iter().map(Some).collect(),
-        master_port: None,
+        master_port: facts.first().and_then(|f| f.free_port),
     };
     let mut job = inventory.job(&known).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
     if args.keep {
@@ -206,15 +324,10 @@ fn job(session: &Session, args: &UpArgs, wish: &Wish, facts: &[HostFacts]) -> Re
 fn dry_run(session: &Session, job: &Job, texts: &[(String, String)], facts: &[HostFacts], wish: &Wish, found: &Situation) -> Ended {
     let mut ids = wish.ids.clone();
     ids.token = None;
-    let terms = Terms { inventory: &session.inventory, job, facts, texts, ids: &ids, secrets: &[] };
+    let terms = Terms { inventory: &session.inventory, job, facts, texts, ids: &ids, secrets: &[], passwords: &[], checks: &[] };
     match build::launch(terms) {
         Ok(plan) => {
-            let first = match found {
-                Situation::Nothing => "nothing of this name is there: it would be launched".to_owned(),
-                Situation::Ended { run } => format!("{run} has ended: its logs would be fetched, then a new run launched"),
-                Situation::Partial { why } => format!("a partial gang ({why}): it would be stopped, then a new run launched"),
-                Situation::Live { run, .. } => format!("{run} runs: it would be stopped, then a new run launched"),
-            };
+            let first = board::would(found);
             print(&format!("{first}\n{}", crate::plan::text::plan(&plan, Some(facts), false)));
             Ok((Outcome::Ok, "nothing was changed".to_owned()))
         }
@@ -222,7 +335,7 @@ fn dry_run(session: &Session, job: &Job, texts: &[(String, String)], facts: &[Ho
     }
 }
 
-fn tell(session: &Session, troubles: &[(usize, Trouble)]) -> Outcome {
+pub(super) fn tell(session: &Session, troubles: &[(usize, Trouble)]) -> Outcome {
     for (host, trouble) in troubles {
         session.engine.emitter().notice(Some(*host), format!("{}; help: {}", trouble.what, trouble.hint), true);
     }
@@ -234,11 +347,12 @@ fn tell(session: &Session, troubles: &[(usize, Trouble)]) -> Outcome {
 async fn change(
     session: &mut Session,
     args: &UpArgs,
-    wish: &Wish,
+    wish: &mut Wish,
     job: &Job,
     texts: &[(String, String)],
-    facts: Vec<HostFacts>,
+    (facts, told): (Vec<HostFacts>, Vec<Told>),
     found: Situation,
+    checks: &[Check],
     signals: &mut Signals,
 ) -> Result<Option<(Outcome, String)>, Failure> {
     let seen: Vec<Option<HostFacts>> = facts.into_iter().map(Some).collect();
@@ -267,13 +381,30 @@ async fn change(
             return Ok(Some((outcome, "what was there before could not be cleared away".to_owned())));
         }
     }
-    let fresh = if found == Situation::Nothing { seen } else { answered(session, session.gather(Some(job)).await).0 };
+    let (fresh, mut told) = if found == Situation::Nothing {
+        (seen, told)
+    } else {
+        let (facts, told) = survey(session, job, checks).await.into_iter().unzip();
+        (answered(session, facts).0, told)
+    };
     let fresh: Vec<HostFacts> = fresh.into_iter().flatten().collect();
     if fresh.len() != session.inventory.hosts.len() {
         session.engine.unlock(held).await;
         return Ok(Some((Outcome::Unreachable, "nothing was launched".to_owned())));
     }
-    let terms = Terms { inventory: &session.inventory, job, facts: &fresh, texts, ids: &wish.ids, secrets: &wish.secrets };
+    let facts: Vec<Option<HostFacts>> = fresh.iter().cloned().map(Some).collect();
+    deepen(session, job, checks, &facts, &mut told).await;
+    let answers = judged(&session.inventory, job, &facts, &told, checks, true);
+    let terms = Terms {
+        inventory: &session.inventory,
+        job,
+        facts: &fresh,
+        texts,
+        ids: &wish.ids,
+        secrets: &wish.secrets,
+        passwords: &wish.passwords,
+        checks: &answers,
+    };
     let plan = match build::launch(terms) {
         Ok(plan) => Arc::new(plan),
         Err(troubles) => {
@@ -283,18 +414,26 @@ async fn change(
         }
     };
     let offsets = session.keep(&wish.ids.run).await?;
+    if wish.again {
+        session.attempt += 1;
+        wish.again = false;
+    }
     session.begin(&wish.ids.run, Some(&plan));
+    if found != Situation::Nothing || session.attempt > 1 {
+        // What was there before is gone: from now on the gang is to run.
+        session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Up, why: String::new() });
+    }
     if let Some(pattern) = &args.host.limit {
         let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.sites.len(), plan.world_size);
         session.engine.emitter().notice(None, text, false);
     }
-    let facts: Vec<Option<HostFacts>> = fresh.into_iter().map(Some).collect();
+    answers.iter().for_each(|answer| crate::cli::check::tell(session, answer));
     let carried = session.engine.carry_out(&plan, &facts, &offsets, Temper::Strict, &signals.breaking).await;
     session.engine.unlock(held).await;
     if !carried.ok() {
         return broken_off(session, args, job, &plan, &carried, signals).await.map(Some);
     }
-    followed(session, args, job, &plan, &offsets, signals).await.map(Some)
+    followed(session, args, wish, job, &plan, &offsets, signals).await
 }
 
 /// A launch that did not come to its end: everything that it began is undone.
@@ -345,24 +484,41 @@ async fn broken_off(
 fn run_of(plan: &Plan, job: &Job, detach: bool) -> Run {
     Run {
         sites: plan.sites.clone(),
-        workers: plan.world_size as usize,
+        // An elastic gang may begin with fewer hosts.
+        workers: job.launch.min_nodes.map_or(plan.world_size, |least| least * job.nproc_per_node.unwrap_or(1)) as usize,
         // The inventory has proved it.
         ready_when: job.launch.ready_when.as_ref().and_then(|r| regex::bytes::Regex::new(r).ok()),
         grace: job.launch.stop_grace,
         until_running: detach,
+        restarts: job.forgives(),
+        least: job.least(),
         only_look: false,
     }
 }
 
-async fn followed(session: &mut Session, args: &UpArgs, job: &Job, plan: &Plan, offsets: &Offsets, signals: &mut Signals) -> Ended {
+async fn followed(
+    session: &mut Session,
+    args: &UpArgs,
+    wish: &mut Wish,
+    job: &Job,
+    plan: &Plan,
+    offsets: &Offsets,
+    signals: &mut Signals,
+) -> Result<Option<(Outcome, String)>, Failure> {
     let run = run_of(plan, job, args.detach);
-    let finish = session.engine.follow(&run, offsets, &mut signals.controls).await;
+    session.desk.offer(Offer { act: true, again: true, ..Offer::of(signals.role()) });
+    let finish = hang::follow(session, &run, offsets, signals, plan.run.as_ref().map(hang::terms_of).unwrap_or_default()).await;
+    session.desk.offer(Offer::of(signals.role()));
     if finish == Finish::Running {
         let text = "every rank runs; while nobody is attached each host stops its own ranks when one of them fails";
         session.engine.emitter().notice(None, text, false);
-        return Ok((Outcome::Detached, "every rank runs".to_owned()));
+        return Ok(Some((Outcome::Detached, "every rank runs".to_owned())));
     }
-    over(session, args.lock_wait, finish, job.teardown, job.launch.stop_grace, signals).await
+    if finish == Finish::Restart {
+        wish.anew();
+        return Ok(None);
+    }
+    over(session, args.lock_wait, finish, job.teardown, job.launch.stop_grace, signals).await.map(Some)
 }
 
 /// After the end: as `teardown` says.
@@ -382,31 +538,48 @@ pub async fn over(
             (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
         }
         (Finish::Ended { stopped, .. }, None) => (Outcome::Failed, stopped.clone().unwrap_or_default()),
-        (Finish::Teardown, _) => (Outcome::Ok, "torn down".to_owned()),
+        (Finish::Teardown | Finish::Restart, _) => (Outcome::Ok, "torn down".to_owned()),
     };
     let depth = match (teardown, &finish) {
         (_, Finish::Teardown) | (Teardown::Always, _) => Depth::All,
         (Teardown::OnSuccess, Finish::Ended { ok: true, .. }) => Depth::All,
         (Teardown::OnSuccess | Teardown::Never, _) => Depth::Ranks,
     };
-    let undone = undo::locked(session, Way { depth, kill: false, fetch: true, grace: Some(grace) }, lock_wait, false).await?;
+    // Who has typed the name of the run takes a lock over that another one holds.
+    let force = finish == Finish::Teardown;
+    let undone = undo::locked(session, Way { depth, kill: false, fetch: true, grace: Some(grace) }, lock_wait, force).await?;
     Ok((worse(outcome, undone), why))
 }
 
 /// An equal run is live: follow it as one who merely looks; at its end it is torn down as it was launched to be.
-async fn attach(session: &mut Session, args: &UpArgs, facts: &[HostFacts], run: &str, signals: &mut Signals) -> Ended {
+async fn attach(
+    session: &mut Session,
+    args: &UpArgs,
+    wish: &mut Wish,
+    facts: &[HostFacts],
+    run: &str,
+    same: bool,
+    signals: &mut Signals,
+) -> Result<Option<(Outcome, String)>, Failure> {
     signals.become_part(Part::Onlooker);
     session.engine.emitter().notice(None, format!("{run} runs and is what is asked for: attaching (Ctrl-C detaches)"), false);
     if args.detach || args.dry_run {
-        return Ok((Outcome::Detached, "it runs already".to_owned()));
+        return Ok(Some((Outcome::Detached, "it runs already".to_owned())));
     }
-    let (finish, file) = crate::cli::attach::follow(session, facts, run, signals, false).await?;
+    let manner = if same && wish.lacks.is_none() { Manner::Again } else { Manner::Attached };
+    let (finish, file) = crate::cli::attach::follow(session, facts, run, signals, manner).await?;
+    if finish == Finish::Restart {
+        wish.anew();
+        // Who restarts a run has launched it.
+        signals.become_part(if args.ask { Part::Onlooker } else { Part::Launcher });
+        return Ok(None);
+    }
     let teardown = match file.teardown.as_str() {
         "always" => Teardown::Always,
         "on-success" => Teardown::OnSuccess,
         _ => Teardown::Never,
     };
-    over(session, args.lock_wait, finish, teardown, Duration::from_secs(file.stop_grace), signals).await
+    over(session, args.lock_wait, finish, teardown, Duration::from_secs(file.stop_grace), signals).await.map(Some)
 }
 
 /// Says that a leftover is there.

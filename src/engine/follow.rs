@@ -8,10 +8,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
+use crate::engine::aftermath::Aftermath;
 use crate::engine::gang::{Failure, Gang};
+use crate::engine::vitals;
 use crate::engine::watch::{self, Offsets, Report};
 use crate::event::{Control, EventKind, Goal};
+use crate::plan;
 use crate::plan::action::{Action, Do, Verdict, launch::Stop};
+use crate::plan::follow::Purpose;
 use crate::plan::site::Site;
 
 /// A run to follow.
@@ -26,6 +30,10 @@ pub struct Run {
     pub grace: Duration,
     /// Return as soon as every rank runs.
     pub until_running: bool,
+    /// Whether its launchers start workers again, or go on with fewer hosts.
+    pub restarts: bool,
+    /// How many of the hosts it needs; 0: all.
+    pub least: usize,
     /// Only look: a failed rank stops nothing.
     pub only_look: bool,
 }
@@ -46,6 +54,8 @@ pub enum Finish {
     Detached,
     /// A teardown was asked for while it ran.
     Teardown,
+    /// It is to be stopped and launched again.
+    Restart,
 }
 
 /// How long reports of the same moment are awaited before a failed gang is stopped.
@@ -64,6 +74,7 @@ struct Follower<'a> {
     alarm: Option<tokio::time::Instant>,
     /// Whether it was stopped for a failure of its own.
     by_itself: bool,
+    aftermath: Aftermath,
 }
 
 impl Engine {
@@ -72,17 +83,18 @@ impl Engine {
         let (up, mut reports) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
+        let terms = (run.sites.len(), if run.only_look { Purpose::Look } else { Purpose::Guard });
         for (link, site) in self.links.iter().zip(&run.sites) {
-            watchers.spawn(watch::watch(link.clone(), site.clone(), offsets.clone(), run.sites.len(), up.clone(), end.clone()));
+            watchers.spawn(watch::watch(link.clone(), site.clone(), offsets.clone(), terms, up.clone(), end.clone()));
         }
         drop(up);
-        for link in self.links.iter().filter(|_| !run.until_running && !run.only_look) {
-            watchers.spawn(watch::sample_gpus(link.clone(), end.clone()));
+        for (link, site) in self.links.iter().zip(&run.sites).filter(|_| !run.until_running && !run.only_look) {
+            watchers.spawn(vitals::watch(link.clone(), site.clone(), run.sites.len(), end.clone()));
         }
         let mut follower = Follower {
             engine: self,
             run,
-            gang: Gang::new(run.sites.len()),
+            gang: Gang::new(run.sites.len(), run.restarts).needing(run.least),
             goal: Goal::Up,
             why: None,
             ready: false,
@@ -90,12 +102,34 @@ impl Engine {
             stops: JoinSet::new(),
             alarm: None,
             by_itself: false,
+            aftermath: Aftermath::default(),
         };
         let finish = follower.until_finished(&mut reports, controls).await;
         end.cancel();
         while watchers.join_next().await.is_some() {}
         follower.tell_culprits();
+        follower.ask_culprits();
+        follower.aftermath.answered().await;
+        if matches!(finish, Finish::Detached | Finish::Running) && !run.only_look {
+            self.leave(&run.sites).await;
+        }
         finish
+    }
+
+    /// Tells the hosts that they guard their ranks alone from now on. Where that fails they notice it by themselves within 30 s.
+    async fn leave(&self, sites: &[Site]) {
+        let mut tasks = JoinSet::new();
+        for (link, site) in self.links.iter().cloned().zip(sites) {
+            let command = plan::follow::gone(site);
+            tasks.spawn(async move {
+                match tokio::time::timeout(command.timeout, link.urgent(&command)).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => tracing::debug!(%error, host = link.host(), "it was not told that we leave"),
+                    Err(_) => tracing::debug!(host = link.host(), "it was not told in time that we leave"),
+                }
+            });
+        }
+        while tasks.join_next().await.is_some() {}
     }
 }
 
@@ -135,6 +169,7 @@ impl Follower<'_> {
                     self.alarm = None;
                     if let Some(why) = self.blame().filter(|_| self.goal == Goal::Up) {
                         self.by_itself = true;
+                        self.ask_culprits();
                         self.turn(Goal::Stop, why);
                     }
                 }
@@ -143,7 +178,8 @@ impl Follower<'_> {
                     Some(Control::Stop { why }) => self.turn(Goal::Stop, why),
                     Some(Control::Kill { why }) => self.turn(Goal::Kill, why),
                     Some(Control::Detach) | None => return Finish::Detached,
-                    Some(Control::Teardown | Control::Restart) => return Finish::Teardown,
+                    Some(Control::Teardown) => return Finish::Teardown,
+                    Some(Control::Restart) => return Finish::Restart,
                 },
                 // Every watcher has ended and no control can come: nothing more will be known.
                 else => return Finish::Detached,
@@ -152,7 +188,12 @@ impl Follower<'_> {
     }
 
     fn take(&mut self, report: &Report) {
+        let before = self.gang.lost().len();
         self.gang.apply(report);
+        if let Some(lost) = self.gang.lost().get(before) {
+            let text = format!("{}: the other hosts are enough and go on", self.describe(lost));
+            self.engine.emit.notice(Some(lost.host), text, true);
+        }
         let host = match report {
             Report::Started(host, ..) | Report::Ended(host, ..) | Report::Nothing(host) | Report::Log(host, ..) => *host,
         };
@@ -253,9 +294,25 @@ impl Follower<'_> {
         }
     }
 
+    /// Whether it failed; a run that a person stopped has no culprit.
+    fn failed(&self) -> bool {
+        (self.goal == Goal::Up || self.by_itself) && self.gang.first().is_some()
+    }
+
+    /// Asks the hosts of those who failed first what they know of it.
+    fn ask_culprits(&mut self) {
+        if !self.failed() || self.run.only_look {
+            return;
+        }
+        for host in self.gang.culprits().iter().map(|failure| failure.host) {
+            if let (Some(link), Some(site)) = (self.engine.links.get(host), self.run.sites.get(host)) {
+                self.aftermath.ask(link, site);
+            }
+        }
+    }
+
     fn tell_culprits(&mut self) {
-        // A run that a person stopped has no culprit.
-        if (self.goal != Goal::Up && !self.by_itself) || self.gang.first().is_none() {
+        if !self.failed() {
             return;
         }
         let culprits = self.gang.culprits();

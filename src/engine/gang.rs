@@ -27,14 +27,43 @@ pub struct Gang {
     nodes: Vec<Option<Exit>>,
     ranks: BTreeMap<u32, Option<Exit>>,
     failures: Vec<Failure>,
+    /// Whether launchers start workers again: then only a launcher's own end is a failure.
+    restarts: bool,
+    /// Workers that died where theirs may start them again.
+    deaths: Vec<Failure>,
+    /// How many hosts the gang can lose: 0 unless it is elastic.
+    spare: usize,
+    /// Launchers that failed while enough hosts were left.
+    lost: Vec<Failure>,
     /// How many failures were known when the gang was told to end, and when that was.
     told: Option<(usize, Millis)>,
 }
 
 impl Gang {
     /// A gang of which nothing is known.
-    pub fn new(hosts: usize) -> Gang {
-        Gang { nodes: vec![None; hosts], ..Gang::default() }
+    pub fn new(hosts: usize, restarts: bool) -> Gang {
+        Gang { nodes: vec![None; hosts], restarts, ..Gang::default() }
+    }
+
+    /// The same, needing only so many of its hosts (0: all).
+    pub fn needing(self, least: usize) -> Gang {
+        let spare = if least == 0 { 0 } else { self.nodes.len().saturating_sub(least) };
+        Gang { spare, ..self }
+    }
+
+    /// A launcher failed: while an elastic gang has hosts enough, the others go on without this one. Not without the first host, where the
+    /// rendezvous lives.
+    fn fail(&mut self, failure: Failure) {
+        if failure.host > 0 && self.failures.is_empty() && self.lost.len() < self.spare {
+            self.lost.push(failure);
+            // Its workers died with it.
+            self.deaths.clear();
+            return;
+        }
+        // The launchers have given up: now their workers' last deaths count, and who was given up for lost before.
+        self.failures.append(&mut self.deaths);
+        self.failures.append(&mut self.lost);
+        self.failures.push(failure);
     }
 
     /// Takes a report in.
@@ -56,15 +85,17 @@ impl Gang {
                         Some(rank)
                     }
                 };
-                if !exit.ok() {
-                    self.failures.push(Failure { host, rank, exit, when, uncertainty });
+                if !exit.ok() && rank.is_some() && self.restarts {
+                    self.deaths.push(Failure { host, rank, exit, when, uncertainty });
+                } else if !exit.ok() {
+                    self.fail(Failure { host, rank, exit, when, uncertainty });
                 }
             }
             Report::Nothing(host) => {
                 if let Some(node) = self.nodes.get_mut(host) {
                     *node = Some(Exit::Killed);
                 }
-                self.failures.push(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
+                self.fail(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
             }
             Report::Started(_, LogFile::Node, _) | Report::Log(..) => {}
         }
@@ -91,6 +122,11 @@ impl Gang {
             !surely_before && (surely_after || matches!(f.exit, Exit::Signal(9 | 15) | Exit::Killed))
         };
         self.failures.iter().enumerate().filter(|(i, f)| *i < known || !ours(f)).map(|(_, f)| f).collect()
+    }
+
+    /// Launchers that failed while an elastic gang had hosts enough.
+    pub fn lost(&self) -> &[Failure] {
+        &self.lost
     }
 
     /// How many workers have been seen.
@@ -149,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_first_is_found_whatever_came_first() {
-        let mut gang = Gang::new(2);
+        let mut gang = Gang::new(2, false);
         for report in
             [died(1, 9, 1, 5000), died(0, 3, 7, 4000), died(0, 2, 1, 4001), Report::Ended(0, LogFile::Node, Exit::Code(1), 100, 10)]
         {
@@ -162,7 +198,7 @@ mod tests {
 
     #[test]
     fn two_hosts_within_their_clocks_are_both_named() {
-        let mut gang = Gang::new(2);
+        let mut gang = Gang::new(2, false);
         gang.apply(&died(1, 9, 1, 4015));
         gang.apply(&died(0, 3, 7, 4000));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
@@ -170,7 +206,7 @@ mod tests {
 
     #[test]
     fn who_dies_of_the_order_to_end_has_not_failed_first() {
-        let mut gang = Gang::new(3);
+        let mut gang = Gang::new(3, false);
         let died = |host: usize, exit, when| Report::Ended(host, LogFile::Rank { rank: host as u32, restart: 0 }, exit, when, 3000);
         gang.apply(&died(1, Exit::Code(7), 10_000));
         gang.told_to_end(10_500);
@@ -182,8 +218,44 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_may_be_started_again_fails_nobody() {
+        let mut gang = Gang::new(1, true);
+        gang.apply(&died(0, 1, 7, 4000));
+        assert_eq!(gang.first(), None);
+        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(0), 9000, 10));
+        assert!(gang.ok());
+        let mut gang = Gang::new(1, true);
+        gang.apply(&died(0, 1, 7, 4000));
+        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(1), 9000, 10));
+        assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
+        assert!(!gang.ok());
+    }
+
+    #[test]
+    fn an_elastic_gang_lives_while_it_has_hosts_enough() {
+        let node = |host: usize, exit| Report::Ended(host, LogFile::Node, exit, 5000, 10);
+        let mut gang = Gang::new(3, true).needing(2);
+        gang.apply(&died(2, 5, 9, 4000));
+        gang.apply(&node(2, Exit::Code(1)));
+        assert_eq!(gang.first(), None, "two of three are left");
+        gang.apply(&node(0, Exit::Code(0)));
+        gang.apply(&node(1, Exit::Code(0)));
+        assert!(gang.ok());
+
+        let mut gang = Gang::new(3, true).needing(2);
+        gang.apply(&node(2, Exit::Code(1)));
+        gang.apply(&node(1, Exit::Signal(9)));
+        assert_eq!(gang.culprits().iter().map(|f| f.host).collect::<Vec<_>>(), [2, 1], "one is too few");
+
+        let mut gang = Gang::new(3, true).needing(2);
+        gang.apply(&node(0, Exit::Code(1)));
+        assert!(gang.first().is_some(), "the rendezvous lives on the first");
+        assert!(Gang::new(2, true).needing(0).spare == 0 && Gang::new(2, true).needing(2).spare == 0);
+    }
+
+    #[test]
     fn a_launcher_alone_is_named() {
-        let mut gang = Gang::new(1);
+        let mut gang = Gang::new(1, false);
         gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(2), 100, 1));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [None]);
         assert!(gang.all_ended() && !gang.ok());

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::engine::emit::{Emitter, now};
 use crate::engine::watch::Report;
 use crate::event::{EventKind, Millis};
 use crate::plan::facts::HostFacts;
-use crate::remote::{Connect, Reached, Remote, RemoteError, Stream};
+use crate::remote::{Connect, Piece, Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Output};
 
 /// One host's connection. The lock is held while connecting, so that several callers share one attempt.
@@ -57,7 +57,9 @@ impl Link {
         if host_seconds <= 0.0 {
             return (0, 0);
         }
-        ((host_seconds * 1000.0) as Millis - self.offset.load(Ordering::Relaxed), self.uncertainty.load(Ordering::Relaxed))
+        // A `date` without fractions (busybox) tells the second that has begun.
+        let coarse = if host_seconds.fract() == 0.0 { 1000 } else { 0 };
+        ((host_seconds * 1000.0) as Millis - self.offset.load(Ordering::Relaxed), self.uncertainty.load(Ordering::Relaxed) + coarse)
     }
 
     /// The connection, made now if there is none.
@@ -79,6 +81,14 @@ impl Link {
             self.connected();
         }
         Ok(remote)
+    }
+
+    /// A connection of its own, for one who may take their time: the shared one is left alone.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn apart(&self) -> Result<Arc<dyn Remote>, RemoteError> {
+        self.connect.connect(self.host).await
     }
 
     fn connected(&self) {
@@ -126,6 +136,15 @@ impl Link {
             self.forget(&remote).await;
         }
         answer
+    }
+
+    /// As [`Link::exec`]; what the command writes is handed over as it comes.
+    ///
+    /// # Errors
+    /// Why it did not come to its end.
+    pub async fn relay(&self, command: &Command, pieces: mpsc::Sender<Piece>) -> Result<i32, RemoteError> {
+        let remote = self.get().await?;
+        remote.relay(command, pieces).await
     }
 
     /// Starts a stream.
@@ -198,6 +217,12 @@ impl Link {
         }
     }
 
+    /// Notes how far the host's clock is from ours, milliseconds, where that is known better than before.
+    pub fn set_clock(&self, offset: f64, uncertain: f64) {
+        self.offset.store(offset as i64, Ordering::Relaxed);
+        self.uncertainty.store(uncertain.ceil() as i64, Ordering::Relaxed);
+    }
+
     /// Connects and asks for the facts; compares the clocks by the way.
     ///
     /// # Errors
@@ -205,20 +230,26 @@ impl Link {
     pub async fn facts(&self, command: &Command) -> Result<HostFacts, RemoteError> {
         let mut tries = 0;
         loop {
-            match self.ask_facts(command).await {
-                // A connection that died between two commands: once more on a new one.
-                Err(error) if error.may_retry() && tries < 1 && matches!(error, RemoteError::CutOff { .. }) => tries += 1,
-                Err(error) => {
+            let asked = match self.get().await {
+                // A connection that dies between two commands, or under this one: once more on a new one.
+                Ok(_) => self.ask_facts(command).await.map_err(|error| (error.may_retry() && tries < 1, error)),
+                Err(error) => Err((false, error)),
+            };
+            match asked {
+                Ok(facts) => return Ok(facts),
+                Err((true, error)) if !matches!(error, RemoteError::Timeout { .. }) => {
+                    tracing::debug!(%error, host = self.host, "the facts are asked for once more");
+                    tries += 1;
+                }
+                Err((_, error)) => {
                     self.drop_connection(&error, false).await;
                     return Err(error);
                 }
-                Ok(facts) => return Ok(facts),
             }
         }
     }
 
     async fn ask_facts(&self, command: &Command) -> Result<HostFacts, RemoteError> {
-        self.get().await?;
         let sent = now();
         let output = self.exec(command).await?;
         let received = now();

@@ -2,12 +2,15 @@
 //!
 //! Uses `plan`, `event`, `state` and `remote`. Knows no screen, no file of the laptop and no diagnosis. It decides when, never what.
 
+pub mod aftermath;
 pub mod decide;
 pub mod emit;
 pub mod follow;
 pub mod gang;
 pub mod link;
 pub mod lock;
+pub mod survey;
+pub mod vitals;
 pub mod watch;
 pub mod worker;
 
@@ -86,6 +89,13 @@ impl Engine {
             if let Ok((index, output)) = answer {
                 done(index, output);
             }
+        }
+    }
+
+    /// Asks a host what nvidia-smi prints; the answer is an event. Does nothing where there is no such host.
+    pub async fn look(&self, host: u32) {
+        if let Some(link) = self.links.get(host as usize) {
+            vitals::look(link).await;
         }
     }
 

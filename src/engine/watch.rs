@@ -9,13 +9,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
-use crate::event::{EventKind, GpuSample, Millis};
-use crate::gpu;
-use crate::plan::follow::{self, Frame, Reader};
+use crate::event::{EventKind, Millis};
+use crate::plan::follow::{self, Frame, Purpose, Reader};
 use crate::plan::site::Site;
 use crate::plan::words::{Exit, LogFile};
 use crate::remote::{RemoteError, Stream};
-use crate::shell::Command;
 
 /// What the laptop already has of each file of a host.
 pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
@@ -68,13 +66,20 @@ struct Session<'a> {
     patient: bool,
 }
 
-/// Follows a host until told to stop; a lost connection is made again.
-pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, up: mpsc::UnboundedSender<Report>, end: CancellationToken) {
+/// Follows a host until told to stop; a lost connection is made again. `terms`: how many hosts are followed, and why.
+pub async fn watch(
+    link: Arc<Link>,
+    site: Site,
+    offsets: Offsets,
+    terms: (usize, Purpose),
+    up: mpsc::UnboundedSender<Report>,
+    end: CancellationToken,
+) {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
     let mut pause = Duration::from_millis(250);
     loop {
         // The follower ends before its watchers: then nobody is left to care.
-        let pass = one_pass(&link, &site, &mut have, hosts, false, |report| !link.is_news(&site.run, &report) || up.send(report).is_ok());
+        let pass = one_pass(&link, &site, &mut have, terms, |report| !link.is_news(&site.run, &report) || up.send(report).is_ok());
         let ended = tokio::select! {
             () = end.cancelled() => return,
             ended = pass => ended,
@@ -104,7 +109,7 @@ pub async fn watch(link: Arc<Link>, site: Site, offsets: Offsets, hosts: usize, 
 /// The connection, or the laptop's disk.
 pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<u64, Trouble> {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    one_pass(link, site, &mut have, hosts, true, |report| {
+    one_pass(link, site, &mut have, (hosts, Purpose::Fetch), |report| {
         if link.is_news(&site.run, &report) {
             emit(link, &report);
         }
@@ -117,14 +122,13 @@ async fn one_pass(
     link: &Link,
     site: &Site,
     have: &mut HashMap<LogFile, u64>,
-    hosts: usize,
-    once: bool,
+    (hosts, purpose): (usize, Purpose),
     tell: impl FnMut(Report) -> bool,
 ) -> Result<u64, Trouble> {
     let offsets: Vec<(LogFile, u64)> = have.iter().map(|(f, o)| (*f, *o)).collect();
-    let command = follow::command(site, &offsets, hosts, once);
+    let command = follow::command(site, &offsets, hosts, purpose);
     let stream = link.stream(&command).await.map_err(Trouble::Remote)?;
-    let mut session = Session { link, stream, have, sent: 0, frames: 0, patient: !once };
+    let mut session = Session { link, stream, have, sent: 0, frames: 0, patient: purpose != Purpose::Fetch };
     session.run(tell).await?;
     Ok(session.sent)
 }
@@ -208,33 +212,6 @@ impl Session<'_> {
         let line = Bytes::from(format!("{} {}\n", self.sent, self.frames));
         let sent = tokio::time::timeout(SILENCE, self.stream.input.send(line)).await;
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost("the log stream takes no acknowledgement".to_owned())) }
-    }
-}
-
-/// Looks at a host's GPUs every 10 s; a host without nvidia-smi is left alone.
-pub async fn sample_gpus(link: Arc<Link>, end: CancellationToken) {
-    let mut query = crate::shell::join(&gpu::QUERY);
-    query =
-        format!("PATH=$PATH:/usr/bin:/usr/local/bin:/usr/local/nvidia/bin\ncommand -v nvidia-smi >/dev/null 2>&1 || exit 127\n{query}\n");
-    let command = Command::sh("look at the GPUs", query, Duration::from_secs(15));
-    loop {
-        tokio::select! {
-            () = end.cancelled() => return,
-            answer = link.exec(&command) => match answer {
-                Ok(output) if output.code == 127 => return,
-                Ok(output) => {
-                    let gpus: Vec<GpuSample> = gpu::parse(&output.text()).into_iter().map(GpuSample::from).collect();
-                    if !gpus.is_empty() {
-                        link.emitter().send(EventKind::Gpus { host: link.id(), gpus });
-                    }
-                }
-                Err(error) => tracing::debug!(%error, "the GPUs were not seen"),
-            },
-        }
-        tokio::select! {
-            () = end.cancelled() => return,
-            () = tokio::time::sleep(Duration::from_secs(10)) => {}
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::hosts::indexes;
 use super::schema;
 use super::scope::{NPROC_LIMIT, Scope};
 use super::tree::{Entry, Kind, Node, shorten};
-use super::{Container, ContainerGpus, Mount, Pull, User};
+use super::{Container, ContainerGpus, Entrypoint, Mount, Pull, Registry, User};
 
 /// `/dev/shm` where nothing is said: docker's 64 MB break NCCL and data loaders.
 const SHM_SIZE: &str = "32g";
@@ -19,6 +19,9 @@ pub(super) fn keys(tree: &Node, members: &[Node], check: &mut Check) {
     let common = tree.get("container");
     for block in common.into_iter().chain(members.iter().filter_map(|member| member.get("container"))) {
         check.block(block, &schema::CONTAINER);
+        if let Some(registry) = block.get("registry") {
+            check.block(registry, &schema::REGISTRY);
+        }
         for mount in block.get("mounts").map(Node::items).unwrap_or_default() {
             if matches!(mount.kind, Kind::Map(_)) {
                 check.block(mount, &schema::MOUNT);
@@ -89,7 +92,9 @@ pub(super) fn container(scope: &Scope<'_>, host: usize, check: &mut Check) -> Op
         shm_size: node.get("shm_size").and_then(|node| check.text_that(node, valid_size)).unwrap_or_else(|| SHM_SIZE.to_owned()),
         mounts,
         env: node.get("env").map(|node| check.env(node)).unwrap_or_default(),
-        args: entrypoint_and_args(&node, check),
+        entrypoint: entrypoint(&node, check),
+        registry: node.get("registry").and_then(|node| registry(node, check)),
+        args: args(&node, check),
     })
 }
 
@@ -264,17 +269,33 @@ fn judge(mount: &Mount) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn entrypoint_and_args(node: &Node, check: &mut Check) -> Vec<String> {
-    if let Some(entrypoint) = node.get("entrypoint")
-        && let Some(text) = check.text(entrypoint)
-    {
-        match text.as_str() {
-            "image" => {
-                check.wrong(&entrypoint.place, "entrypoint image: not supported yet", "leave it out: the image's ENTRYPOINT is overridden")
-            }
-            _ => drop(check.word(entrypoint, &[("none", ())])),
+fn entrypoint(node: &Node, check: &mut Check) -> Entrypoint {
+    let words = [("none", Entrypoint::None), ("image", Entrypoint::Image)];
+    node.get("entrypoint").and_then(|node| check.word(node, &words)).unwrap_or(Entrypoint::None)
+}
+
+fn registry(node: &Node, check: &mut Check) -> Option<Registry> {
+    let mut part = |key: &str, valid: fn(&str) -> Result<(), (String, String)>| match node.get(key) {
+        Some(node) => check.text_that(node, valid),
+        None => {
+            let hint = "a registry is { server: 172.31.0.182, username: li, password: REG_PASSWORD }";
+            check.wrong(&node.place, format!("`{key}` is missing"), hint);
+            None
         }
+    };
+    let (server, username) = (part("server", valid_image), part("username", valid_login));
+    let password = part("password", super::hosts::valid_variable);
+    Some(Registry { server: server?, username: username?, password: password? })
+}
+
+fn valid_login(text: &str) -> Result<(), (String, String)> {
+    if text.is_empty() || text.starts_with('-') || text.contains(|c: char| c.is_control()) {
+        return Err((format!("`{}` is not a user", shorten(text)), "write the name alone".to_owned()));
     }
+    Ok(())
+}
+
+fn args(node: &Node, check: &mut Check) -> Vec<String> {
     let Some(list) = node.get("args") else { return Vec::new() };
     let items = check.list(list, "write it like [--cap-add=SYS_PTRACE]");
     let mut args = Vec::new();

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{
-    Container, ContainerGpus, Gate, Gpus, Inventory, Job, JobHost, Known, Launch, Launcher, Mount, Payload, Pull, Rendezvous, Start, User,
+    Container, ContainerGpus, Entrypoint, Form, Gate, Gpus, Inventory, Job, JobHost, Known, Launch, Launcher, Mount, Payload, Pull,
+    Rendezvous, Start, User, Visibility,
 };
 
 /// Canonical texts, one `key value` a line, so that two of them can be compared line by line.
@@ -43,7 +44,7 @@ impl Inventory {
         launch.add("rank", host);
         launch.add("gpus", gpus(&member.gpus));
         launch.add("fabric_address", member.fabric_address.as_deref().unwrap_or_default());
-        launch.add("nproc_per_node", job.nproc_per_node.map_or_else(String::new, |nproc| nproc.to_string()));
+        launch.add("nproc_per_node", own.nproc.map_or_else(String::new, |nproc| nproc.to_string()));
         host_lines(&mut launch, own);
         launch.list("secrets", &job.secrets);
         launch_lines(&mut launch, &job.launch);
@@ -84,7 +85,8 @@ fn gpus(gpus: &Gpus) -> String {
 
 fn container_lines(lines: &mut Lines, block: &Container) {
     // `pull` says when to look for the image, not what it is; `create` of a mount is about the host's side.
-    let Container { engine_host, image, pull, gpus, network, user, shm_size, mounts, env, args } = block;
+    // So does the registry, which says where it comes from.
+    let Container { engine_host, image, pull, gpus, network, user, entrypoint, registry: _, shm_size, mounts, env, args } = block;
     match pull {
         Pull::Missing | Pull::Always | Pull::Never => {}
     }
@@ -109,6 +111,9 @@ fn container_lines(lines: &mut Lines, block: &Container) {
             User::Ids(ids) => ids,
         },
     );
+    if *entrypoint == Entrypoint::Image {
+        lines.add("container.entrypoint", "image");
+    }
     lines.add("container.shm_size", shm_size);
     for Mount { from, to, read_only, create: _ } in mounts {
         lines.list(&format!("container.mounts.{to:?}"), &[from.as_str(), if *read_only { "ro" } else { "rw" }]);
@@ -131,17 +136,48 @@ fn host_lines(lines: &mut Lines, host: &JobHost) {
 }
 
 fn launch_lines(lines: &mut Lines, launch: &Launch) {
-    let Launch { with, master_port, command: _, python, start, gate, master_timeout, ready_when, stop_grace } = launch;
+    let Launch {
+        with,
+        master_port,
+        command: _,
+        args,
+        setup,
+        python,
+        visibility,
+        max_restarts,
+        min_nodes,
+        start,
+        gate,
+        master_timeout,
+        ready_when,
+        stop_grace,
+    } = launch;
     lines.add(
         "launch.with",
         match with {
             Launcher::Torchrun(Rendezvous::Static) => "torchrun static",
             Launcher::Torchrun(Rendezvous::C10d) => "torchrun c10d",
+            Launcher::Accelerate => "accelerate",
+            Launcher::Deepspeed(Form::Torchrun(Rendezvous::Static)) => "deepspeed static",
+            Launcher::Deepspeed(Form::Torchrun(Rendezvous::C10d)) => "deepspeed c10d",
+            Launcher::Deepspeed(Form::Hostfile) => "deepspeed hostfile",
+            Launcher::Processes => "processes",
             Launcher::Script => "script",
         },
     );
     lines.add("launch.master_port", master_port.map_or_else(|| "auto".to_owned(), |port| port.to_string()));
+    lines.list("launch.args", args);
+    lines.add("launch.setup", setup.as_deref().unwrap_or_default());
     lines.add("launch.python", python);
+    lines.add(
+        "launch.gpu_visibility",
+        match visibility {
+            Visibility::All => "all",
+            Visibility::Own => "own",
+        },
+    );
+    lines.add("launch.max_restarts", max_restarts);
+    lines.add("launch.min_nodes", min_nodes.map_or_else(String::new, |nodes| nodes.to_string()));
     lines.add(
         "launch.start",
         match start {

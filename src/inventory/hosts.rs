@@ -318,7 +318,7 @@ fn valid_user(text: &str) -> Result<(), (String, String)> {
     if bad { Err((format!("`{}` is not a user", shorten(text)), "write the name alone, like root".to_owned())) } else { Ok(()) }
 }
 
-fn valid_variable(text: &str) -> Result<(), (String, String)> {
+pub(super) fn valid_variable(text: &str) -> Result<(), (String, String)> {
     if crate::shell::is_variable(text) {
         return Ok(());
     }

@@ -5,7 +5,7 @@
 use super::check::Check;
 use super::scope::{Facts, Scope};
 use super::tree::{Node, shorten};
-use super::{Inventory, Job, JobHost, Known, Payload, Teardown, constraint, container, hosts, launch};
+use super::{Form, Gpus, Inventory, Job, JobHost, Known, Launcher, Payload, Teardown, constraint, container, hosts, launch};
 
 /// The job, or what is wrong in `check`.
 pub(super) fn job(inventory: &Inventory, known: &Known, check: &mut Check) -> Option<Job> {
@@ -33,12 +33,17 @@ pub(super) fn job(inventory: &Inventory, known: &Known, check: &mut Check) -> Op
     secrets_or_env(&read.tree, &read.members, &secrets, check);
     let nproc_per_node = scope.nproc_per_node();
     enough_gpus(&scope, nproc_per_node, check);
+    if launch.with == Launcher::Deepspeed(Form::Hostfile) {
+        counted_gpus(&scope, &hosts, check);
+    }
     if let Some(node) = read.tree.get("constraints") {
         constraint::check(&scope, node, check);
     }
     let teardown = teardown(&scope, check);
+    let checks = super::checks::checks(&scope, check);
+    let on_failure = super::on_failure::on_failure(&scope, check);
     check.problems.extend(scope.problems());
-    Some(Job { nproc_per_node, hosts, secrets, launch, teardown })
+    Some(Job { nproc_per_node, hosts, secrets, launch, teardown, checks, on_failure })
 }
 
 /// Evaluates every variable, also those that nothing uses.
@@ -62,7 +67,7 @@ fn job_host(scope: &Scope<'_>, block: &Node, host: usize, check: &mut Check) -> 
     let workdir = own.or_else(|| facts.tree.get("workdir").map(|node| scope.eval(node, None)));
     let inside = container.is_some();
     let workdir = workdir.and_then(|node| check.text_that(&node, |text| valid_workdir(text, inside)));
-    JobHost { env, container, workdir, command: launch::payload(scope, block, host, check) }
+    JobHost { env, container, workdir, nproc: scope.nproc_of(host), command: launch::payload(scope, block, host, check) }
 }
 
 fn valid_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
@@ -90,6 +95,19 @@ fn secrets_or_env(tree: &Node, members: &[Node], secrets: &[String], check: &mut
                 format!("`{}` is one of the secrets", entry.key),
                 "keep it in one place: a value written here is not secret",
             );
+        }
+    }
+}
+
+/// DeepSpeed's own launcher numbers the GPUs of a host from 0 and overrides CUDA_VISIBLE_DEVICES (deepspeed/launcher/launch.py).
+fn counted_gpus(scope: &Scope<'_>, hosts: &[JobHost], check: &mut Check) {
+    for (index, host) in hosts.iter().enumerate() {
+        let listed =
+            matches!(scope.facts().gpus.get(index), Some(Gpus::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
+        let member = scope.facts().members.get(index);
+        if let (true, None, Some(node)) = (listed, &host.container, member.and_then(|member| member.get("gpus"))) {
+            let hint = "use launch.rendezvous: static, which keeps to them, or a container";
+            check.wrong(&node.place, "DeepSpeed's own launcher would take the first GPUs of the host instead of these", hint);
         }
     }
 }

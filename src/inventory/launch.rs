@@ -1,32 +1,41 @@
 //! The launch block: which launcher, which command for which host, and how the ranks start and stop.
 //!
-//! Uses templates, words and checks. Knows nothing of the flags that launchers take, except those that nobody may give twice.
+//! Uses templates, words, flags and checks. Knows nothing of what launchers are called with.
 
 use std::time::Duration;
 
 use super::check::Check;
-use super::schema::nearest;
 use super::scope::{MASTER_PORT, Scope};
 use super::template::{self, Piece};
 use super::tree::{Kind, Node, Place, shorten};
 use super::words::{self, Part};
-use super::{Gate, Launch, Launcher, Payload, Rendezvous, Start};
+use super::{Form, Gate, Launch, Launcher, Payload, Rendezvous, Start, Visibility, flags};
+
+/// The most times that a launcher may start its workers again.
+const RESTART_LIMIT: u32 = 1000;
 
 /// The block's own settings, with `command` standing for the command of node rank 0.
 pub(super) fn launch(scope: &Scope<'_>, node: &Node, command: Payload, check: &mut Check) -> Launch {
     let read = |key: &str| node.get(key).map(|node| scope.eval(node, None));
     let (with, rendezvous, port, python) = (read("with"), read("rendezvous"), read("master_port"), read("python"));
     let (start, gate, timeout) = (read("start"), read("gate"), read("master_timeout"));
-    let (ready, grace) = (read("ready_when"), read("stop_grace"));
+    let (ready, grace, args, setup) = (read("ready_when"), read("stop_grace"), read("args"), read("setup"));
     let with = launcher(with.as_ref(), rendezvous.as_ref(), check);
     let starts = [("master-first", Start::MasterFirst), ("together", Start::Together)];
     let start = start.and_then(|node| check.word(&node, &starts)).unwrap_or(Start::MasterFirst);
     let default = if with == Launcher::Script { Gate::Started } else { Gate::Port };
+    let hostfile = with == Launcher::Deepspeed(Form::Hostfile);
+    let hosts = u32::try_from(scope.facts().names.len()).unwrap_or(u32::MAX);
     Launch {
         with,
-        master_port: port.map_or(Some(MASTER_PORT), |node| master_port(&node, check)),
+        master_port: port.map_or(Some(MASTER_PORT), |node| master_port(scope, &node, check)),
         command,
+        args: args.map(|node| flags::args(with.word(), hostfile, &node, check)).unwrap_or_default(),
+        setup: setup.and_then(|node| check.text_that(&node, valid_setup)),
         python: python.and_then(|node| check.text_that(&node, valid_python)).unwrap_or_else(|| "python3".to_owned()),
+        visibility: visibility(with, read("gpu_visibility").as_ref(), check),
+        max_restarts: elastic(with, read("max_restarts").as_ref(), (0, RESTART_LIMIT), check).unwrap_or(0),
+        min_nodes: elastic(with, read("min_nodes").as_ref(), (1, hosts), check),
         start,
         gate: self::gate(gate.as_ref(), start, check).unwrap_or(default),
         master_timeout: timeout.and_then(|node| check.duration(&node)).unwrap_or(Duration::from_secs(300)),
@@ -36,31 +45,68 @@ pub(super) fn launch(scope: &Scope<'_>, node: &Node, command: Payload, check: &m
 }
 
 fn launcher(with: Option<&Node>, rendezvous: Option<&Node>, check: &mut Check) -> Launcher {
-    const LATER: [&str; 3] = ["accelerate", "deepspeed", "processes"];
-    let script = match with {
-        Some(node) => match check.text(node) {
-            Some(text) if LATER.contains(&text.as_str()) => {
-                check.wrong(&node.place, format!("{text}: not supported yet"), "use torchrun or script");
-                false
-            }
-            Some(_) => check.word(node, &[("torchrun", false), ("script", true)]).unwrap_or(false),
-            None => false,
-        },
-        None => false,
+    let words = ["torchrun", "accelerate", "deepspeed", "processes", "script"].map(|word| (word, word));
+    let word = with.and_then(|node| check.word(node, &words)).unwrap_or("torchrun");
+    let refuse = |node: &Node, says: &str, hint: &str, check: &mut Check| check.wrong(&node.place, says, hint);
+    let meeting = |check: &mut Check| {
+        let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
+        rendezvous.and_then(|node| check.word(node, &words)).unwrap_or(Rendezvous::Static)
     };
-    let kind = rendezvous.and_then(|node| check.word(node, &[("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)]));
-    if script && let Some(node) = rendezvous {
-        check.wrong(&node.place, "only torchrun has a rendezvous", "leave it out, or set with: torchrun");
+    let is = |text: &str| rendezvous.is_some_and(|node| matches!(&node.kind, Kind::Scalar { text: t, .. } if t == text));
+    match (word, rendezvous) {
+        ("deepspeed", _) if is("hostfile") => Launcher::Deepspeed(Form::Hostfile),
+        ("deepspeed", Some(node)) => {
+            let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d), ("hostfile", Rendezvous::Static)];
+            Launcher::Deepspeed(Form::Torchrun(check.word(node, &words).unwrap_or(Rendezvous::Static)))
+        }
+        ("deepspeed", None) => Launcher::Deepspeed(Form::Torchrun(Rendezvous::Static)),
+        ("torchrun", _) => Launcher::Torchrun(meeting(check)),
+        ("accelerate", _) => {
+            if let Some(node) = rendezvous.filter(|_| !is("static")) {
+                refuse(node, "accelerate meets by the static rendezvous", "leave it out, or set with: torchrun", check);
+            }
+            Launcher::Accelerate
+        }
+        (_, Some(node)) => {
+            refuse(node, "only torchrun has a rendezvous", "leave it out, or set with: torchrun", check);
+            if word == "processes" { Launcher::Processes } else { Launcher::Script }
+        }
+        ("processes", None) => Launcher::Processes,
+        (_, None) => Launcher::Script,
     }
-    if script { Launcher::Script } else { Launcher::Torchrun(kind.unwrap_or(Rendezvous::Static)) }
 }
 
-fn master_port(node: &Node, check: &mut Check) -> Option<u16> {
+fn visibility(with: Launcher, node: Option<&Node>, check: &mut Check) -> Visibility {
+    let Some(node) = node else { return Visibility::All };
+    if with != Launcher::Processes {
+        check.wrong(&node.place, "only `with: processes` gives its processes GPUs of their own", "leave it out: LOCAL_RANK chooses");
+    }
+    check.word(node, &[("all", Visibility::All), ("own", Visibility::Own)]).unwrap_or(Visibility::All)
+}
+
+/// What only torchrun with c10d can do: begin with fewer hosts, start workers again.
+fn elastic(with: Launcher, node: Option<&Node>, (least, most): (u32, u32), check: &mut Check) -> Option<u32> {
+    let node = node?;
+    let number = check.number(node, least, most);
+    if !with.ranks_are_handed_out() && number != Some(0) {
+        let says = "only torchrun with rendezvous: c10d starts workers again or begins with fewer hosts";
+        check.wrong(&node.place, says, "set launch.rendezvous: c10d, or leave it out: with static ranks one dead worker ends the gang");
+    }
+    number
+}
+
+fn master_port(scope: &Scope<'_>, node: &Node, check: &mut Check) -> Option<u16> {
     if matches!(&node.kind, Kind::Scalar { text, .. } if text == "auto") {
-        check.wrong(&node.place, "auto: not supported yet", format!("write a port that is free on the master, like {MASTER_PORT}"));
-        return None;
+        return scope.facts().known.master_port;
     }
     check.port(node)
+}
+
+fn valid_setup(text: &str) -> Result<(), (String, String)> {
+    if text.trim().is_empty() {
+        return Err(("empty lines set nothing up".to_owned(), "leave the key out".to_owned()));
+    }
+    Ok(())
 }
 
 fn gate(node: Option<&Node>, start: Start, check: &mut Check) -> Option<Gate> {
@@ -114,8 +160,9 @@ pub(super) fn payload(scope: &Scope<'_>, launch: &Node, host: usize, check: &mut
         }
         (Some(command), None) => Payload::Argv(argv(scope, command, host, check)),
         (None, Some(shell)) => {
-            if !scope.is_script() {
-                check.wrong(&shell.place, "only `with: script` runs a shell", "write the training script and its words as `command`");
+            if !matches!(scope.with().as_str(), "script" | "processes") {
+                let says = "only `with: script` and `with: processes` run a shell";
+                check.wrong(&shell.place, says, "write the training script and its words as `command`");
             }
             let text = check.text(&scope.eval(shell, Some(host))).unwrap_or_default();
             if text.trim().is_empty() {
@@ -139,9 +186,7 @@ fn argv(scope: &Scope<'_>, command: &Node, host: usize, check: &mut Check) -> Ve
     if words.is_empty() && check.problems.len() == before && !command.is_unknown() {
         check.wrong(&command.place, "an empty command", "write it like [train.py, --lr, \"1e-3\"]");
     }
-    if !scope.is_script() {
-        for_torchrun(&words, command, check);
-    }
+    flags::command(&scope.with(), &words, command, check);
     words
 }
 
@@ -186,59 +231,5 @@ fn spliced(scope: &Scope<'_>, item: &Node, host: usize, check: &mut Check) -> Ve
     match &node.kind {
         Kind::List(items) if !written_list => items.iter().filter_map(|item| check.text(item)).collect(),
         _ => check.text(&node).into_iter().collect(),
-    }
-}
-
-/// torchrun and its flags are built by us; the command begins with the script.
-fn for_torchrun(words: &[String], command: &Node, check: &mut Check) {
-    const OWNED: [&str; 12] = [
-        "nnodes",
-        "nproc_per_node",
-        "node_rank",
-        "rdzv_id",
-        "rdzv_backend",
-        "rdzv_endpoint",
-        "rdzv_conf",
-        "master_addr",
-        "master_port",
-        "no_python",
-        "local_addr",
-        "standalone",
-    ];
-    let Some(first) = words.first() else { return };
-    let program = first.rsplit('/').next().unwrap_or_default();
-    let place = command.items().first().map_or(&command.place, |node| &node.place);
-    let python = program.strip_prefix("python").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
-    if program == "torchrun"
-        || words.iter().take(4).any(|word| matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch"))
-    {
-        check.wrong(
-            place,
-            "the launcher stands in the command",
-            "begin with the training script: `with: torchrun` starts torchrun with every flag it needs",
-        );
-    } else if python {
-        check.wrong(
-            place,
-            format!("`{program}` stands before the script"),
-            "begin with the script, or with -m and a module; launch.python names the interpreter",
-        );
-    } else if matches!(program, "bash" | "sh" | "accelerate" | "deepspeed") {
-        check.wrong(
-            place,
-            format!("torchrun cannot start `{program}`"),
-            "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script",
-        );
-    } else if let Some(flag) = first.strip_prefix('-').filter(|_| !matches!(first.as_str(), "-m" | "--no_python" | "--no-python")) {
-        let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
-        let hint = match name.as_str() {
-            "nproc_per_node" | "master_port" => format!("set launch.{name}"),
-            "rdzv_backend" => "set launch.rendezvous".to_owned(),
-            "nnodes" | "node_rank" => "leave it out: the list of hosts decides".to_owned(),
-            "master_addr" => "set master".to_owned(),
-            name if nearest(name, OWNED).is_some() => "leave it out: it is given to torchrun on every host".to_owned(),
-            _ => "begin with the script, or with -m and a module: torchrun's flags are built here".to_owned(),
-        };
-        check.wrong(place, format!("`{}` stands before the script", shorten(first)), hint);
     }
 }

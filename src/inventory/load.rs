@@ -203,8 +203,15 @@ fn structure(read: &Read, check: &mut Check) {
     check.block(&read.tree, &schema::ROOT);
     hosts::keys(&read.tree, &read.members, check);
     container::keys(&read.tree, &read.members, check);
+    super::lint::keys(&read.tree, check);
+    super::rules::key(&read.tree, check);
+    super::checks::keys(&read.tree, check);
+    super::on_failure::keys(&read.tree, check);
     if let Some(launch) = read.tree.get("launch") {
         check.block(launch, &schema::LAUNCH);
+    }
+    if let Some(metrics) = read.tree.get("metrics") {
+        super::metrics::metrics(metrics, check);
     }
     let Some(vars) = read.tree.get("vars") else { return };
     if !matches!(vars.kind, Kind::Map(_)) {
@@ -253,7 +260,9 @@ fn connection(read: Read, check: &mut Check) -> Inventory {
         }),
     });
     check.problems.extend(scope.problems());
-    Inventory { name, hosts: found, run_dir, engine, read }
+    // What is wrong with them is told where the whole file is looked at.
+    let metrics = read.tree.get("metrics").map(|node| super::metrics::metrics(node, &mut Check::default())).unwrap_or_default();
+    Inventory { name, hosts: found, run_dir, engine, metrics, read }
 }
 
 fn name(scope: &Scope<'_>, tree: &Node, check: &mut Check) -> String {

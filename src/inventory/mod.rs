@@ -5,23 +5,35 @@
 //! with every template evaluated once, for the whole run, from [`Known`] values.
 
 mod check;
-mod constraint;
+pub mod checks;
+pub mod constraint;
 mod container;
 pub mod expand;
+mod flags;
+pub mod flat;
 mod hash;
 mod hosts;
+pub mod import;
 mod job;
 mod launch;
+pub mod lint;
 mod load;
+mod metrics;
+mod on_failure;
 mod raw;
+pub mod rules;
 mod schema;
 mod scope;
+pub mod smoke;
 mod template;
 mod tree;
 mod words;
 
+pub use checks::Checks;
 pub use hash::HashText;
 pub use load::Source;
+pub use on_failure::OnFailure;
+pub(crate) use schema::nearest;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +50,8 @@ pub struct Inventory {
     pub run_dir: String,
     /// `container.host`-like settings that commands without a launch need; `None`: the inventory has no container.
     pub engine: Option<Engine>,
+    /// Its own metrics by name: patterns whose one group is the value in a log line.
+    pub metrics: BTreeMap<String, String>,
     /// What [`Inventory::job`] evaluates later.
     read: load::Read,
 }
@@ -140,7 +154,7 @@ pub struct Known {
 /// The launch half: every value final.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Worker processes a host (for `script`: 1 process, but this many GPUs a host).
+    /// Worker processes a host (for `script`: 1 process, but this many GPUs a host); `None` where they are not known, or differ.
     pub nproc_per_node: Option<u32>,
     /// Same order as [`Inventory::hosts`].
     pub hosts: Vec<JobHost>,
@@ -150,6 +164,28 @@ pub struct Job {
     pub launch: Launch,
     /// What happens at the end.
     pub teardown: Teardown,
+    /// What preflight is to look at besides.
+    pub checks: Checks,
+    /// What a hang leads to.
+    pub on_failure: OnFailure,
+}
+
+impl Job {
+    /// Worker processes of one host.
+    pub fn nproc(&self, host: usize) -> Option<u32> {
+        self.hosts.get(host).and_then(|host| host.nproc)
+    }
+
+    /// Hosts without which the gang cannot be: all, or as many as an elastic one needs.
+    pub fn least(&self) -> usize {
+        let all = self.hosts.len();
+        self.launch.min_nodes.and_then(|least| usize::try_from(least).ok()).map_or(all, |least| least.min(all))
+    }
+
+    /// Whether its launchers decide what a dead worker means: they start workers again, or go on with fewer hosts.
+    pub fn forgives(&self) -> bool {
+        self.launch.max_restarts > 0 || self.least() < self.hosts.len()
+    }
 }
 
 /// One host's part of the job.
@@ -161,6 +197,8 @@ pub struct JobHost {
     pub container: Option<Container>,
     /// Where the ranks start.
     pub workdir: Option<String>,
+    /// Its worker processes: as many as all have, or where they differ as it gives GPUs.
+    pub nproc: Option<u32>,
     /// What this host runs: the common command with this host's name, rank and address in it.
     pub command: Payload,
 }
@@ -180,6 +218,10 @@ pub struct Container {
     pub network: String,
     /// `--user`.
     pub user: User,
+    /// Whether the ranks run through the image's ENTRYPOINT.
+    pub entrypoint: Entrypoint,
+    /// The private registry that the image is pulled from.
+    pub registry: Option<Registry>,
     /// `--shm-size`.
     pub shm_size: String,
     /// Bind mounts, by target.
@@ -212,6 +254,26 @@ pub enum ContainerGpus {
     Count(u32),
     /// These indexes.
     List(Vec<u32>),
+}
+
+/// `container.entrypoint`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entrypoint {
+    /// It is overridden and runs nowhere.
+    None,
+    /// The ranks run through the image's.
+    Image,
+}
+
+/// `container.registry`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registry {
+    /// What `docker login` gets.
+    pub server: String,
+    /// Who logs in.
+    pub username: String,
+    /// The NAME of the laptop's variable that holds the password.
+    pub password: String,
 }
 
 /// `container.user`.
@@ -249,8 +311,18 @@ pub struct Launch {
     pub master_port: Option<u16>,
     /// The command of node rank 0; each host's own is [`JobHost::command`].
     pub command: Payload,
+    /// Further words for the launcher itself, as they are.
+    pub args: Vec<String>,
+    /// Shell lines before each launcher, or before each process of `script` and `processes`.
+    pub setup: Option<String>,
     /// The interpreter (`python3`).
     pub python: String,
+    /// Which GPUs a process of `processes` sees.
+    pub visibility: Visibility,
+    /// How often a launcher starts its workers again (torchrun with c10d only).
+    pub max_restarts: u32,
+    /// With how few hosts the gang may begin (torchrun with c10d only); `None`: all.
+    pub min_nodes: Option<u32>,
     /// Whether node rank 0 starts before the others.
     pub start: Start,
     /// What the others wait for.
@@ -268,8 +340,50 @@ pub struct Launch {
 pub enum Launcher {
     /// One torchrun a host.
     Torchrun(Rendezvous),
+    /// One `accelerate launch` a host.
+    Accelerate,
+    /// One launcher for DeepSpeed a host.
+    Deepspeed(Form),
+    /// One process a GPU.
+    Processes,
     /// One process a host.
     Script,
+}
+
+impl Launcher {
+    /// Its word in `launch.with`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Launcher::Torchrun(_) => "torchrun",
+            Launcher::Accelerate => "accelerate",
+            Launcher::Deepspeed(_) => "deepspeed",
+            Launcher::Processes => "processes",
+            Launcher::Script => "script",
+        }
+    }
+
+    /// Whether the rendezvous, and not the inventory, says who is which rank.
+    pub fn ranks_are_handed_out(self) -> bool {
+        matches!(self, Launcher::Torchrun(Rendezvous::C10d) | Launcher::Deepspeed(Form::Torchrun(Rendezvous::C10d)))
+    }
+}
+
+/// Who starts the workers of a DeepSpeed job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `python -m torch.distributed.run`.
+    Torchrun(Rendezvous),
+    /// `deepspeed --hostfile … --no_ssh`, one a host.
+    Hostfile,
+}
+
+/// `launch.gpu_visibility`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// Every process sees all GPUs of its host, and LOCAL_RANK chooses.
+    All,
+    /// Every process sees its own alone.
+    Own,
 }
 
 /// `launch.rendezvous`.
@@ -286,7 +400,7 @@ pub enum Rendezvous {
 pub enum Payload {
     /// An argument vector, byte for byte.
     Argv(Vec<String>),
-    /// A bash script (only `script`).
+    /// A bash script (only `script` and `processes`).
     Shell(String),
 }
 

@@ -39,11 +39,11 @@ pub(super) const ROOT: Block = Block {
         ("prepare", Later),
         ("launch", Now),
         ("constraints", Now),
-        ("checks", Later),
-        ("lints", Later),
-        ("metrics", Later),
-        ("diagnosis", Later),
-        ("on_failure", Later),
+        ("checks", Now),
+        ("lints", Now),
+        ("metrics", Now),
+        ("diagnosis", Now),
+        ("on_failure", Now),
         ("teardown", Now),
         ("lease", Later),
         ("slurm", Later),
@@ -88,7 +88,7 @@ pub(super) const CONTAINER: Block = Block {
         ("host", Now),
         ("image", Now),
         ("pull", Now),
-        ("registry", Later),
+        ("registry", Now),
         ("gpus", Now),
         ("network", Now),
         ("user", Now),
@@ -103,6 +103,13 @@ pub(super) const CONTAINER: Block = Block {
 pub(super) const MOUNT: Block =
     Block { path: "container.mounts[]", keys: &[("from", Now), ("to", Now), ("read_only", Now), ("create", Now)] };
 
+pub(super) const REGISTRY: Block = Block { path: "container.registry", keys: &[("server", Now), ("username", Now), ("password", Now)] };
+
+pub(super) const CHECKS: Block = Block { path: "checks", keys: &[("same", Now), ("paths", Now), ("max_clock_skew", Now), ("skip", Now)] };
+
+pub(super) const ON_FAILURE: Block =
+    Block { path: "on_failure", keys: &[("restarts", Later), ("replace_hosts", Later), ("hang", Now), ("hang_after", Now)] };
+
 pub(super) const LAUNCH: Block = Block {
     path: "launch",
     keys: &[
@@ -112,9 +119,12 @@ pub(super) const LAUNCH: Block = Block {
         ("rendezvous", Now),
         ("command", Now),
         ("shell", Now),
-        ("setup", Later),
+        ("args", Now),
+        ("setup", Now),
         ("python", Now),
-        ("gpu_visibility", Later),
+        ("gpu_visibility", Now),
+        ("max_restarts", Now),
+        ("min_nodes", Now),
         ("start", Now),
         ("gate", Now),
         ("master_timeout", Now),
@@ -124,7 +134,7 @@ pub(super) const LAUNCH: Block = Block {
 };
 
 /// The known word nearest to `word`, where one is near enough to be meant.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 64 {
         return None;
     }

@@ -48,6 +48,8 @@ pub(super) struct Facts<'a> {
 /// How many worker processes a host.
 enum Nproc {
     Known(u32),
+    /// Not as many on all hosts, which this launcher takes.
+    Each(Vec<u32>),
     Unknown(String),
     Wrong,
 }
@@ -253,7 +255,7 @@ impl<'a> Scope<'a> {
             "nproc_per_node" | "world_size" | "name" => self.once(name, place, |scope| match name {
                 "name" => scope.own_name(),
                 "world_size" => scope.world_size(),
-                _ => scope.nproc_term(),
+                _ => scope.nproc_term(place),
             }),
             _ => self.var(name, place),
         }
@@ -318,6 +320,12 @@ impl<'a> Scope<'a> {
     fn master_port(&self) -> Term {
         let Some(node) = self.facts.tree.find(&["launch", "master_port"]) else { return Term::Known(Value::from(MASTER_PORT)) };
         let node = self.eval(node, None);
+        if matches!(&node.kind, Kind::Scalar { text, .. } if text == "auto") {
+            return match self.facts.known.master_port {
+                Some(port) => Term::Known(Value::from(port)),
+                None => Term::Unknown(self.comes_from(0, "free port")),
+            };
+        }
         match (&node.kind, Check::default().port(&node)) {
             (_, Some(port)) => Term::Known(Value::from(port)),
             (Kind::Unknown(text), _) if !text.is_empty() => Term::Unknown(text.clone()),
@@ -325,10 +333,17 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// `launch.with` as it is written.
+    pub(super) fn with(&self) -> String {
+        match self.facts.tree.find(&["launch", "with"]).map(|node| self.eval(node, None).kind) {
+            Some(Kind::Scalar { text, .. }) => text,
+            _ => "torchrun".to_owned(),
+        }
+    }
+
     /// Whether every rank's process is started by one script a host.
     pub(super) fn is_script(&self) -> bool {
-        let with = self.facts.tree.find(&["launch", "with"]).map(|node| self.eval(node, None).kind);
-        matches!(with, Some(Kind::Scalar { text, .. }) if text == "script")
+        self.with() == "script"
     }
 
     fn world_size(&self) -> Term {
@@ -338,14 +353,20 @@ impl<'a> Scope<'a> {
         }
         match self.nproc() {
             Nproc::Known(nproc) => Term::Known(Value::from(u64::from(nproc) * nodes as u64)),
+            Nproc::Each(all) => Term::Known(Value::from(all.into_iter().map(u64::from).sum::<u64>())),
             Nproc::Unknown(text) => Term::Unknown(text),
             Nproc::Wrong => Term::Wrong,
         }
     }
 
-    fn nproc_term(&self) -> Term {
+    fn nproc_term(&self, place: &Place) -> Term {
         match self.nproc() {
             Nproc::Known(nproc) => Term::Known(Value::from(nproc)),
+            Nproc::Each(all) => {
+                let all = all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+                let hint = "use world_size, or $ORCH_GPUS_PER_NODE in a script; or set launch.nproc_per_node";
+                self.wrong(place, format!("`nproc_per_node` is not the same on all hosts: {all}"), hint)
+            }
             Nproc::Unknown(text) => Term::Unknown(text),
             Nproc::Wrong => Term::Wrong,
         }
@@ -354,9 +375,40 @@ impl<'a> Scope<'a> {
     /// Worker processes a host, where they are known.
     pub(super) fn nproc_per_node(&self) -> Option<u32> {
         let place = self.facts.tree.find(&["launch", "nproc_per_node"]).map_or(&self.facts.tree.place, |node| &node.place);
-        match self.once("nproc_per_node", place, Self::nproc_term) {
+        if self.unequal().is_some() {
+            return None;
+        }
+        match self.once("nproc_per_node", place, |scope| scope.nproc_term(place)) {
             Term::Known(value) => u32::try_from(value).ok(),
             Term::Unknown(_) | Term::Wrong => None,
+        }
+    }
+
+    /// Worker processes of one host, where they are known.
+    pub(super) fn nproc_of(&self, host: usize) -> Option<u32> {
+        match self.unequal() {
+            Some(all) => all.get(host).copied(),
+            None => self.nproc_per_node(),
+        }
+    }
+
+    /// The GPUs given to each host, where nobody gave a number, they differ, and the launcher takes that.
+    fn unequal(&self) -> Option<Vec<u32>> {
+        if self.facts.nproc.is_some() || self.facts.tree.find(&["launch", "nproc_per_node"]).is_some() || !self.takes_unequal() {
+            return None;
+        }
+        let all: Vec<u32> = (0..self.facts.names.len()).map(|host| self.given(host).filter(|gpus| *gpus > 0)).collect::<Option<_>>()?;
+        all.iter().any(|gpus| Some(gpus) != all.first()).then_some(all)
+    }
+
+    /// Whether the launcher tells each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
+    /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
+    fn takes_unequal(&self) -> bool {
+        let rendezvous = self.facts.tree.find(&["launch", "rendezvous"]).map(|node| self.eval(node, None).kind);
+        match self.with().as_str() {
+            "processes" | "script" => true,
+            "deepspeed" => matches!(rendezvous, Some(Kind::Scalar { text, .. }) if text == "hostfile"),
+            _ => false,
         }
     }
 
@@ -374,8 +426,11 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The GPUs given to each host, which must be as many on all.
+    /// The GPUs given to each host, which must be as many on all where the launcher knows one number only.
     fn default_nproc(&self) -> Nproc {
+        if let Some(all) = self.unequal() {
+            return Nproc::Each(all);
+        }
         let place = self.facts.tree.get("launch").unwrap_or(self.facts.tree).place.inside("nproc_per_node");
         let mut all = Vec::new();
         for host in 0..self.facts.names.len() {
@@ -388,9 +443,10 @@ impl<'a> Scope<'a> {
         if let Some(other) = all.iter().position(|gpus| *gpus != all.first().copied().unwrap_or(0)) {
             let (first, name) = (self.host_name(0), self.host_name(other));
             let says = format!(
-                "{first} gives {} GPUs and {name} gives {}: there is no default",
+                "{first} gives {} GPUs and {name} gives {}, and `with: {}` has one number for all: there is no default",
                 all.first().unwrap_or(&0),
-                all.get(other).unwrap_or(&0)
+                all.get(other).unwrap_or(&0),
+                self.with()
             );
             self.wrong(&place, says, format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal"));
             return Nproc::Wrong;

@@ -121,8 +121,18 @@ fn the_guides_first_attempt_is_refused_with_the_numbers_that_work() {
     assert_eq!(problems[0].says, "the constraint `num_heads % ulysses_size == 0` does not hold: num_heads is 40, ulysses_size is 16");
     assert_eq!(
         problems[0].hint,
-        "launch.nproc_per_node 5, 4, 2, 1 on 2 hosts satisfies all constraints, the one that uses most GPUs first"
+        "launch.nproc_per_node 5, 4, 2, 1 on 2 hosts satisfies all constraints, the one that uses most GPUs first: 10 processes, 6 GPUs idle"
     );
+}
+
+#[test]
+fn what_would_satisfy_all_constraints_is_suggested() {
+    let text = config("wan22.yaml");
+    let inventory = Inventory::load_connection(&[text], &["launch.nproc_per_node=8".to_owned()]).expect("a connection");
+    let (constraints, fits) = inventory.suggest(&Known::default());
+    assert_eq!(constraints, ["ulysses_size == world_size", "num_heads % ulysses_size == 0"]);
+    let fits: Vec<(usize, u32, Option<u32>)> = fits.iter().map(|fit| (fit.hosts, fit.nproc, fit.idle)).collect();
+    assert_eq!(fits[..4], [(2, 5, Some(6)), (2, 4, Some(8)), (1, 8, Some(8)), (1, 5, Some(11))]);
 }
 
 #[test]
@@ -178,14 +188,16 @@ fn the_reference_is_complete() {
         (&schema::SSH, tree.get("ssh").cloned()),
         (&schema::CONTAINER, tree.get("container").cloned()),
         (&schema::MOUNT, first(&["container", "mounts"])),
+        (&schema::REGISTRY, tree.find(&["container", "registry"]).cloned()),
         (&schema::LAUNCH, tree.get("launch").cloned()),
+        (&schema::CHECKS, tree.get("checks").cloned()),
     ];
     for (block, node) in blocks {
         let node = node.unwrap_or_else(|| panic!("no {}", block.path));
         for (key, status) in block.keys {
             let said = reference.text.lines().any(|line| line.trim_start().starts_with(&format!("# {key}:")));
-            // `command` and `shell` exclude each other.
-            let commented = *status == schema::Status::Later || *key == "shell";
+            // `command` and `shell` exclude each other, and only `processes` has GPUs to hand out.
+            let commented = *status == schema::Status::Later || matches!(*key, "shell" | "gpu_visibility");
             assert_eq!(node.get(key).is_none(), commented, "{}.{key}", block.path);
             assert!(said || !commented, "{}.{key} is not even in a comment", block.path);
         }

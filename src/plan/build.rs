@@ -1,8 +1,10 @@
 //! From inventory, job and facts to the plan of a launch: the few lines that say what a launch is.
 
-use crate::inventory::{Become, Gate, Gpus, Host, Inventory, Job, Start, Teardown};
+use crate::inventory::{Become, Container, Entrypoint, Gate, Host, Inventory, Job, Registry, Start, Teardown};
 use crate::plan::Plan;
 use crate::plan::action::{Action, Trouble, container, launch, preflight, prepare, prove, pull};
+use crate::plan::check::Answer;
+use crate::plan::check::smoke::near;
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher;
 use crate::plan::run::{RunFile, RunHost, hash};
@@ -40,6 +42,10 @@ pub struct Terms<'a> {
     pub ids: &'a Ids,
     /// Names and values.
     pub secrets: &'a [(String, String)],
+    /// Names and values of the variables that hold registries' passwords.
+    pub passwords: &'a [(String, String)],
+    /// What the checks found; empty where nothing was checked.
+    pub checks: &'a [Answer],
 }
 
 /// The site of one host of an inventory. `contained`: what the inventory says.
@@ -84,7 +90,7 @@ pub fn container_hash(text: &str) -> String {
 pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
     let Terms { inventory, job, facts, ids, .. } = terms;
     let addresses = addresses(inventory, facts)?;
-    let world = World::new(job, addresses, job.launch.master_port.unwrap_or(29500));
+    let world = World::new(job, addresses);
     let sites: Vec<Site> = (inventory.hosts.iter().zip(facts))
         .enumerate()
         .map(|(i, (host, facts))| {
@@ -96,14 +102,13 @@ pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
     let mut plan = Plan::empty(sites);
     plan.ranks = world.ranks();
     plan.world_size = world.size();
-    let names: Vec<String> = inventory.hosts.iter().map(|h| h.name.clone()).collect();
     let cells: Vec<Cell<'_>> =
         (0..plan.sites.len()).map(|host| Cell { terms, world: &world, site: plan.sites[host].clone(), host }).collect();
     let files: Vec<RunFile> = cells.iter().map(|c| c.run_file(&plan)).collect();
     plan.run = files.first().cloned();
     for phase in [Phase::Preflight, Phase::Pull, Phase::Container, Phase::Prove, Phase::Master, Phase::Workers] {
         for (cell, file) in cells.iter().zip(&files) {
-            for action in cell.actions(phase, file, &names) {
+            for action in cell.actions(phase, file) {
                 plan.push(cell.host, phase, action);
             }
         }
@@ -124,21 +129,22 @@ impl Cell<'_> {
         self.terms.job.launch.start == Start::MasterFirst
     }
 
-    fn actions(&self, phase: Phase, file: &RunFile, names: &[String]) -> Vec<Action> {
+    fn actions(&self, phase: Phase, file: &RunFile) -> Vec<Action> {
         let job = self.terms.job;
         match phase {
             Phase::Preflight => self.preflight(),
-            Phase::Pull => self
-                .part()
-                .and_then(|p| p.container.as_ref())
-                .map_or(Vec::new(), |c| vec![Action::Pull(pull::Pull { site: self.site.clone(), image: c.image.clone(), when: c.pull })]),
-            Phase::Container => vec![self.prepare(file, names), self.container()],
-            Phase::Prove => vec![self.prove(names)],
+            Phase::Pull => self.part().and_then(|p| p.container.as_ref()).map_or(Vec::new(), |c| vec![Action::Pull(self.pull(c))]),
+            Phase::Container => vec![self.prepare(file), self.container()],
+            Phase::Prove => vec![self.prove()],
             Phase::Master if self.host == 0 && self.master_first() => {
                 let mut actions = vec![self.launch()];
                 if job.launch.gate == Gate::Port && self.terms.inventory.hosts.len() > 1 {
                     let timeout = job.launch.master_timeout;
-                    actions.push(Action::Gate(launch::Gate { site: self.site.clone(), port: self.world.port, timeout }));
+                    actions.push(Action::Gate(launch::Gate {
+                        site: self.site.clone(),
+                        port: self.world.port.unwrap_or_default(),
+                        timeout,
+                    }));
                 }
                 actions
             }
@@ -157,7 +163,7 @@ impl Cell<'_> {
 
     fn gpus_wanted(&self) -> u32 {
         let job = self.terms.job;
-        job.nproc_per_node
+        job.nproc(self.host)
             .unwrap_or_else(|| self.terms.inventory.hosts.get(self.host).zip(self.facts()).map_or(0, |(h, f)| given_gpus(h, f)))
     }
 
@@ -168,29 +174,52 @@ impl Cell<'_> {
             container: self.part().and_then(|p| p.container.clone()),
             gpus: host_gpus,
             nproc: self.gpus_wanted(),
-            port: (self.host == 0).then_some(self.world.port),
+            port: self.world.port.filter(|_| self.host == 0),
+            found: preflight::Found::of(self.terms.checks, self.host),
         })];
         if self.host > 0 {
-            actions.push(Action::Reach(preflight::Reach { address: self.world.master().to_owned(), port: self.world.port }));
+            let port = self.world.port.unwrap_or_default();
+            actions.push(Action::Reach(preflight::Reach { address: self.world.master().to_owned(), port }));
         }
         actions
     }
 
-    fn prepare(&self, file: &RunFile, names: &[String]) -> Action {
-        let job = self.terms.job;
-        let mut start = launcher::start(job, self.world, &self.site, self.host, names);
-        // In a container `--gpus` decides; on a bare host only this keeps a run on the GPUs that it may use.
-        if let (false, Some(Gpus::List(list))) = (self.site.contained, self.terms.inventory.hosts.get(self.host).map(|h| &h.gpus)) {
-            let visible = list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            start.env.entry("CUDA_VISIBLE_DEVICES".to_owned()).or_insert(visible);
-        }
-        Action::Prepare(prepare::Prepare {
+    fn pull(&self, container: &Container) -> pull::Pull {
+        let password = |registry: &Registry| {
+            let found = self.terms.passwords.iter().find(|(name, _)| *name == registry.password);
+            found.map_or_else(|| format!("<password {}>", registry.password), |(_, value)| value.clone())
+        };
+        pull::Pull {
             site: self.site.clone(),
-            start,
+            image: container.image.clone(),
+            when: container.pull,
+            login: container.registry.as_ref().map(|registry| pull::Login {
+                server: registry.server.clone(),
+                username: registry.username.clone(),
+                variable: registry.password.clone(),
+                password: password(registry),
+            }),
+        }
+    }
+
+    fn start(&self) -> launcher::Start {
+        launcher::start(self.terms.job, self.world, &self.site, self.host, &self.terms.inventory.hosts, self.facts())
+    }
+
+    fn prepare(&self, file: &RunFile) -> Action {
+        let job = self.terms.job;
+        Action::Prepare(Box::new(prepare::Prepare {
+            site: self.site.clone(),
+            start: self.start(),
             run: file.clone(),
             start_timeout: job.launch.master_timeout.as_secs() + 60,
+            entrypoint: self
+                .part()
+                .and_then(|p| p.container.as_ref())
+                .filter(|c| c.entrypoint == Entrypoint::Image)
+                .map(|c| c.image.clone()),
             keep: job.teardown != Teardown::Always,
-        })
+        }))
     }
 
     fn container(&self) -> Action {
@@ -211,16 +240,16 @@ impl Cell<'_> {
         })
     }
 
-    fn prove(&self, names: &[String]) -> Action {
-        let job = self.terms.job;
-        let start = launcher::start(job, self.world, &self.site, self.host, names);
+    fn prove(&self) -> Action {
+        let start = self.start();
         let contained_gpus =
             self.part().and_then(|p| p.container.as_ref()).is_some_and(|c| c.gpus != crate::inventory::ContainerGpus::None);
         Action::Prove(prove::Prove {
             site: self.site.clone(),
+            setup: start.files.contains_key("setup"),
             needs: start.needs,
             gpus: if contained_gpus { self.gpus_wanted() } else { 0 },
-            workdir: self.part().and_then(|p| p.workdir.clone()),
+            workdir: self.part().and_then(|p| p.workdir.as_deref()).map(|dir| launcher::at_home(dir, self.facts())),
         })
     }
 
@@ -240,6 +269,10 @@ impl Cell<'_> {
             ranks: plan.ranks.clone(),
             world_size: plan.world_size,
             contained: self.site.contained,
+            restarts: job.forgives(),
+            least: job.least(),
+            stop_hung: job.on_failure.stop_hung,
+            hang_after: job.on_failure.hang_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
             ready_when: job.launch.ready_when.clone(),
             stop_grace: job.launch.stop_grace.as_secs(),
             teardown: match job.teardown {
@@ -274,10 +307,28 @@ pub fn wanted(inventory: &Inventory, job: Option<&Job>, host: usize) -> crate::p
         docker: inventory.engine.is_some(),
         image: container.map(|c| c.image.clone()),
         mounts: container.map_or(Vec::new(), |c| c.mounts.iter().filter(|m| !m.create).map(|m| m.from.clone()).collect()),
+        free_port: host == 0 && job.is_some_and(|j| j.launch.master_port.is_none()),
         idle: container.is_some_and(|c| matches!(c.gpus, crate::inventory::ContainerGpus::Count(_))),
         ports: match job {
-            Some(job) if host == 0 => job.launch.master_port.into_iter().collect(),
+            // Beside the job's own, those at which a smoke may meet.
+            Some(job) if host == 0 => job.launch.master_port.map_or(Vec::new(), |port| [vec![port], near(port)].concat()),
             _ => Vec::new(),
         },
+        peers: if job.is_some() { peers(inventory, host) } else { Vec::new() },
     }
+}
+
+/// The most hosts to which a host's routes are asked.
+const PEERS: usize = 128;
+
+/// The addresses of the other hosts, where a host may need its routes to them: ssh connects to an address that need not be its own.
+fn peers(inventory: &Inventory, host: usize) -> Vec<String> {
+    let address = |host: &Host| {
+        let known = host.fabric_address.clone().or_else(|| host.address.clone())?;
+        known.parse::<std::net::IpAddr>().is_ok().then_some(known)
+    };
+    let Some(own) = inventory.hosts.get(host).filter(|own| own.fabric_address.is_none()) else { return Vec::new() };
+    let Some(here) = address(own) else { return Vec::new() };
+    let others = inventory.hosts.iter().enumerate().filter(|(index, _)| *index != host).filter_map(|(_, other)| address(other));
+    others.filter(|other| *other != here).take(PEERS).collect()
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::gpu;
+use crate::inventory::smoke;
 use crate::plan::run::RunFile;
 use crate::plan::site::Site;
 use crate::plan::words::{Exit, LogFile};
@@ -24,16 +25,21 @@ pub struct Wanted {
     pub ports: Vec<u16>,
     /// Whether idle GPUs are looked for.
     pub idle: bool,
+    /// Whether a free port is looked for.
+    pub free_port: bool,
+    /// Addresses of the other hosts to which the routes are wanted.
+    pub peers: Vec<String>,
 }
 
 /// The facts script of one host.
 pub fn command(site: &Site, wanted: &Wanted) -> Command {
     let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
     let script = format!(
-        "{}D={}\nname={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\n{}",
+        "{}D={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={}\npeers={}\n{}",
         site.preamble(),
         quote(&site.docker()),
         quote(&site.name),
+        quote(&smoke::name(&site.name)),
         quote(&site.host),
         quote(&site.base),
         if wanted.docker { "1" } else { "''" },
@@ -42,6 +48,8 @@ pub fn command(site: &Site, wanted: &Wanted) -> Command {
         quote(&join(&wanted.mounts)),
         quote(&ports.join(" ")),
         if wanted.idle { "1" } else { "''" },
+        if wanted.free_port { "1" } else { "''" },
+        quote(&wanted.peers.join(" ")),
         include_str!("../../assets/facts.sh"),
     );
     Command::sh("gather facts", script, Duration::from_secs(60))
@@ -144,6 +152,12 @@ pub struct HostFacts {
     pub setsid: bool,
     /// Addresses of the interfaces.
     pub addresses: Vec<String>,
+    /// The interface of each address.
+    pub interfaces: BTreeMap<String, String>,
+    /// The source address of the route to each other host, where that was wanted and is known.
+    pub routes: BTreeMap<String, String>,
+    /// A port on which nothing listened, where one was wanted.
+    pub free_port: Option<u16>,
     /// The address at which our connection arrived.
     pub arrived_at: Option<String>,
     /// One line of `nvidia-smi -L` a GPU.
@@ -164,8 +178,12 @@ pub struct HostFacts {
     pub mounts: BTreeMap<String, bool>,
     /// Wanted ports that something listens on.
     pub busy: BTreeSet<u16>,
+    /// Whether a killed login at a registry left its folder in memory.
+    pub login: bool,
     /// Whether `<run_dir>/<name>/<host>` exists.
     pub host_dir: bool,
+    /// Whether a smoke of this name left something.
+    pub smoke: bool,
     /// The lock.
     pub lock: Option<Lock>,
     /// Whether the container is to stay.
@@ -240,7 +258,15 @@ impl HostFacts {
             "writable" => self.writable = value == "yes",
             "disk" => self.disk = pair(value),
             "setsid" => self.setsid = true,
-            "address" => self.addresses.push(text),
+            "address" => {
+                let (address, interface) = value.split_once(' ').unwrap_or((value, ""));
+                if !interface.is_empty() {
+                    self.interfaces.insert(address.to_owned(), interface.to_owned());
+                }
+                self.addresses.push(address.to_owned());
+            }
+            "route" => self.routes.extend(route(value)),
+            "free_port" => self.free_port = value.parse().ok(),
             "connection" => self.arrived_at = value.split_whitespace().nth(2).map(str::to_owned),
             "gpu" if value.starts_with("GPU ") => self.gpus.push(text),
             // A MIG device is listed beneath its GPU; anything else is a complaint.
@@ -259,6 +285,8 @@ impl HostFacts {
                 self.mounts.insert(path.to_owned(), there == "yes");
             }
             "busy" => self.busy.extend(value.parse::<u16>()),
+            "login" => self.login = true,
+            "smoke" => self.smoke = true,
             "host_dir" => self.host_dir = true,
             "lock" => self.lock = Lock::read(value, self.clock.0),
             "keep" => self.keep = true,
@@ -283,6 +311,11 @@ impl HostFacts {
         }
     }
 
+    /// The name of the interface that has an address.
+    pub fn interface(&self, address: &str) -> Option<&str> {
+        self.interfaces.get(address).map(String::as_str)
+    }
+
     /// Indexes of the GPUs on which nobody computes; `None` where the host was not asked.
     pub fn idle_gpus(&self) -> Option<Vec<u32>> {
         let listed = gpu::parse_list(&self.gpus.join("\n"));
@@ -302,8 +335,16 @@ impl HostFacts {
 
     /// Whether anything of this name is on the host.
     pub fn has_something(&self) -> bool {
-        self.host_dir || !self.containers.is_empty() || self.keeper.is_some()
+        self.host_dir || self.login || !self.containers.is_empty() || self.keeper.is_some()
     }
+}
+
+/// A line of `ip -o route get`: where to, and the source. One's own address (`local …`) is no way to another host.
+fn route(line: &str) -> Option<(String, String)> {
+    let mut words = line.split_whitespace();
+    let to = words.next().filter(|first| first.parse::<std::net::IpAddr>().is_ok())?;
+    let source = words.skip_while(|word| *word != "src").nth(1)?;
+    Some((to.to_owned(), source.to_owned()))
 }
 
 fn pair(value: &str) -> (u64, u64) {
@@ -367,13 +408,16 @@ mod tests {
     #[test]
     fn an_answer_is_read() {
         let facts = HostFacts::read(
-            "now 1000.5\nhome /home/a b\nrun_dir /home/a b/.orchestrate\nwritable yes\ndisk 500 1000\naddress 10.0.0.1\n\
+            "now 1000.5\nhome /home/a b\nrun_dir /home/a b/.orchestrate\nwritable yes\ndisk 500 1000\naddress 10.0.0.1 bond0.7\n\
+             route 10.0.0.2 via 10.0.0.254 dev eth0 src 10.0.0.1 uid 0 \\    cache\nroute local 10.0.0.1 dev lo src 10.0.0.1\n\
              connection 1.2.3.4 5 10.0.0.1 22\ngpu GPU 0: H20 (UUID: x)\ngpu   MIG 1g\ndocker 20.10\n\
              container abc running 77 0 false sha256:1 /orch-n-h n h f00\nlock tok:900:12:lap:me@lap\nlock_beat 990\n\
              node pid 5 unseen\nrank rank-3.0 7 1000.25\nrank rank-2.0 running\nlog rank-3.0 44\nmystery 1\nrun_json {\nnow_end 1001",
         );
         assert_eq!(facts.home, "/home/a b");
         assert_eq!(facts.arrived_at.as_deref(), Some("10.0.0.1"));
+        assert_eq!((facts.addresses.as_slice(), facts.interface("10.0.0.1")), (["10.0.0.1".to_owned()].as_slice(), Some("bond0.7")));
+        assert_eq!(facts.routes, BTreeMap::from([("10.0.0.2".to_owned(), "10.0.0.1".to_owned())]));
         assert_eq!(facts.gpus.len(), 1);
         assert_eq!(facts.container().map(|c| (c.pid, c.hash.as_str())), Some((77, "f00")));
         assert_eq!(facts.lock.as_ref().map(|l| (l.age, l.owner.as_str())), Some((10, "me@lap")));

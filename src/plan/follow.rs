@@ -19,15 +19,27 @@ pub fn window(hosts: usize) -> u64 {
     (64 << 20) / hosts.max(1) as u64
 }
 
-/// The stream of the site's run, each file from the given offset on. `once`: it ends when everything that is there was sent.
-pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, once: bool) -> Command {
+/// Why the logs are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To follow the run, and to end the gang when a rank fails: the host leaves that to us as long as we are there.
+    Guard,
+    /// To read on: the host goes by itself.
+    Look,
+    /// To have everything that is there; then the stream ends.
+    Fetch,
+}
+
+/// The stream of the site's run, each file from the given offset on.
+pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: Purpose) -> Command {
     let window = window(hosts).min(8 << 20);
     let mut script = format!(
-        "{}cd {} 2>/dev/null || {{ printf 'N\\n'; exit 0; }}\nwindow={window} frame={} once={}\n",
+        "{}cd {} 2>/dev/null || {{ printf 'N\\n'; exit 0; }}\nwindow={window} frame={} once={} guards={}\n",
         site.preamble(),
         quote(&site.run_dir()),
         FRAME.min(window),
-        if once { "1" } else { "''" },
+        if purpose == Purpose::Fetch { "1" } else { "''" },
+        if purpose == Purpose::Guard { "1" } else { "''" },
     );
     let pid_file = if site.contained { "container.pid" } else { "keeper.pid" };
     script.push_str(&format!("init=; {{ read -r init _ <../{pid_file}; }} 2>/dev/null\n"));
@@ -37,6 +49,15 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, once: bool
     }
     script.push_str(include_str!("../../assets/follow.sh"));
     Command::sh("follow the logs", script, Duration::from_secs(20))
+}
+
+/// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
+pub fn gone(site: &Site) -> Command {
+    let script = format!(
+        "cd {} 2>/dev/null || exit 0\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
+        quote(&site.run_dir())
+    );
+    Command::sh("say that nobody is attached", script, Duration::from_secs(3))
 }
 
 /// One message of the stream.

@@ -3,15 +3,21 @@
 //! Uses `shell`, `inventory` and `gpu`. Pure: facts and inventory come in, steps go out; the engine decides when, never what.
 
 pub mod action;
+pub mod aftermath;
 pub mod build;
+pub mod check;
+pub mod enter;
 pub mod facts;
 pub mod follow;
 pub mod launcher;
+pub mod render;
 pub mod run;
 pub mod site;
 pub mod situation;
+pub mod stacks;
 pub mod teardown;
 pub mod text;
+pub mod vitals;
 pub mod words;
 pub mod world;
 

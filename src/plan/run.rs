@@ -44,6 +44,18 @@ pub struct RunFile {
     pub world_size: u32,
     /// Whether the ranks run in containers.
     pub contained: bool,
+    /// Whether its launchers start workers again or go on with fewer hosts: then a dead worker alone is no failure.
+    #[serde(default)]
+    pub restarts: bool,
+    /// How many of the hosts the gang needs: fewer than all where it is elastic; 0 in a run of a version that did not say.
+    #[serde(default)]
+    pub least: usize,
+    /// Whether the gang is stopped when it seems to hang.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stop_hung: bool,
+    /// The longest healthy silence, milliseconds, where the inventory says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang_after: Option<u64>,
     /// The regex that marks the run as training.
     pub ready_when: Option<String>,
     /// From TERM to KILL, seconds.

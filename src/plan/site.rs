@@ -37,6 +37,23 @@ impl Site {
         format!("{}/{}/{}", self.base, self.name, self.host)
     }
 
+    /// Folders in memory that may hold a secret for a moment, as words of a script.
+    pub const MEMORY: &str = "/dev/shm \"/run/user/$(id -u)\"";
+
+    /// How the folder of a login begins that lives as long as a pull; a dot and six characters follow. Safe in a script as it stands.
+    pub fn login(&self) -> String {
+        format!(".orch-login.{}", self.container())
+    }
+
+    /// Removes what killed logins left in memory. Needs the lock: a login of this name and host that is under way would lose its folder.
+    pub fn forget_logins(&self) -> String {
+        format!(
+            "for m in {}; do for l in \"$m\"/{}.??????; do [ -d \"$l\" ] && [ ! -L \"$l\" ] && [ -O \"$l\" ] && rm -rf \"$l\"; done; done\n",
+            Site::MEMORY,
+            self.login()
+        )
+    }
+
     /// The run's directory.
     pub fn run_dir(&self) -> String {
         format!("{}/{}", self.dir(), self.run)

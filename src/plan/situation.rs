@@ -75,8 +75,12 @@ pub fn situation(facts: &[HostFacts], names: &[String], wanted: &[(String, Strin
         };
     }
     // A launcher that ended well a moment before the others is still a whole gang.
-    let whole = parts.iter().all(|p| matches!(p, Part::Running | Part::Ended(Exit::Code(0))));
-    let failed = facts.iter().flat_map(|f| &f.ranks).any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.ok()));
+    let fine = parts.iter().filter(|p| matches!(p, Part::Running | Part::Ended(Exit::Code(0)))).count();
+    // An elastic one needs fewer than all.
+    let least = facts.iter().find_map(HostFacts::run_file).map(|f| f.least).filter(|least| *least > 0).unwrap_or(parts.len());
+    let whole = fine >= least.min(parts.len());
+    let restarts = facts.iter().find_map(HostFacts::run_file).is_some_and(|f| f.restarts);
+    let failed = !restarts && facts.iter().flat_map(|f| &f.ranks).any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.ok()));
     let file = facts.iter().find_map(HostFacts::run_file);
     let differs = file.map(|f| compare(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default();
     if differs.is_empty() && (!whole || failed) {

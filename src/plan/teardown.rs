@@ -54,7 +54,7 @@ fn action(phase: Phase, site: Site, facts: &HostFacts, manner: Manner) -> Option
         Phase::Fetch if manner.fetch && manner.depth != Depth::Ranks => {
             facts.current.clone().map(|run| Action::Fetch(remove::Fetch { site, run }))
         }
-        Phase::Clean if all && facts.host_dir => Some(Action::Clean(remove::Clean { site, only_run: None })),
+        Phase::Clean if all && (facts.host_dir || facts.login) => Some(Action::Clean(remove::Clean { site, only_run: None })),
         Phase::Clean if manner.depth == Depth::Run => {
             facts.current.clone().map(|run| Action::Clean(remove::Clean { site, only_run: Some(run) }))
         }

@@ -5,12 +5,20 @@ use std::fmt::Write as _;
 use crate::plan::Plan;
 use crate::plan::action::{Action, Do, Seen};
 use crate::plan::facts::HostFacts;
-use crate::plan::launcher::Start;
-use crate::shell::join;
+use crate::plan::launcher::{RankStart, Start};
+use crate::plan::site::Site;
+use crate::shell::{join, quote};
 
-/// The plan for people. `facts`: where known, what is already in order is said; `scripts`: whole scripts instead of their titles.
+/// The plan for people, with the commands of every step. `facts`: where known, what is already in order is said; `scripts`: every script
+/// whole, with what begins each of them and with the files that it writes.
 pub fn plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> String {
     let mut text = String::new();
+    let mut engines: Vec<String> = plan.sites.iter().map(Site::docker).collect();
+    engines.dedup();
+    if let (false, Some(site)) = (scripts, plan.sites.first()) {
+        let (engines, base, name) = (engines.join(" or "), &site.base, &site.name);
+        line(&mut text, format_args!("in the commands H is {base}/{name}/<host>, and D runs {engines}"));
+    }
     for phase in plan.phases() {
         line(&mut text, format_args!("{}", phase.name()));
         for step in plan.steps.iter().filter(|s| s.phase == phase) {
@@ -28,21 +36,57 @@ pub fn plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> String {
             if let Action::Prepare(prepare) = &step.action {
                 start(&mut text, &prepare.start);
             }
-            if scripts && let Do::Script(command) = step.action.command() {
-                for l in command.shown().lines() {
-                    line(&mut text, format_args!("      | {l}"));
-                }
-            }
+            commands(&mut text, &step.action, plan.sites.get(step.host), scripts);
         }
     }
     text
 }
 
+/// What a step sends to its host, without what begins every script; of the run directory's files only their names.
+fn commands(text: &mut String, action: &Action, site: Option<&Site>, whole: bool) {
+    match (action.command(), action) {
+        (Do::Nothing, _) => {}
+        (Do::Reach { address, port, .. }, _) => line(text, format_args!("      | (a connection to {address}:{port} through its own sshd)")),
+        (Do::Fetch { run }, _) => line(text, format_args!("      | (the log stream of {run}, to its end)")),
+        (Do::Script(_), Action::Prepare(prepare)) if !whole => {
+            line(text, format_args!("      files:    keeper current; in the run's directory {}", prepare.files().join(" ")));
+        }
+        (Do::Script(command), _) => {
+            let shown = command.shown();
+            let begins = site.filter(|_| !whole).map(|site| (site.guard(), site.preamble()));
+            let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
+            let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (what the file lib says)\n"));
+            for l in rest.as_ref().unwrap_or(&shown).lines() {
+                line(text, format_args!("      | {l}"));
+            }
+        }
+    }
+}
+
 fn start(text: &mut String, start: &Start) {
-    line(text, format_args!("      launcher: {}", join(&start.argv)));
+    let through = if start.entrypoint { " (through the image's ENTRYPOINT)" } else { "" };
+    line(text, format_args!("      launcher: {}{through}", join(&start.argv)));
     line(text, format_args!("      worker:   {}", join(&start.worker)));
     for (name, value) in &start.env {
-        line(text, format_args!("      env:      {name}={}", crate::shell::quote(value)));
+        line(text, format_args!("      env:      {name}={}{}", quote(value), meaning(name, start)));
+    }
+    for (name, value) in &start.defaults {
+        line(text, format_args!("      default:  {name}={} (unless the image sets it)", quote(value)));
+    }
+    for RankStart { title, env } in &start.ranks {
+        let pairs: Vec<String> = env.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
+        line(text, format_args!("      {title}: {}", pairs.join(" ")));
+    }
+}
+
+/// What a name of two meanings means here.
+fn meaning(name: &str, start: &Start) -> &'static str {
+    let hosts = start.env.get("WORLD_SIZE") == start.env.get("ORCH_NNODES") && start.env.contains_key("NPROC_PER_NODE");
+    match name {
+        "WORLD_SIZE" if hosts => "   # counts hosts; ORCH_WORLD_SIZE counts processes",
+        "RANK" if hosts => "   # the node rank",
+        "WORLD_SIZE" => "   # counts processes",
+        _ => "",
     }
 }
 
@@ -66,6 +110,9 @@ pub fn json(plan: &Plan) -> serde_json::Value {
                 value["launcher"] = prepare.start.argv.clone().into();
                 value["worker"] = prepare.start.worker.clone().into();
                 value["env"] = serde_json::json!(prepare.start.env);
+                value["env_defaults"] = serde_json::json!(prepare.start.defaults);
+                let rank = |rank: &RankStart| serde_json::json!({ "title": rank.title, "env": rank.env });
+                value["ranks"] = prepare.start.ranks.iter().map(rank).collect();
             }
             value
         })

@@ -2,9 +2,10 @@
 //!
 //! Uses `inventory` and facts. Static launchers give ranks densely by node rank; under c10d the store decides and this is only the count.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::inventory::{Gpus, Host, Job, Launcher, Rendezvous};
+use crate::inventory::{Gpus, Host, Job, Launcher};
 use crate::plan::facts::HostFacts;
 use crate::plan::words::RankInfo;
 
@@ -13,10 +14,10 @@ use crate::plan::words::RankInfo;
 pub struct World {
     /// Fabric address of each host, in node-rank order.
     pub addresses: Vec<String>,
-    /// Worker processes a host; `None` in a plan made without asking the hosts.
-    pub nproc: Option<u32>,
-    /// The rendezvous port on the master.
-    pub port: u16,
+    /// Worker processes of each host, in node-rank order; `None` in a plan made without asking the hosts.
+    pub nproc: Vec<Option<u32>>,
+    /// The rendezvous port on the master; `None`: `auto`, in a plan made without asking the hosts.
+    pub port: Option<u16>,
     /// Hosts.
     pub nodes: u32,
     /// How the ranks start.
@@ -25,9 +26,10 @@ pub struct World {
 
 impl World {
     /// The gang of a job.
-    pub fn new(job: &Job, addresses: Vec<String>, port: u16) -> World {
+    pub fn new(job: &Job, addresses: Vec<String>) -> World {
         let hosts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        World { addresses, nproc: job.nproc_per_node, port, nodes: hosts, launcher: job.launch.with }
+        let nproc = (0..addresses.len()).map(|host| job.nproc(host)).collect();
+        World { addresses, nproc, port: job.launch.master_port, nodes: hosts, launcher: job.launch.with }
     }
 
     /// Fabric address of node rank 0.
@@ -35,41 +37,68 @@ impl World {
         self.addresses.first().map_or("", String::as_str)
     }
 
-    /// Worker processes that run on one host; 0 where that is not known.
-    pub fn local_size(&self) -> u32 {
+    /// Worker processes that run on a host; 0 where that is not known.
+    pub fn local_size(&self, host: usize) -> u32 {
         match self.launcher {
-            Launcher::Torchrun(_) => self.nproc.unwrap_or(0),
+            Launcher::Torchrun(_) | Launcher::Accelerate | Launcher::Deepspeed(_) | Launcher::Processes => self.given(host).unwrap_or(0),
             Launcher::Script => 1,
         }
     }
 
-    /// Worker processes in all; 0 where that is not known.
-    pub fn size(&self) -> u32 {
-        self.nodes.saturating_mul(self.local_size())
+    fn given(&self, host: usize) -> Option<u32> {
+        self.nproc.get(host).copied().flatten()
     }
 
-    /// GPUs a host, as text for a flag or a variable.
-    pub fn nproc_text(&self) -> String {
-        self.nproc.map_or_else(|| "<from the hosts: GPU count>".to_owned(), |n| n.to_string())
+    /// Whether the numbers of processes are not known yet.
+    pub fn open(&self) -> bool {
+        self.launcher != Launcher::Script && self.nproc.iter().any(Option::is_none)
+    }
+
+    /// Worker processes in all; 0 where that is not known.
+    pub fn size(&self) -> u32 {
+        if self.open() { 0 } else { self.first_rank(self.nproc.len()) }
+    }
+
+    /// The rank of a host's first worker: as many as run on the hosts before it.
+    pub fn first_rank(&self, host: usize) -> u32 {
+        (0..host).fold(0, |sum, before| sum.saturating_add(self.local_size(before)))
+    }
+
+    /// GPUs of a host, as text for a flag or a variable.
+    pub fn nproc_text(&self, host: usize) -> String {
+        self.given(host).map_or_else(|| "<from the hosts: GPU count>".to_owned(), |n| n.to_string())
+    }
+
+    /// The rendezvous port, as text for a flag or a variable.
+    pub fn port_text(&self) -> String {
+        self.port.map_or_else(|| "<from the master: free port>".to_owned(), |port| port.to_string())
     }
 
     /// Processes that train in all, as text: under `script` one a GPU, whatever starts them.
     pub fn processes_text(&self) -> String {
-        self.nproc.map_or_else(|| "<from the hosts: world size>".to_owned(), |n| self.nodes.saturating_mul(n).to_string())
+        let all: Option<Vec<u32>> = self.nproc.iter().copied().collect();
+        all.map_or_else(
+            || "<from the hosts: world size>".to_owned(),
+            |each| each.iter().fold(0, |sum: u32, n| sum.saturating_add(*n)).to_string(),
+        )
     }
 
     /// Every rank, where its place is known beforehand.
     pub fn ranks(&self) -> Vec<RankInfo> {
-        if self.launcher == Launcher::Torchrun(Rendezvous::C10d) {
+        if self.launcher.ranks_are_handed_out() {
             return Vec::new();
         }
-        let each = self.local_size();
-        (0..self.size()).map(|rank| RankInfo { rank, host: rank / each.max(1), local_rank: rank % each.max(1) }).collect()
+        let sizes = (0..self.nodes).zip(0..self.nproc.len()).map(|(node, host)| (node, self.local_size(host)));
+        let places = sizes.flat_map(|(host, size)| (0..size).map(move |local_rank| (host, local_rank)));
+        (0..self.size()).zip(places).map(|(rank, (host, local_rank))| RankInfo { rank, host, local_rank }).collect()
     }
 }
 
-/// The address that ranks use to reach a host: what the inventory says; else its ssh address where an interface has it; else, where the ssh
-/// address is a name, the address at which our connection arrived.
+/// The address that ranks use to reach a host: what the inventory says; else its ssh address where an interface has it; else the source of
+/// its routes to the other hosts; else, where no route is known or the ssh address is a name, the address at which our connection arrived.
+///
+/// # Errors
+/// None of these is there, or the routes leave from several addresses.
 pub fn fabric_address(host: &Host, facts: &HostFacts) -> Result<String, String> {
     if let Some(address) = &host.fabric_address {
         return Ok(address.clone());
@@ -77,6 +106,17 @@ pub fn fabric_address(host: &Host, facts: &HostFacts) -> Result<String, String> 
     let has = |address: &str| facts.addresses.is_empty() || facts.addresses.iter().any(|a| a == address);
     match &host.address {
         Some(address) if address.parse::<IpAddr>().is_ok() && has(address) => Ok(address.clone()),
+        Some(address) if address.parse::<IpAddr>().is_ok() && !facts.routes.is_empty() => {
+            let sources: BTreeSet<&str> = facts.routes.values().map(String::as_str).collect();
+            match sources.into_iter().collect::<Vec<_>>().as_slice() {
+                [only] => Ok((*only).to_owned()),
+                several => Err(format!(
+                    "no interface of {} has {address}, and its routes to the other hosts leave from {}: which of them ranks shall use cannot be told",
+                    host.name,
+                    several.join(" and from ")
+                )),
+            }
+        }
         _ => match &facts.arrived_at {
             Some(address) if has(address) => Ok(address.clone()),
             _ => Err(format!(
@@ -116,6 +156,15 @@ mod tests {
         assert_eq!(fabric_address(&host(Some("10.0.0.5")), &facts), Ok("10.0.0.5".to_owned()));
         assert_eq!(fabric_address(&host(Some("gpu01.lan")), &facts), Ok("10.0.0.5".to_owned()));
         assert_eq!(fabric_address(&host(None), &facts), Ok("10.0.0.5".to_owned()));
+        let routed = |sources: &[&str]| HostFacts {
+            routes: sources.iter().enumerate().map(|(n, source)| (format!("203.0.113.{n}"), (*source).to_owned())).collect(),
+            ..facts.clone()
+        };
+        let fabric = |sources: &[&str]| fabric_address(&host(Some("203.0.113.7")), &routed(sources));
+        assert_eq!(fabric(&[]), Ok("10.0.0.5".to_owned()), "where it arrived");
+        assert_eq!(fabric(&["10.1.0.5", "10.1.0.5"]), Ok("10.1.0.5".to_owned()), "by which it reaches the others");
+        assert!(fabric(&["10.1.0.5", "10.2.0.5"]).is_err_and(|says| says.contains("leave from 10.1.0.5 and from 10.2.0.5")));
+        assert_eq!(fabric_address(&host(Some("10.0.0.5")), &routed(&["10.1.0.5"])), Ok("10.0.0.5".to_owned()), "its own comes first");
         let behind_nat = HostFacts { arrived_at: Some("192.168.9.9".to_owned()), ..facts };
         assert!(fabric_address(&host(Some("203.0.113.7")), &behind_nat).is_err());
     }

@@ -1,15 +1,17 @@
 //! One hop of the way to a host: the inventory's settings over what ssh_config says over OpenSSH's defaults.
 //!
-//! Uses `inventory`, `config` and `settings`. Knows no files, runs nothing: `resolve` brings the options.
+//! Uses `inventory`, `ssh_config` and `settings`. Knows no files, runs nothing: `resolve` brings the options.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::RemoteError;
-use super::config::{Jump, Options, Tokens};
 use super::known_hosts;
+use super::login::Login;
 use super::settings::Settings;
+use super::ssh_config::{Jump, Options, Origin, Tokens, Value};
 use super::trust::Policy;
+use super::way::{self, Algorithms, Bind, Proxy};
 use crate::inventory::{Host, HostKeys, Ssh};
 
 /// For TCP, key exchange and authentication together, where nothing else is said.
@@ -44,6 +46,8 @@ pub(super) enum Named {
 pub(super) struct KeyFile {
     pub(super) path: PathBuf,
     pub(super) named: Named,
+    /// Who says so.
+    pub(super) origin: Origin,
 }
 
 /// Everything that one connection needs.
@@ -65,14 +69,39 @@ pub(super) struct Hop {
     pub(super) policy: Policy,
     /// The name of the variable that holds the password.
     pub(super) password: Option<String>,
-    /// What ssh_config forbids.
-    pub(super) no_password: bool,
-    pub(super) no_questions: bool,
-    pub(super) no_keys: bool,
+    /// How it is logged in to.
+    pub(super) login: Login,
     pub(super) connect_timeout: Duration,
-    pub(super) keepalive: Duration,
+    /// How often a silent connection is asked whether it lives; nothing: never.
+    pub(super) keepalive: Option<Duration>,
     pub(super) keepalive_max: usize,
+    /// Whether the kernel asks as well.
+    pub(super) tcp_keepalive: bool,
+    /// How often an address is tried within the timeout.
+    pub(super) attempts: u64,
     pub(super) family: Family,
+    pub(super) bind: Bind,
+    /// The program that carries the connection, where it is not the hop before.
+    pub(super) proxy: Option<Proxy>,
+    pub(super) algorithms: Algorithms,
+}
+
+impl Family {
+    /// Whether an address is of it.
+    pub(super) fn has(self, address: &std::net::IpAddr) -> bool {
+        match self {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        }
+    }
+}
+
+impl Hop {
+    /// A sentence about this hop. The faces add the host's name, so that one sentence can stand for many hosts; a jump host is named here.
+    pub(super) fn says(&self, what: &str) -> String {
+        if self.jump { format!("jump host {}: {what}", self.name) } else { what.to_owned() }
+    }
 }
 
 /// What a hop is asked for: a host of the inventory, or a jump host on the way to one.
@@ -84,6 +113,10 @@ pub(super) struct Asked<'a> {
     pub(super) address: Option<&'a str>,
     pub(super) user: Option<&'a str>,
     pub(super) port: Option<u16>,
+    /// How it must be reached, whatever ssh_config says: through these jump hosts, or, where it is empty, through none.
+    pub(super) via: Option<String>,
+    /// Who says all this.
+    pub(super) origin: Origin,
     /// The inventory's settings for the host at the end of the way.
     pub(super) ssh: &'a Ssh,
     pub(super) jump: bool,
@@ -92,41 +125,51 @@ pub(super) struct Asked<'a> {
 impl<'a> Asked<'a> {
     pub(super) fn host(host: &'a Host) -> Self {
         let Host { name, address, ssh, .. } = host;
-        Asked { alias: name, address: address.as_deref(), user: ssh.user.as_deref(), port: ssh.port, ssh, jump: false }
+        let via = ssh.jump.as_ref().map(|jumps| jumps.join(","));
+        let (user, port, origin) = (ssh.user.as_deref(), ssh.port, Origin::Inventory);
+        Asked { alias: name, address: address.as_deref(), user, port, via, origin, ssh, jump: false }
     }
 
-    pub(super) fn jump(jump: &'a Jump, ssh: &'a Ssh) -> Self {
-        Asked { alias: &jump.host, address: None, user: jump.user.as_deref(), port: jump.port, ssh, jump: true }
+    /// `origin`: who names the jump host.
+    pub(super) fn jump(jump: &'a Jump, ssh: &'a Ssh, origin: &Origin) -> Self {
+        let (user, port, origin) = (jump.user.as_deref(), jump.port, origin.clone());
+        Asked { alias: &jump.host, address: None, user, port, via: None, origin, ssh, jump: true }
     }
 }
 
 /// Puts a hop together. `jump`: the hop before it, for `%j`.
 pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, jump: &str) -> Result<Hop, RemoteError> {
     let wrong = |what: String| RemoteError::Settings {
-        what: format!("ssh settings of {}: {what}", asked.alias),
-        hint: format!("see `ssh -G {}`; the inventory's ssh: fields stand over ssh_config", asked.alias),
+        what: if asked.jump { format!("ssh settings of jump host {}: {what}", asked.alias) } else { format!("ssh settings: {what}") },
+        hint: "`ssh -G` with the host's name shows what ssh_config says; the inventory's ssh: fields stand over it".to_owned(),
     };
-    unsupported(asked, options).map_err(wrong)?;
     let host = asked.address.or(options.first("hostname")).unwrap_or(asked.alias).to_owned();
     let port = asked.port.or_else(|| options.first("port")?.parse().ok()).unwrap_or(22);
-    let user = asked.user.or(options.first("user")).unwrap_or(&settings.user).to_owned();
-    let key_name = options.first("hostkeyalias").unwrap_or(asked.alias);
+    let key_name = options.first("hostkeyalias").map_or_else(|| asked.alias.to_owned(), str::to_ascii_lowercase);
     let tokens = Tokens {
         host: &host,
         alias: asked.alias,
-        key_name,
+        key_name: &key_name,
         port,
-        user: &user,
+        user: "",
         jump,
         local_user: &settings.user,
         home: &settings.home,
         uid: rustix::process::getuid().as_raw(),
         variables: &settings.variables,
     };
+    let user = match options.value("User").filter(|_| asked.user.is_none()) {
+        Some(value) => tokens.user(&value.text).map_err(|what| wrong(place(value, "User", &what)))?,
+        None => asked.user.unwrap_or(&settings.user).to_owned(),
+    };
+    let tokens = Tokens { user: &user, ..tokens };
+    let text = |key| options.first(key).map(str::to_owned);
     let seconds = |key| options.number(key).map(Duration::from_secs);
     let keys = keys(asked, options, settings, &tokens).map_err(wrong)?;
-    let certificates = options.all("certificatefile").map(|p| tokens.path(p)).collect::<Result<_, _>>().map_err(wrong)?;
-    let policy = policy(asked, options, settings, &tokens).map_err(wrong)?;
+    let certificates = paths("CertificateFile", options, &tokens).map_err(wrong)?;
+    let algorithms = way::algorithms(options).map_err(wrong)?;
+    let policy = policy(asked, options, settings, &tokens, &algorithms).map_err(wrong)?;
+    let proxy = way::proxy(options, &tokens, (settings.variables)("SHELL")).map_err(wrong)?;
     let agent = agent(options, settings, &tokens).map_err(wrong)?;
     Ok(Hop {
         name: asked.alias.to_owned(),
@@ -137,17 +180,29 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         only_keys: options.yes("identitiesonly"),
         agent,
         password: asked.ssh.password.clone().filter(|_| !asked.jump),
-        no_password: options.no("passwordauthentication"),
-        no_questions: options.no("kbdinteractiveauthentication"),
-        no_keys: options.no("pubkeyauthentication"),
+        login: Login::read(options),
         connect_timeout: asked.ssh.connect_timeout.or(seconds("connecttimeout")).unwrap_or(CONNECT_TIMEOUT),
-        keepalive: asked.ssh.keepalive.or(seconds("serveraliveinterval")).unwrap_or(KEEPALIVE),
+        keepalive: asked.ssh.keepalive.map_or_else(|| way::keepalive(options, KEEPALIVE), Some),
         keepalive_max: options.number("serveralivecountmax").and_then(|n| usize::try_from(n).ok()).unwrap_or(3),
+        tcp_keepalive: !options.no("tcpkeepalive"),
+        attempts: options.number("connectionattempts").unwrap_or(1),
         family: family(options),
+        bind: Bind { address: text("bindaddress"), interface: text("bindinterface") },
+        proxy,
+        algorithms,
         host,
         port,
         user,
     })
+}
+
+/// What is wrong with a value, with the place it came from.
+pub(super) fn place(value: &Value, keyword: &str, what: &str) -> String {
+    format!("{}: {keyword}: {what}", value.origin)
+}
+
+fn paths(keyword: &str, options: &Options, tokens: &Tokens<'_>) -> Result<Vec<PathBuf>, String> {
+    options.values(keyword).map(|value| tokens.path(&value.text).map_err(|what| place(value, keyword, &what))).collect()
 }
 
 fn family(options: &Options) -> Family {
@@ -158,52 +213,50 @@ fn family(options: &Options) -> Family {
     }
 }
 
-/// Options that change what is safe or reachable and that we do not follow: better said than guessed.
-fn unsupported(asked: &Asked<'_>, options: &Options) -> Result<(), String> {
-    let own_way = !asked.jump && asked.ssh.jump.is_some();
-    if let Some(command) = options.first("proxycommand").filter(|_| !own_way) {
-        return Err(format!("`ProxyCommand {command}` is not supported yet; use ProxyJump, or ssh.jump in the inventory"));
-    }
-    if let Some(file) = options.first("revokedhostkeys") {
-        return Err(format!("`RevokedHostKeys {file}` is not supported yet; @revoked lines in known_hosts are"));
-    }
-    Ok(())
-}
-
 fn keys(asked: &Asked<'_>, options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<Vec<KeyFile>, String> {
     let named = if asked.jump { Named::Config } else { Named::Inventory };
-    let mut keys: Vec<KeyFile> = asked.ssh.identity.iter().map(|p| KeyFile { path: settings.resolve(p), named }).collect();
+    let own = |text: &String| KeyFile { path: settings.resolve(text), named, origin: Origin::Inventory };
+    let mut keys: Vec<KeyFile> = asked.ssh.identity.iter().map(own).collect();
     let named = if options.standard_keys() { Named::Standard } else { Named::Config };
-    for text in options.all("identityfile") {
-        let path = tokens.path(text)?;
+    for (path, value) in paths("IdentityFile", options, tokens)?.into_iter().zip(options.values("IdentityFile")) {
         if !keys.iter().any(|k| k.path == path) {
-            keys.push(KeyFile { path, named });
+            keys.push(KeyFile { path, named, origin: value.origin.clone() });
         }
     }
     Ok(keys)
 }
 
-fn policy(asked: &Asked<'_>, options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<Policy, String> {
-    let expand = |key: &str| options.paths(key).iter().map(|p| tokens.path(p)).collect::<Result<Vec<_>, _>>();
+fn policy(
+    asked: &Asked<'_>,
+    options: &Options,
+    settings: &Settings,
+    tokens: &Tokens<'_>,
+    algorithms: &Algorithms,
+) -> Result<Policy, String> {
     let (user, system) = match &asked.ssh.known_hosts {
         Some(path) => (vec![settings.resolve(path)], Vec::new()),
-        None => (expand("userknownhostsfile")?, expand("globalknownhostsfile")?),
+        None => (paths("UserKnownHostsFile", options, tokens)?, paths("GlobalKnownHostsFile", options, tokens)?),
     };
     let accept_new = match asked.ssh.host_keys {
         Some(HostKeys::Strict) => false,
         Some(HostKeys::AcceptNew) => true,
-        None => matches!(options.first("stricthostkeychecking"), Some("accept-new" | "no" | "false" | "off")),
+        None => matches!(options.first("stricthostkeychecking"), Some("accept-new" | "no")),
     };
     let alias = options.first("hostkeyalias").map(str::to_ascii_lowercase);
     let bare = (alias.is_none() && tokens.port != 22).then(|| tokens.host.to_ascii_lowercase());
+    let name = alias.unwrap_or_else(|| known_hosts::name(tokens.host, tokens.port));
     Ok(Policy {
-        name: alias.unwrap_or_else(|| known_hosts::name(tokens.host, tokens.port)),
         bare,
-        principal: options.first("hostkeyalias").unwrap_or(tokens.host).to_ascii_lowercase(),
+        principal: options.first("hostkeyalias").map_or_else(|| tokens.host.to_ascii_lowercase(), str::to_owned),
+        command: way::known_hosts_command(options, tokens, &name)?,
+        revoked: way::revoked(options, tokens)?,
         learn: user.first().cloned(),
         files: user.into_iter().chain(system).collect(),
         accept_new,
         hashed: options.yes("hashknownhosts"),
+        algorithms: algorithms.host_keys.names.clone(),
+        authority_algorithms: algorithms.authorities.names.clone(),
+        name,
     })
 }
 
@@ -211,12 +264,10 @@ fn agent(options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<
     if options.is_none("identityagent") {
         return Ok(None);
     }
-    match options.first("identityagent") {
-        None | Some("SSH_AUTH_SOCK") => Ok(settings.agent.clone()),
-        Some(text) => match text.strip_prefix('$').filter(|t| !t.starts_with('{')) {
-            Some(name) => Ok((settings.variables)(name).map(PathBuf::from)),
-            None => tokens.path(text).map(Some),
-        },
+    let Some(value) = options.value("IdentityAgent").filter(|v| &*v.text != "SSH_AUTH_SOCK") else { return Ok(settings.agent.clone()) };
+    match value.text.strip_prefix('$').filter(|t| !t.starts_with('{')) {
+        Some(name) => Ok((settings.variables)(name).map(PathBuf::from)),
+        None => tokens.path(&value.text).map(Some).map_err(|what| place(value, "IdentityAgent", &what)),
     }
 }
 
@@ -265,11 +316,11 @@ mod tests {
                       connecttimeout 7\nserveraliveinterval 9\nserveralivecountmax 2\nidentitiesonly yes\nhashknownhosts yes\naddressfamily inet\nidentityagent $SOCK\n";
         let hop = hop(Ssh::default(), config).expect("a hop");
         assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.family), ("10.0.0.1", "root", 2222, Family::V4));
-        assert_eq!(hop.keys, [KeyFile { path: "/home/li/.ssh/10.0.0.1".into(), named: Named::Config }]);
+        assert_eq!(hop.keys, [KeyFile { path: "/home/li/.ssh/10.0.0.1".into(), named: Named::Config, origin: Origin::Ssh }]);
         assert_eq!((hop.policy.name.as_str(), hop.policy.bare.as_deref()), ("[10.0.0.1]:2222", Some("10.0.0.1")));
         assert_eq!(hop.policy.learn.as_deref(), Some(Path::new("/home/li/kh")));
         assert!(hop.policy.accept_new && hop.policy.hashed && hop.only_keys);
-        assert_eq!((hop.connect_timeout.as_secs(), hop.keepalive.as_secs(), hop.keepalive_max), (7, 9, 2));
+        assert_eq!((hop.connect_timeout.as_secs(), hop.keepalive.map(|k| k.as_secs()), hop.keepalive_max), (7, Some(9), 2));
         assert_eq!(hop.agent.as_deref(), Some(Path::new("/run/other")));
     }
 
@@ -288,8 +339,9 @@ mod tests {
                       stricthostkeychecking no\nconnecttimeout 7\nidentityagent none\n";
         let hop = hop(ssh, config).expect("a hop");
         assert_eq!((hop.user.as_str(), hop.port, hop.policy.name.as_str()), ("eve", 22, "10.0.0.1"));
-        let first = KeyFile { path: "/srv/inv/keys/id".into(), named: Named::Inventory };
-        assert_eq!(hop.keys, [first, KeyFile { path: "/home/li/.ssh/id_rsa".into(), named: Named::Standard }]);
+        let first = KeyFile { path: "/srv/inv/keys/id".into(), named: Named::Inventory, origin: Origin::Inventory };
+        let standard = KeyFile { path: "/home/li/.ssh/id_rsa".into(), named: Named::Standard, origin: Origin::Ssh };
+        assert_eq!(hop.keys, [first, standard]);
         assert_eq!(hop.policy.files, [Path::new("/srv/inv/kh")]);
         assert!(!hop.policy.accept_new && hop.agent.is_none());
         assert_eq!(hop.connect_timeout.as_secs(), 3);
@@ -298,13 +350,17 @@ mod tests {
     #[test]
     fn without_either_openssh_defaults_hold_and_asking_counts_as_strict() {
         let hop = hop(Ssh::default(), "stricthostkeychecking ask\n").expect("a hop");
-        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.keepalive), ("gpu01", "li", 22, KEEPALIVE));
+        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.keepalive), ("gpu01", "li", 22, Some(KEEPALIVE)));
         assert!(!hop.policy.accept_new);
     }
 
     #[test]
-    fn a_proxy_command_is_refused_unless_the_inventory_knows_another_way() {
-        assert!(hop(Ssh::default(), "proxycommand nc %h %p\n").is_err());
-        assert!(hop(Ssh { jump: Some(Vec::new()), ..Ssh::default() }, "proxycommand nc %h %p\n").is_ok());
+    fn a_proxy_command_carries_the_connection() {
+        let config = "proxycommand nc %h %p\nhostname 10.0.0.1\n";
+        let proxy = hop(Ssh::default(), config).expect("a hop").proxy.expect("a proxy");
+        assert_eq!((proxy.command.as_str(), proxy.shell.as_str()), ("nc 10.0.0.1 22", "/bin/sh"));
+        assert!(hop(Ssh::default(), "proxycommand nc\nproxyusefdpass yes\n").is_err_and(|e| e.to_string().contains("ProxyUseFdpass")));
+        let lists = hop(Ssh::default(), "ciphers aes256-ctr,3des-cbc\nserveraliveinterval 0\n").expect("a hop");
+        assert_eq!((lists.algorithms.ciphers.names.as_slice(), lists.keepalive), (&["aes256-ctr".to_owned()][..], Some(KEEPALIVE)));
     }
 }

@@ -37,17 +37,21 @@ pub(super) struct Entry {
     key: Vec<u8>,
 }
 
-/// A file that was read.
+/// A file that was read, or what a command has printed.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) entries: Arc<Vec<Entry>>,
+    /// Whether it is a command's output, which nobody can edit.
+    pub(super) printed: bool,
 }
 
 /// A line that speaks of the host in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) file: PathBuf,
+    /// Whether a command has printed it.
+    pub(super) printed: bool,
     pub(super) line: usize,
     pub(super) mark: Mark,
     pub(super) kind: String,
@@ -82,8 +86,7 @@ fn entry(line: usize, text: &str) -> Option<Entry> {
         other => (Mark::Plain, other),
     };
     let kind = words.next()?.to_owned();
-    let key = STANDARD.decode(words.next()?).ok()?;
-    (kind_of(&key)? == kind).then_some(())?;
+    let key = blob(&kind, words.next()?)?;
     let names = match names.strip_prefix("|1|") {
         Some(hashed) => {
             let (salt, hash) = hashed.split_once('|')?;
@@ -92,6 +95,12 @@ fn entry(line: usize, text: &str) -> Option<Entry> {
         None => Names::Patterns(names.split(',').map(str::to_ascii_lowercase).collect()),
     };
     Some(Entry { line, mark, names, kind, key })
+}
+
+/// The bytes of a key that is written as `type base64`; nothing where the type belies them.
+pub(super) fn blob(kind: &str, text: &str) -> Option<Vec<u8>> {
+    let key = STANDARD.decode(text).ok()?;
+    (kind_of(&key)? == kind).then_some(key)
 }
 
 /// The key type at the head of a key blob.
@@ -111,17 +120,22 @@ pub(super) fn name(host: &str, port: u16) -> String {
 pub(super) fn lookup(files: &[File], name: &str) -> Vec<Line> {
     let name = name.to_ascii_lowercase();
     let of = |file: &File| {
-        let path = file.path.clone();
-        let name = name.clone();
-        let matching = move |entry: &&Entry| speaks_of(&entry.names, &name);
-        let lines: Vec<Line> = file.entries.iter().filter(matching).map(|e| line_of(e, &path)).collect();
-        lines
+        let matching = |entry: &&Entry| speaks_of(&entry.names, &name);
+        file.entries.iter().filter(matching).map(|e| line_of(e, file)).collect::<Vec<_>>()
     };
     files.iter().flat_map(of).collect()
 }
 
-fn line_of(entry: &Entry, file: &std::path::Path) -> Line {
-    Line { file: file.to_owned(), line: entry.line, mark: entry.mark, kind: entry.kind.clone(), key: entry.key.clone() }
+fn line_of(entry: &Entry, file: &File) -> Line {
+    let (file, printed) = (file.path.clone(), file.printed);
+    Line { file, printed, line: entry.line, mark: entry.mark, kind: entry.kind.clone(), key: entry.key.clone() }
+}
+
+impl Line {
+    /// `file:line`.
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.file.display(), self.line)
+    }
 }
 
 fn speaks_of(names: &Names, name: &str) -> bool {
@@ -200,7 +214,7 @@ mod tests {
     const OTHER: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIE6HtTpxqFp4EXxZ9fkLCNX6PNVbZMVGpRk0qvQyM3Zr";
 
     fn file(text: &str) -> Vec<File> {
-        vec![File { path: PathBuf::from("kh"), entries: Arc::new(parse(text)) }]
+        vec![File { path: PathBuf::from("kh"), entries: Arc::new(parse(text)), printed: false }]
     }
 
     fn blob(text: &str) -> Vec<u8> {

@@ -2,22 +2,31 @@
 //!
 //! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
 
-mod alike;
-mod config;
+mod algorithms;
+mod certificate;
+pub mod explain;
 mod hop;
 mod known_hosts;
+mod krl;
+mod learn;
+mod login;
+mod lookup;
+mod process;
 mod resolve;
 pub mod settings;
 pub mod ssh;
+mod ssh_config;
 mod trust;
+mod way;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+pub use self::explain::{HopSettings, Setting};
 pub use self::settings::{Prompt, Settings, Variables};
 pub use self::ssh::SshFleet;
 use crate::shell::{Command, Output};
@@ -32,8 +41,17 @@ pub trait Remote: Send + Sync {
         self.exec(command)
     }
 
+    /// Like [`Remote::exec`], but what the script writes is handed over as it comes; gives its exit status. A receiver that takes its time
+    /// makes the host wait, and all that share its connection: meant for one host alone. One that is gone ends the script.
+    fn relay<'a>(&'a self, command: &'a Command, pieces: mpsc::Sender<Piece>) -> BoxFuture<'a, Result<i32, RemoteError>>;
+
     /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
     fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>>;
+
+    /// Starts a script that a person talks with: in a terminal where one is given, else with pipes. It must start within the command's timeout;
+    /// its end, and what it writes, are waited for without a limit. The receiver may take its time and then makes the host wait, and all that
+    /// share its connection: meant for a connection of its own.
+    fn talk<'a>(&'a self, command: &'a Command, terminal: Option<Terminal>) -> BoxFuture<'a, Result<Talk, RemoteError>>;
 
     /// Asks the host's sshd to open a TCP connection to `address:port`.
     fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>>;
@@ -43,6 +61,55 @@ pub trait Remote: Send + Sync {
 
     /// Says goodbye; at most 2 s.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What a person's terminal is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terminal {
+    /// `$TERM`.
+    pub term: String,
+    /// Its size.
+    pub columns: u16,
+    /// Its size.
+    pub rows: u16,
+}
+
+/// A program that a person talks with. Dropping it closes its channel: in a terminal, the program is told that it hung up.
+pub struct Talk {
+    /// What it writes. Bounded.
+    pub output: mpsc::Receiver<Piece>,
+    /// What it is told; a send fails once it is over.
+    pub input: mpsc::Sender<Told>,
+    /// How it ended, once all of its output was taken.
+    pub end: oneshot::Receiver<Result<i32, RemoteError>>,
+}
+
+/// What a program is told that a person talks with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// Typed, or piped in.
+    Bytes(Bytes),
+    /// The terminal has this many columns and rows now.
+    Size(u16, u16),
+    /// Nothing more is typed.
+    End,
+}
+
+/// A part of what a script writes.
+#[derive(Debug)]
+pub enum Piece {
+    /// To standard output.
+    Out(Bytes),
+    /// To standard error, login noise included.
+    Err(Bytes),
+}
+
+impl Piece {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        let (Piece::Out(bytes) | Piece::Err(bytes)) = self;
+        bytes.is_empty()
+    }
 }
 
 /// What a host's sshd found when it tried a TCP connection.

@@ -6,10 +6,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Asks and tells the person at the terminal. It is never called while a connection waits inside russh.
+/// Asks and tells the person at the terminal, one thing at a time.
 pub trait Prompt: Send + Sync {
     /// Asks for a secret, blocking; `None` where there is no terminal or the person declined.
     fn secret(&self, what: &str) -> Option<String>;
+    /// Asks for something that may be seen while it is typed, blocking; `None` as above.
+    fn line(&self, what: &str) -> Option<String> {
+        self.secret(what)
+    }
     /// Tells something that does not stop the work.
     fn notice(&self, text: &str);
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::diagnose::Finding;
 use crate::event::{Event, EventKind, Millis};
 use crate::state::RunState;
 
@@ -23,8 +24,9 @@ const WEIGHT: usize = 512;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Note {
-    Event(Event),
+    Event(Box<Event>),
     Tick(Millis),
+    Found(Vec<Finding>),
 }
 
 #[derive(Default)]
@@ -91,6 +93,7 @@ fn show(face: &mut impl Sink, state: &mut RunState, notes: VecDeque<Note>, dropp
     for note in notes {
         match note {
             Note::Tick(now) => face.tick(now, state)?,
+            Note::Found(findings) => face.found(&findings, state)?,
             Note::Event(event) => {
                 state.apply(&event);
                 face.on(&event, state)?;
@@ -116,7 +119,7 @@ impl Sink for Aside {
         }
         let (bytes, limit) = match &event.kind {
             EventKind::Log { bytes, .. } => (bytes.len(), CHATTER),
-            EventKind::Gpus { .. } => (0, CHATTER),
+            kind if kind.is_sample() => (0, CHATTER),
             _ => (0, ALL),
         };
         if queue.bytes + bytes + WEIGHT > limit {
@@ -124,7 +127,7 @@ impl Sink for Aside {
             return Ok(());
         }
         queue.bytes += bytes + WEIGHT;
-        queue.notes.push_back(Note::Event(event.clone()));
+        queue.notes.push_back(Note::Event(Box::new(event.clone())));
         drop(queue);
         self.shared.1.notify_all();
         Ok(())
@@ -137,6 +140,12 @@ impl Sink for Aside {
             _ => queue.notes.push_back(Note::Tick(now)),
         }
         drop(queue);
+        self.shared.1.notify_all();
+        Ok(())
+    }
+
+    fn found(&mut self, findings: &[Finding], _state: &RunState) -> io::Result<()> {
+        self.lock().notes.push_back(Note::Found(findings.to_vec()));
         self.shared.1.notify_all();
         Ok(())
     }

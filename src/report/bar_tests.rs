@@ -72,7 +72,7 @@ fn rows_tell_what_each_host_does() {
         scene.tell(1, EventKind::StepSatisfied { step, note: note.to_owned() });
     }
     scene.tell(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 });
-    let gpu = GpuSample { index: 0, utilization: Some(87.4), memory_used: None, memory_total: None, power: None, temperature: None };
+    let gpu = GpuSample { index: 0, utilization: Some(87.4), ..GpuSample::default() };
     scene.tell(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
     scene.tell(1, EventKind::StepStarted { step: 6 });
     scene.tell(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });

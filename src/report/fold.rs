@@ -38,6 +38,48 @@ pub fn numbers(list: &[u32]) -> String {
     ranges(&list, 0)
 }
 
+/// One trouble of one host or of many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    /// The hosts' names.
+    pub hosts: Vec<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do next; may be empty.
+    pub hint: String,
+}
+
+impl Shared {
+    /// Lines for a person: the trouble once, under it who has it where that is more than one, and the hint.
+    pub fn lines(&self) -> Vec<String> {
+        let (who, names) = who(&self.hosts);
+        let mut lines = vec![format!("{who}: {}", self.what)];
+        lines.extend(names.map(|names| format!("  {names}")));
+        lines.extend((!self.hint.is_empty()).then(|| format!("  help: {}", self.hint)));
+        lines
+    }
+}
+
+/// Who a sentence is about: `gpu01`, or `12 hosts` with their folded names for the next line.
+pub fn who(hosts: &[String]) -> (String, Option<String>) {
+    match hosts {
+        [one] => (one.clone(), None),
+        _ => (format!("{} hosts", hosts.len()), Some(fold(hosts))),
+    }
+}
+
+/// Puts equal troubles (host, what, hint) of many hosts together, in the order of their first host.
+pub fn shared(troubles: impl IntoIterator<Item = (String, String, String)>) -> Vec<Shared> {
+    let mut sorts: Vec<Shared> = Vec::new();
+    for (host, what, hint) in troubles {
+        match sorts.iter_mut().find(|sort| sort.what == what && sort.hint == hint) {
+            Some(sort) => sort.hosts.push(host),
+            None => sorts.push(Shared { hosts: vec![host], what, hint }),
+        }
+    }
+    sorts
+}
+
 fn ranges(list: &[u64], width: usize) -> String {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     for n in list {
@@ -76,5 +118,21 @@ mod tests {
             assert_eq!(fold(&names), folded);
         }
         assert_eq!(numbers(&[3, 0, 1, 2, 7, 7]), "0-3,7");
+    }
+
+    #[test]
+    fn a_trouble_is_told_once_for_all_who_have_it() {
+        let refused =
+            |n: u32| (format!("gpu{n:02}"), "key refused (tried ~/.ssh/id_ed25519, agent 3 keys)".to_owned(), "ssh-copy-id".to_owned());
+        let away = ("gpu07".to_owned(), "no answer".to_owned(), String::new());
+        let lines: Vec<String> =
+            shared((1..7).map(refused).chain([away]).chain((8..14).map(refused))).iter().flat_map(Shared::lines).collect();
+        let expected = [
+            "12 hosts: key refused (tried ~/.ssh/id_ed25519, agent 3 keys)",
+            "  gpu[01-06,08-13]",
+            "  help: ssh-copy-id",
+            "gpu07: no answer",
+        ];
+        assert_eq!(lines, expected);
     }
 }

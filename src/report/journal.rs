@@ -1,11 +1,13 @@
 //! The journal: what happened, one event a line, for replay and for the list of past runs.
 //!
-//! Uses `event`. Log bytes are never in it, only which ranges came when; GPU values go to a file of their own, one in ten seconds a host.
+//! Uses `event`. Log bytes are never in it, only which ranges came when; samples go to a file of their own, one of a kind in ten seconds a host.
 //! A reader skips kinds that it does not know, refuses another major format, and forgives a line that a crash cut off.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::hash::Hash;
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::mem::Discriminant;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -17,13 +19,13 @@ use super::sanitize::Cleaner;
 
 /// The name of the journal in the run's folder.
 pub const JOURNAL: &str = "journal.jsonl";
-/// The name of the GPU values in the run's folder.
+/// The name of the samples in the run's folder.
 pub const GPUS: &str = "gpus.jsonl";
 /// The most bytes of either.
 pub const LIMIT: u64 = 64 << 20;
 /// The room that is kept for the last words.
 const RESERVE: u64 = 64 << 10;
-/// One GPU record a host in this time, and one log range a file.
+/// One sample of a kind and host in this time, and one log range a file.
 const THIN: i64 = 10_000;
 /// One record about a disk in this time.
 const DISK: i64 = 600_000;
@@ -53,7 +55,7 @@ pub struct Journal {
     gpus: Bounded,
     cleaner: Cleaner,
     ranges: HashMap<(u32, LogFile), Event>,
-    last_gpus: HashMap<u32, Millis>,
+    last_samples: HashMap<(u32, Discriminant<EventKind>), Millis>,
     last_disk: HashMap<u32, Millis>,
 }
 
@@ -72,7 +74,7 @@ impl Journal {
         let mut gpus = Bounded::open(&dir.join(GPUS), limit)?;
         events.write(&header, true)?;
         gpus.write(&header, false)?;
-        Ok(Journal { events, gpus, cleaner, ranges: HashMap::new(), last_gpus: HashMap::new(), last_disk: HashMap::new() })
+        Ok(Journal { events, gpus, cleaner, ranges: HashMap::new(), last_samples: HashMap::new(), last_disk: HashMap::new() })
     }
 
     /// Records an event.
@@ -82,11 +84,17 @@ impl Journal {
     pub fn on(&mut self, event: &Event) -> io::Result<()> {
         match &event.kind {
             EventKind::Log { host, file, offset, len, .. } => self.range(event, (*host, *file), *offset, *len),
-            EventKind::Gpus { host, .. } => {
-                if due(&mut self.last_gpus, *host, event.at, THIN) {
+            EventKind::Gpus { host, .. } | EventKind::GpuProcesses { host, .. } | EventKind::Vitals { host, .. } => {
+                if due(&mut self.last_samples, (*host, std::mem::discriminant(&event.kind)), event.at, THIN) {
                     let line = serde_json::to_string(event)?;
                     self.gpus.write(&line, false)?;
                 }
+                Ok(())
+            }
+            // Asked for by a person, seldom; the names of processes are in it.
+            EventKind::NvidiaSmi { .. } => {
+                let line = self.cleaner.json(serde_json::to_string(event)?);
+                self.gpus.write(&line, false)?;
                 Ok(())
             }
             EventKind::Disk { host, .. } if !due(&mut self.last_disk, *host, event.at, DISK) => Ok(()),
@@ -139,10 +147,10 @@ impl Journal {
     }
 }
 
-fn due(last: &mut HashMap<u32, Millis>, host: u32, at: Millis, every: i64) -> bool {
-    let due = last.get(&host).is_none_or(|last| at - last >= every);
+fn due<K: Eq + Hash>(last: &mut HashMap<K, Millis>, key: K, at: Millis, every: i64) -> bool {
+    let due = last.get(&key).is_none_or(|last| at - last >= every);
     if due {
-        last.insert(host, at);
+        last.insert(key, at);
     }
     due
 }

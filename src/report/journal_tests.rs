@@ -97,7 +97,7 @@ fn log_ranges_are_joined_and_bytes_stay_out() {
 fn gpu_values_are_thinned_into_their_own_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened");
-    let gpu = GpuSample { index: 0, utilization: Some(99.5), memory_used: None, memory_total: None, power: None, temperature: None };
+    let gpu = GpuSample { index: 0, utilization: Some(99.5), ..GpuSample::default() };
     for n in 0..60_u64 {
         let kind = EventKind::Gpus { host: (n % 2) as u32, gpus: vec![gpu.clone()] };
         journal.on(&event(n + 1, n as i64 * 1000, kind)).expect("written");
@@ -149,7 +149,7 @@ fn strangers_are_skipped_or_refused() {
     let mut reader = Reader::new(format!("{header}{body}").into_bytes().leak() as &[u8], "x").expect("our major");
     assert_eq!((reader.all().expect("readable").len(), reader.skipped, reader.damaged), (1, 1, 1));
     for (text, message) in [
-        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.0"),
+        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.3"),
         ("", "x is not a journal: it is empty"),
         ("hello\n", "x is not a journal: its first line has no format"),
     ] {

@@ -8,10 +8,12 @@ use std::io;
 
 use serde::Serialize;
 
+use crate::diagnose::Finding;
 use crate::event::{Event, EventKind, LogFile, Millis};
 use crate::state::RunState;
 
 use super::Sink;
+use super::finding::FindingReport;
 use super::journal::Header;
 use super::outlet::Out;
 use super::sanitize::Cleaner;
@@ -31,6 +33,16 @@ struct LogText<'a> {
     offset: u64,
     len: u64,
     text: String,
+}
+
+/// What went wrong, before the last event.
+#[derive(Serialize)]
+struct Found {
+    seq: u64,
+    at: Millis,
+    kind: &'static str,
+    #[serde(flatten)]
+    finding: FindingReport,
 }
 
 #[derive(Default)]
@@ -120,6 +132,12 @@ impl<O: Out> Sink for Json<O> {
             _ => self.put(event)?,
         }
         self.out.flush()
+    }
+
+    fn found(&mut self, findings: &[Finding], state: &RunState) -> io::Result<()> {
+        findings.iter().try_for_each(|finding| {
+            self.put(&Found { seq: state.seq, at: state.now, kind: "finding", finding: FindingReport::new(finding, state) })
+        })
     }
 
     fn finish(&mut self, state: &RunState) -> io::Result<()> {

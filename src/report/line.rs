@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::event::{Event, EventKind, Goal, Millis, Phase, RunInfo};
+use crate::event::{Event, EventKind, Goal, Level, Millis, Phase, RunInfo};
 use crate::state::{self, RunState};
 
 use super::Sink;
+use super::finding;
 use super::loglines::{LogLines, Logs};
 use super::outlet::Out;
 use super::sanitize::Cleaner;
@@ -16,6 +17,12 @@ use super::words::{self, Role, Style};
 
 /// How long a piece of news waits for the same from other hosts.
 const WINDOW: i64 = 250;
+/// How long one that a host could not be reached waits while others are still being reached: it may be the same with them. Who looks on is
+/// not kept waiting for the slowest of them.
+const REACHING: i64 = 1_500;
+
+/// What to do about a run that seems to hang.
+const HANG_HINT: &str = "orchestrate stacks; orchestrate logs";
 
 /// News that may come from many hosts at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +68,7 @@ pub struct Lines<O> {
     held: Vec<Held>,
     since: Millis,
     lost: BTreeSet<u32>,
+    connecting: BTreeSet<u32>,
     told: (String, u32, usize),
 }
 
@@ -77,6 +85,7 @@ impl<O: Out> Lines<O> {
             held: Vec::new(),
             since: 0,
             lost: BTreeSet::new(),
+            connecting: BTreeSet::new(),
             told: (String::new(), 0, 0),
         }
     }
@@ -171,6 +180,13 @@ impl<O: Out> Lines<O> {
         }
         for held in std::mem::take(&mut self.held) {
             let hosts = words::hosts(state, &self.cleaner, &held.hosts);
+            if let News::Lost { error, retrying: false } = &held.news
+                && held.hosts.len() > 1
+            {
+                self.say(Role::Bad, &format!("UNREACHABLE {} hosts: {}", held.hosts.len(), self.cleaner.line(error)))?;
+                self.say(Role::Plain, &format!("  {hosts}"))?;
+                continue;
+            }
             let ranks: Vec<u32> = held.ranks.into_iter().collect();
             let (role, text, hint) = self.tell(held.news, &hosts, &ranks);
             self.say(role, &text)?;
@@ -278,6 +294,17 @@ impl<O: Out> Lines<O> {
             }
             EventKind::Ready => self.release(state).and_then(|()| self.ready(state)),
             EventKind::Culprit { ranks, hosts } => self.release(state).and_then(|()| self.culprit(ranks, hosts, state)),
+            EventKind::Hang(hang) => {
+                self.release(state)?;
+                let text = finding::hang(hang, event.at, state, &self.cleaner);
+                self.say(Role::Warn, &format!("HANG {text}"))?;
+                for line in &hang.evidence {
+                    let text = format!("  | {}", self.cleaner.line(line));
+                    self.say(Role::Plain, &text)?;
+                }
+                self.say(Role::Plain, &format!("  hint: {HANG_HINT}"))
+            }
+            EventKind::HangOver => self.release(state).and_then(|()| self.say(Role::Ok, "it goes on: what was waited for has come")),
             EventKind::GoalChanged { goal, why } => self.release(state).and_then(|()| self.goal(*goal, why)),
             EventKind::RunFinished { .. } => {
                 self.logs(true, event.at, state)?;
@@ -297,11 +324,20 @@ impl<O: Out> Lines<O> {
     fn later(&mut self, event: &Event, state: &RunState) {
         let at = event.at;
         match &event.kind {
+            EventKind::HostConnecting { host } => {
+                self.connecting.insert(*host);
+            }
             EventKind::HostLost { host, error, retrying } => {
+                self.connecting.remove(host);
                 self.lost.insert(*host);
                 self.hold(at, News::Lost { error: error.clone(), retrying: *retrying }, Some(*host), None);
             }
-            EventKind::HostConnected { host, .. } if self.lost.remove(host) => self.hold(at, News::Back, Some(*host), None),
+            EventKind::HostConnected { host, .. } => {
+                self.connecting.remove(host);
+                if self.lost.remove(host) {
+                    self.hold(at, News::Back, Some(*host), None);
+                }
+            }
             EventKind::StepRetrying { step, error } => {
                 if let Some((phase, host, _)) = self.steps.get(step).cloned() {
                     self.hold(at, News::Retrying { phase, error: error.clone() }, Some(host), None);
@@ -314,6 +350,13 @@ impl<O: Out> Lines<O> {
             EventKind::NodeExited { host, exit, .. } if !exit.ok() => self.hold(at, News::NodeExit(words::exit(*exit)), Some(*host), None),
             EventKind::Signalled { host, signal } => self.hold(at, News::Signalled(signal.clone()), Some(*host), None),
             EventKind::Notice { host, text, warn } => self.hold(at, News::Notice { text: text.clone(), warn: *warn }, *host, None),
+            EventKind::Checked { check, level, hosts, what, hint } if *level == Level::Warn => {
+                let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
+                let text = format!("{check}: {what}{help}");
+                for host in hosts {
+                    self.hold(at, News::Notice { text: text.clone(), warn: true }, Some(*host), None);
+                }
+            }
             EventKind::Leftover { host, text } => self.hold(at, News::Leftover(text.clone()), Some(*host), None),
             _ => {}
         }
@@ -330,7 +373,9 @@ impl<O: Out> Sink for Lines<O> {
 
     fn tick(&mut self, now: Millis, state: &RunState) -> io::Result<()> {
         self.logs(false, now, state)?;
-        if !self.held.is_empty() && now - self.since >= WINDOW {
+        let unreached = |held: &Held| matches!(held.news, News::Lost { retrying: false, .. });
+        let window = if !self.connecting.is_empty() && self.held.iter().all(unreached) { REACHING } else { WINDOW };
+        if !self.held.is_empty() && now - self.since >= window {
             self.release(state)?;
         }
         self.out.flush()

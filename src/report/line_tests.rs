@@ -101,6 +101,38 @@ fn nothing_is_shown_twice_after_a_lost_connection() {
 }
 
 #[test]
+fn hosts_that_cannot_be_reached_for_one_reason_are_told_once() {
+    let mut scene = scene(Logs::None);
+    scene.tell(0, plan(4, 1, &[]));
+    (0..4).for_each(|host| scene.tell(0, EventKind::HostConnecting { host }));
+    let refused = "key refused (tried ~/.ssh/id_ed25519, agent 3 keys)";
+    for host in [0, 2] {
+        scene.tell(400, EventKind::HostLost { host, error: refused.to_owned(), retrying: false });
+    }
+    scene.tell(400, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
+    scene.tell(300, EventKind::HostLost { host: 3, error: refused.to_owned(), retrying: false });
+    scene.tell(300, EventKind::HostLost { host: 1, error: "connection reset".to_owned(), retrying: false });
+    scene.finish();
+    let expected =
+        [format!("UNREACHABLE 3 hosts: {refused}"), "  gpu[01,03-04]".to_owned(), "UNREACHABLE gpu02: connection reset".to_owned()];
+    assert_eq!(&scene.face.out()[1..], expected);
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_told_while_others_are_still_tried() {
+    let mut scene = scene(Logs::None);
+    scene.tell(0, plan(3, 1, &[]));
+    (0..3).for_each(|host| scene.tell(0, EventKind::HostConnecting { host }));
+    for host in [0, 1] {
+        scene.tell(200, EventKind::HostLost { host, error: "key refused".to_owned(), retrying: false });
+    }
+    assert_eq!(scene.face.out().len(), 1, "the third may say the same");
+    scene.tell(1_500, EventKind::Ready);
+    let expected = ["UNREACHABLE 2 hosts: key refused", "  gpu[01-02]"];
+    assert_eq!(&scene.face.out()[1..3], expected);
+}
+
+#[test]
 fn what_hosts_say_cannot_reach_the_terminal() {
     let mut scene = scene(Logs::All);
     scene.tell(0, plan(1, 1, &[(Phase::Pull, "pull\u{1b}[2J")]));

@@ -206,6 +206,29 @@ impl LogStore {
         Ok(kept)
     }
 
+    /// At most `most` bytes from `from` on; fewer at the end, none where there is no file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_at(&self, host: u32, file: LogFile, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+        let path = self.path(host, file);
+        let input = match private(OpenOptions::new().read(true)).open(&path) {
+            Ok(input) => input,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(failed("read", &path, source)),
+        };
+        let mut bytes = vec![0; most];
+        let mut have = 0;
+        while have < most {
+            match input.read_at(&mut bytes[have..], from + have as u64).map_err(|source| failed("read", &path, source))? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        bytes.truncate(have);
+        Ok(bytes)
+    }
+
     /// The names and lengths of all files, in order.
     ///
     /// # Errors

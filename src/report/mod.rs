@@ -1,10 +1,12 @@
 //! Faces without a screen of their own: lines, bars, JSON, the journal, log files, the recap. All are consumers of one stream of events.
 //!
-//! Uses `event`, `state`, `shell` and `inventory`. Knows nothing of the engine or of SSH: a journal that is read again looks to it like a
+//! Uses `event`, `state`, `diagnose`, `shell` and `inventory`. Knows nothing of the engine or of SSH: a journal that is read again looks to it like a
 //! run. A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
 
 pub mod aside;
 pub mod bar;
+pub mod check;
+pub mod finding;
 pub mod fold;
 pub mod journal;
 pub mod json;
@@ -12,6 +14,7 @@ pub mod line;
 pub mod loglines;
 pub mod logs;
 pub mod outlet;
+pub mod past;
 pub mod recap;
 pub mod runs;
 pub mod sanitize;
@@ -19,7 +22,10 @@ pub mod words;
 
 use std::io;
 
-use crate::event::{Event, EventKind, Millis};
+use bytes::Bytes;
+
+use crate::diagnose::{Evidence, Finding};
+use crate::event::{Event, EventKind, LogFile, Millis};
 use crate::state::RunState;
 
 use journal::Journal;
@@ -46,6 +52,14 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// What went wrong, just before the last event.
+    ///
+    /// # Errors
+    /// As [`Sink::on`].
+    fn found(&mut self, _findings: &[Finding], _state: &RunState) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Nothing follows. The last call.
     ///
     /// # Errors
@@ -56,6 +70,7 @@ pub trait Sink: Send {
 /// Folds the stream and hands it to every face: log files and journal first, then the state, then the sinks.
 pub struct Reporter {
     state: RunState,
+    evidence: Evidence,
     cleaner: Cleaner,
     logs: Option<LogStore>,
     journal: Option<Journal>,
@@ -71,6 +86,7 @@ impl Reporter {
     pub fn new(cleaner: Cleaner, sinks: Vec<Box<dyn Sink>>) -> Self {
         Reporter {
             state: RunState::new(),
+            evidence: Evidence::built_in(),
             cleaner,
             logs: None,
             journal: None,
@@ -80,6 +96,16 @@ impl Reporter {
             lost: Vec::new(),
             full: false,
         }
+    }
+
+    /// Explains by these rules from now on.
+    pub fn explain(&mut self, evidence: Evidence) {
+        self.evidence = evidence;
+    }
+
+    /// What went wrong, the first cause first.
+    pub fn findings(&self) -> Vec<Finding> {
+        crate::diagnose::findings(&self.evidence, &self.state)
     }
 
     /// Keeps the run in this folder from now on, and what was told before.
@@ -140,6 +166,17 @@ impl Reporter {
         stored?;
         self.write_down(event);
         self.state.apply(event);
+        self.evidence.apply(event);
+        if matches!(event.kind, EventKind::RunFinished { .. }) {
+            let (findings, state, lost) = (self.findings(), &self.state, &mut self.lost);
+            self.sinks.retain_mut(|sink| match sink.found(&findings, state) {
+                Ok(()) => true,
+                Err(error) => {
+                    lost.push(left_out(&error));
+                    false
+                }
+            });
+        }
         let state = &self.state;
         let lost = &mut self.lost;
         self.sinks.retain_mut(|sink| match sink.on(event, state) {
@@ -151,6 +188,27 @@ impl Reporter {
         });
         self.tell_losses(event.seq, event.at);
         Ok(())
+    }
+
+    /// Whether log bytes cannot be stored just now: what the ranks write is not seen then.
+    pub fn full(&self) -> bool {
+        self.full
+    }
+
+    /// Shows what is stored already: the end of a log that this laptop has from before. It is neither stored nor written down again.
+    pub fn recall(&mut self, host: u32, file: LogFile, offset: u64, bytes: Bytes, at: Millis) {
+        let kind = EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes };
+        let event = Event { seq: self.state.seq, at, kind };
+        self.state.apply(&event);
+        self.evidence.apply(&event);
+        let (state, lost) = (&self.state, &mut self.lost);
+        self.sinks.retain_mut(|sink| match sink.on(&event, state) {
+            Ok(()) => true,
+            Err(error) => {
+                lost.push(left_out(&error));
+                false
+            }
+        });
     }
 
     /// Time goes by: what waits to be folded is shown. Call it a few times a second while no event comes.
@@ -167,7 +225,7 @@ impl Reporter {
 
     /// Ends all faces and writes the report. What could not be written is returned as text.
     pub fn finish(&mut self) -> Vec<String> {
-        let state = &self.state;
+        let (findings, state) = (self.findings(), &self.state);
         for sink in &mut self.sinks {
             if let Err(error) = sink.finish(state) {
                 self.lost.push(format!("an output was not finished: {error}"));
@@ -176,7 +234,7 @@ impl Reporter {
         if let Some(error) = self.journal.as_mut().and_then(|journal| journal.flush().err()) {
             self.lost.push(format!("the journal is not complete: {error}"));
         }
-        if let Some(error) = self.dir.as_ref().and_then(|dir| runs::write_report(dir, state, &self.cleaner).err()) {
+        if let Some(error) = self.dir.as_ref().and_then(|dir| runs::write_report(dir, state, &findings, &self.cleaner).err()) {
             self.lost.push(format!("no report was written: {error}"));
         }
         std::mem::take(&mut self.lost)
@@ -188,7 +246,8 @@ impl Reporter {
                 self.journal = None;
                 self.lost.push(format!("the journal ends here: {error}"));
             }
-        } else if self.dir.is_none() && self.early.len() < EARLY && !matches!(event.kind, EventKind::Log { .. } | EventKind::Gpus { .. }) {
+        } else if self.dir.is_none() && self.early.len() < EARLY && !event.kind.is_sample() && !matches!(event.kind, EventKind::Log { .. })
+        {
             self.early.push(event.clone());
         }
     }

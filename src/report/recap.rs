@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Exit, Outcome};
+use crate::diagnose::{Finding, Lang};
+use crate::event::{Exit, Level, Outcome};
 use crate::state::{HostState, Liveness, RankState, RunState, Tally};
 
+use super::finding;
 use super::fold;
 use super::sanitize::Cleaner;
 use super::words::{self, Role, Style, cut};
@@ -24,6 +26,10 @@ pub struct Context {
     pub inventory: String,
     /// How many of the culprit's last lines are shown.
     pub lines: usize,
+    /// What went wrong, the first cause first.
+    pub findings: Vec<Finding>,
+    /// The language of findings.
+    pub lang: Lang,
 }
 
 /// The width that everything but log lines and commands keeps to.
@@ -38,6 +44,7 @@ pub fn recap(state: &RunState, context: &Context) -> Vec<String> {
     lines.extend(page.hosts());
     lines.extend(page.failures());
     lines.extend(page.culprit());
+    lines.extend(page.findings());
     lines.extend(page.leftovers());
     lines.extend(page.tail());
     lines
@@ -94,6 +101,17 @@ impl Page<'_> {
         let mut lines = vec![format!("RECAP  {title}  {}  after {after}", self.style.paint(role, word))];
         if !why.is_empty() {
             lines.push(self.row(Role::Plain, "because", &why));
+        }
+        if !self.state.checks.is_empty() {
+            let of = |level| self.state.checks.values().filter(|l| **l == level).count();
+            let parts = [
+                (of(Level::Pass), "passed", Role::Ok),
+                (of(Level::Warn), "to look at", Role::Warn),
+                (of(Level::Fail), "failed", Role::Bad),
+                (of(Level::Skipped), "skipped", Role::Dim),
+            ];
+            let parts = parts.iter().filter(|(n, ..)| *n > 0).map(|(n, word, role)| self.style.paint(*role, &format!("{n} {word}")));
+            lines.push(format!("  {:<9} {}", "checks", parts.collect::<Vec<_>>().join("  ")));
         }
         if !self.state.ranks.is_empty() {
             let counts = self.state.rank_counts();
@@ -171,7 +189,7 @@ impl Page<'_> {
             add(("FAILED", text, self.clean(&step.hint)), step.info.host);
         }
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.liveness == Liveness::Unreachable) {
-            add(("NO ANSWER", self.clean(&host.error), String::new()), at);
+            add(("UNREACHED", self.clean(&host.error), String::new()), at);
         }
         let more = sorts.len().saturating_sub(ROWS);
         let mut lines = Vec::new();
@@ -219,6 +237,34 @@ impl Page<'_> {
         lines
     }
 
+    /// What went wrong: what happened and where, why, what to do next; at most three of them.
+    fn findings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (at, found) in self.context.findings.iter().take(3).enumerate() {
+            let cleaner = &self.context.cleaner;
+            let [what, why, next] = finding::texts(found, self.context.lang, cleaner);
+            let place = finding::place(found, self.state, cleaner);
+            let label = if at == 0 { "CAUSE" } else { "also" };
+            let mut told = wrap(&format!("{place}: {what}"), WIDTH - 12, 4).into_iter();
+            lines.push(self.row(Role::Bad, label, &told.next().unwrap_or_default()));
+            lines.extend(told.map(|line| format!("{:12}{line}", "")));
+            // What a step or a host said stands above, and so do the last lines of who failed first.
+            let above = self.state.culprit.as_ref().is_some_and(|culprit| found.ranks.iter().any(|rank| culprit.ranks.contains(rank)));
+            if !above && !found.ranks.is_empty() {
+                lines.extend(self.last_lines(&found.evidence));
+            }
+            for (label, text) in [("why", why), ("do", next)] {
+                for (n, line) in wrap(&text, WIDTH - 12, 4).into_iter().enumerate().filter(|_| !text.is_empty()) {
+                    lines.push(self.row(Role::Plain, if n == 0 { label } else { "" }, &line));
+                }
+            }
+            if !found.felt.is_empty() {
+                lines.push(self.row(Role::Dim, "felt by", &words::ranks(&found.felt)));
+            }
+        }
+        lines
+    }
+
     fn last_lines(&self, tail: &[String]) -> Vec<String> {
         let bar = self.style.paint(Role::Dim, "|");
         tail.iter().map(|line| format!("    {bar} {}", self.clean(line))).collect()
@@ -261,6 +307,9 @@ impl Page<'_> {
         }
         if let Some(next) = next(self.state, &self.context.inventory) {
             lines.push(format!("  {:<9} {next}", "next"));
+            if goes_on(self.state) {
+                lines.push(format!("  {:<9} {}", "end it", command("down", &self.context.inventory, "")));
+            }
         }
         lines
     }
@@ -268,11 +317,9 @@ impl Page<'_> {
 
 /// The command that a person needs now.
 fn next(state: &RunState, inventory: &str) -> Option<String> {
-    let command = |word: &str, rest: &str| {
-        let parts = ["orchestrate", word, inventory, rest];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
-    };
+    let command = |word: &str, rest: &str| command(word, inventory, rest);
     match &state.outcome.as_ref()?.0 {
+        Outcome::Signal(_) if goes_on(state) => Some(command("attach", "")),
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) => None,
         Outcome::Detached => Some(command("attach", "")),
         Outcome::Failed => {
@@ -284,6 +331,17 @@ fn next(state: &RunState, inventory: &str) -> Option<String> {
         Outcome::Unreachable => Some(command(if state.info.command.is_empty() { "up" } else { &state.info.command }, "")),
         Outcome::Locked => Some(command("ps", "")),
     }
+}
+
+fn command(word: &str, inventory: &str, rest: &str) -> String {
+    let parts = ["orchestrate", word, inventory, rest];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether we left a run that goes on.
+fn goes_on(state: &RunState) -> bool {
+    let left = matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _)));
+    left && state.stopping.is_none() && state.ranks.values().any(|rank| rank.started.is_some() && rank.exit.is_none())
 }
 
 fn fate(rank: &RankState) -> String {

@@ -99,7 +99,7 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
   gpu01                             0        0       0  1 signal 11 (SEGV)
   gpu02                             0        0       0  1 gone without a status
   gpu03                             0        0       0  UNREACHABLE
-  NO ANSWER gpu03
+  UNREACHED gpu03
             no answer from 10.0.0.3:22 within 10 s, and this text is much longer
             than a line of the page may ever be
   FIRST ?   rank 0 on gpu01: signal 11 (SEGV) after 2.0 s

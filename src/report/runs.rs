@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "owns the folders of past runs on the laptop")]
 //! Past runs on the laptop: a folder each, with its report; listing and pruning them.
 //!
-//! Uses `event` and `state`. Knows no host: what is told here is what this laptop has seen.
+//! Uses `event`, `state` and `diagnose`. Knows no host: what is told here is what this laptop has seen.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::diagnose::Finding;
 use crate::event::{EventKind, Exit, FORMAT, Millis, Outcome};
 use crate::state::{Liveness, RunState};
 
+use super::finding::FindingReport;
 use super::journal::{JOURNAL, Reader};
 use super::logs::{make_dir, private};
 use super::sanitize::Cleaner;
@@ -80,6 +82,9 @@ pub struct Report {
     pub ranks: Vec<RankReport>,
     /// The ranks that failed first.
     pub culprit: Vec<u32>,
+    /// What went wrong, the first cause first.
+    #[serde(default)]
+    pub findings: Vec<FindingReport>,
     /// What is left on hosts: `host: what`.
     pub leftovers: Vec<String>,
 }
@@ -119,7 +124,7 @@ pub struct RankReport {
 }
 
 /// The report of a state.
-pub fn report(state: &RunState) -> Report {
+pub fn report(state: &RunState, findings: &[Finding]) -> Report {
     let name = |host: u32| state.host_name(host).to_owned();
     let hosts = state.hosts.iter().enumerate().map(|(at, host)| {
         let tally = state.tally(at);
@@ -152,6 +157,7 @@ pub fn report(state: &RunState) -> Report {
         ended: state.now,
         hosts: hosts.collect(),
         ranks: ranks.collect(),
+        findings: findings.iter().map(|finding| FindingReport::new(finding, state)).collect(),
         culprit: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
         leftovers: state.leftovers.iter().map(|left| format!("{}: {}", name(left.host), left.text)).collect(),
     }
@@ -161,9 +167,9 @@ pub fn report(state: &RunState) -> Report {
 ///
 /// # Errors
 /// When the disk does not take it.
-pub fn write_report(dir: &RunDir, state: &RunState, cleaner: &Cleaner) -> io::Result<()> {
+pub fn write_report(dir: &RunDir, state: &RunState, findings: &[Finding], cleaner: &Cleaner) -> io::Result<()> {
     let before = fs::read_to_string(dir.path.join(REPORT)).ok().and_then(|text| serde_json::from_str::<Report>(&text).ok());
-    let whole = merge(before, report(state));
+    let whole = merge(before, report(state, findings));
     let text = cleaner.json(serde_json::to_string_pretty(&whole)?);
     let draft = dir.path.join(".report.json");
     let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
@@ -176,7 +182,7 @@ pub fn write_report(dir: &RunDir, state: &RunState, cleaner: &Cleaner) -> io::Re
 fn merge(before: Option<Report>, mut now: Report) -> Report {
     let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
     now.began = before.began.or(now.began);
-    let launches = matches!(now.command.as_str(), "up" | "attach");
+    let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
         (now.outcome, now.why) = (before.outcome, before.why);
     }
@@ -191,6 +197,10 @@ fn merge(before: Option<Report>, mut now: Report) -> Report {
         now.ranks.sort_by_key(|rank| rank.rank);
         if now.culprit.is_empty() {
             now.culprit = before.culprit;
+        }
+        // A teardown from elsewhere has seen less.
+        if now.findings.is_empty() {
+            now.findings = before.findings;
         }
     }
     now

@@ -156,11 +156,11 @@ fn a_later_operation_does_not_forget_what_an_earlier_one_saw() {
     let exit = crate::event::Exit::Code(1);
     up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, when: 2000, uncertainty: 0 }));
     up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, why: "rank 0 failed".to_owned() }));
-    runs::write_report(&dir, &up, &Cleaner::default()).expect("written");
+    runs::write_report(&dir, &up, &[], &Cleaner::default()).expect("written");
     let mut down = RunState::new();
     down.apply(&event(9, EventKind::RunStarted(info("down"))));
     down.apply(&event(10, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() }));
-    runs::write_report(&dir, &down, &Cleaner::default()).expect("written");
+    runs::write_report(&dir, &down, &[], &Cleaner::default()).expect("written");
     let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
     let report: runs::Report = serde_json::from_str(&text).expect("a report");
     assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));

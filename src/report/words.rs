@@ -47,6 +47,8 @@ impl Style {
 /// `exit 1`, `signal 9 (KILL)`, `gone without a status`.
 pub fn exit(exit: Exit) -> String {
     match exit {
+        // A Python launcher that ends with its child's negative code: the shell sees 256 less the signal (deepspeed/launcher/launch.py).
+        Exit::Code(code @ 241..=250) => format!("exit {code} (-{0} in Python: signal {0})", 256 - code),
         Exit::Code(code) => format!("exit {code}"),
         Exit::Signal(n) => match signal(n) {
             "" => format!("signal {n}"),
@@ -147,6 +149,12 @@ pub fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_negative_code_of_python_is_read() {
+        assert_eq!(exit(Exit::Code(247)), "exit 247 (-9 in Python: signal 9)");
+        assert_eq!(exit(Exit::Code(251)), "exit 251");
+    }
 
     #[test]
     fn words() {

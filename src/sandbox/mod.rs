@@ -10,9 +10,11 @@
 #![expect(clippy::disallowed_methods, reason = "the sandbox makes directories and finds its own program")]
 
 mod docker;
+mod launchers;
 mod nvidia;
 mod place;
 mod processes;
+mod pty;
 mod scenario;
 mod server;
 mod stand_in;
@@ -129,6 +131,7 @@ impl Sandbox {
             gpu_memory_mib: scenario.gpu_memory_mib,
             images: spec.images.clone().unwrap_or_else(|| scenario.images.clone()),
             registry: scenario.registry.clone(),
+            logins: scenario.logins.clone(),
             image_details: scenario.image_details.clone(),
         };
         let what = format!("make the sandbox host {}", spec.name);

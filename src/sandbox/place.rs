@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::scenario::{Faults, ImageSpec};
+use super::scenario::{Faults, ImageSpec, RegistryLogin};
 
 /// Names under which this program answers on a fake host.
-const ON_HOST: &[&str] = &["docker", "nvidia-smi", "torchrun", "python3", "python", "sudo", "hostname"];
+const ON_HOST: &[&str] = &["docker", "nvidia-smi", "torchrun", "accelerate", "deepspeed", "python3", "python", "sudo", "hostname"];
 /// Names under which it answers inside a container.
-const IN_CONTAINER: &[&str] = &["torchrun", "python3", "python", "hostname"];
+const IN_CONTAINER: &[&str] = &["torchrun", "accelerate", "deepspeed", "python3", "python", "hostname"];
 /// What the tools folder never offers: the real thing must not be reached by mistake.
-const HIDDEN: &[&str] = &["docker", "dockerd", "podman", "nerdctl", "nvidia-smi", "torchrun", "containerd", "ctr"];
+const HIDDEN: &[&str] =
+    &["docker", "dockerd", "podman", "nerdctl", "nvidia-smi", "torchrun", "accelerate", "deepspeed", "containerd", "ctr"];
 
 /// What a stand-in must know about its host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub(super) struct Settings {
     pub(super) images: Vec<String>,
     /// Images that can be pulled.
     pub(super) registry: Vec<String>,
+    /// Registries that want a login.
+    pub(super) logins: Vec<RegistryLogin>,
     /// What is said about images beyond their name.
     pub(super) image_details: BTreeMap<String, ImageSpec>,
 }
@@ -106,6 +109,15 @@ impl Place {
     /// Changes what is wrong with the host, from the next event on.
     pub(super) fn set_faults(&self, faults: &Faults, program: &Path) -> io::Result<()> {
         write_json(&self.root.join("faults.json"), faults)?;
+        let broken = self.root.join("broken");
+        if broken.exists() {
+            fs::remove_dir_all(&broken)?;
+        }
+        fs::create_dir_all(&broken)?;
+        for (name, script) in &faults.programs {
+            fs::write(broken.join(name), format!("#!/bin/sh\n{script}\n"))?;
+            fs::set_permissions(broken.join(name), fs::Permissions::from_mode(0o755))?;
+        }
         for folder in ["bin", "inside"] {
             link_if(&self.root.join(folder).join("date"), program, faults.clock_skew != 0.0)?;
         }
@@ -119,7 +131,7 @@ impl Place {
 
     /// The environment of what runs on the host.
     pub(super) fn environment(&self, user: &str) -> Vec<(String, String)> {
-        let path = format!("{}:{}", self.root.join("bin").display(), self.tools());
+        let path = format!("{}:{}:{}", self.root.join("broken").display(), self.root.join("bin").display(), self.tools());
         let home = self.root.join("home").display().to_string();
         let mut variables = vec![
             ("HOME".to_owned(), home),

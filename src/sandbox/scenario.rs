@@ -30,6 +30,8 @@ pub struct Scenario {
     pub images: Vec<String>,
     /// Images that a host can pull.
     pub registry: Vec<String>,
+    /// Registries that want a login, and which opens them.
+    pub logins: Vec<RegistryLogin>,
     /// What is special about an image, by its name.
     pub image_details: BTreeMap<String, ImageSpec>,
     /// Who may log in.
@@ -49,6 +51,7 @@ impl Default for Scenario {
             gpu_memory_mib: 81_559,
             images: vec!["demo/train:1".to_owned()],
             registry: Vec::new(),
+            logins: Vec::new(),
             image_details: BTreeMap::new(),
             user: "demo".to_owned(),
             password: None,
@@ -101,6 +104,18 @@ pub struct HostSpec {
     pub faults: Option<Faults>,
 }
 
+/// A login that a registry accepts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegistryLogin {
+    /// The registry, as it begins an image's name.
+    pub server: String,
+    /// Who.
+    pub username: String,
+    /// With which password.
+    pub password: String,
+}
+
 /// What an image says about its containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -143,6 +158,8 @@ pub struct Faults {
     pub max_sessions: Option<usize>,
     /// TCP forwarding is forbidden.
     pub no_forwarding: bool,
+    /// No session gets a terminal (PermitTTY no).
+    pub no_terminal: bool,
     /// `docker` says that it is not found (127); it can still be found by `command -v`.
     pub docker_missing: bool,
     /// Docker's daemon does not run.
@@ -161,6 +178,8 @@ pub struct Faults {
     pub run_fails: Option<String>,
     /// A rank is killed as the kernel does when memory is short.
     pub oom_kill: Option<OomKill>,
+    /// Programs of the host that are these sh scripts instead, by name: `dmesg`, `nvidia-smi`. What stood there is `$SANDBOX_HOST/bin/NAME`.
+    pub programs: BTreeMap<String, String>,
     /// The host's clock is ahead by so much (behind, if negative), for `date`.
     pub clock_skew: f64,
 }

@@ -2,41 +2,36 @@
 //!
 //! The only file of the sandbox that knows russh. Uses `place` for the environment and the faults. Nothing here waits inside a handler:
 //! the handler is the connection's own loop, so each channel has a task that drains it.
-#![expect(clippy::disallowed_methods, reason = "it starts the shells and times the faults")]
+#![expect(clippy::disallowed_methods, reason = "it makes keys and times the faults")]
+
+mod run;
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
-use russh::server::{Auth, ChannelOpenHandle, Handle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
-use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, MethodKind, MethodSet, Sig};
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
+use russh::{Channel, ChannelId, ChannelOpenFailure, MethodKind, MethodSet, Sig};
+use rustix::process::{Pid, kill_process_group};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::mpsc;
+use tokio::process::Command;
 use tokio_util::either::Either;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use self::run::{Run, number};
 use super::place::Place;
-use super::scenario::Faults;
+use super::pty::{Pty, Size};
 use super::wire::{Wire, slow_down};
 
 /// As sshd's `MaxSessions`.
 const MAX_SESSIONS: usize = 10;
-/// How much of what a command is sent is searched for a fault's phrase.
-const SEARCHED: usize = 256 << 10;
-/// What may wait for a command that does not read its input; a client that sends more loses its connection.
-const BACKLOG: usize = 64 << 20;
 /// How long a forwarded connection may take to open.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -118,15 +113,29 @@ impl Fake {
                 command.arg("/bin/sh");
                 command
             }
-            None => {
-                let mut command = Command::new(&self.program);
-                command.arg0("sandbox-shim").args(["setsid", "/bin/sh"]);
-                command
-            }
+            None => self.shim(&["setsid", "/bin/sh"]),
         };
-        command.args(["-c", text]).env_clear().envs(self.place.environment(&self.user)).envs(extra.iter().cloned());
-        command.current_dir(self.place.root().join("home")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.furnish(&mut command, text, extra);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// The same, with its standard input as the session's terminal.
+    fn command_in_terminal(&self, text: &str, extra: &[(String, String)]) -> Command {
+        let mut command = self.shim(&["setsid", "-c", "/bin/sh"]);
+        self.furnish(&mut command, text, extra);
+        command
+    }
+
+    fn shim(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg0("sandbox-shim").args(words);
+        command
+    }
+
+    fn furnish(&self, command: &mut Command, text: &str, extra: &[(String, String)]) {
+        command.args(["-c", text]).env_clear().envs(self.place.environment(&self.user)).envs(extra.iter().cloned());
+        command.current_dir(self.place.root().join("home"));
     }
 }
 
@@ -206,6 +215,10 @@ struct Slot {
     environment: Vec<(String, String)>,
     closed: CancellationToken,
     leader: Arc<Mutex<Option<Pid>>>,
+    /// The terminal that was asked for, until the command starts.
+    pty: Option<Pty>,
+    /// Tells the terminal its size.
+    size: Option<Size>,
 }
 
 struct Connection {
@@ -239,6 +252,7 @@ impl Connection {
             closed: slot.closed.clone(),
             cut: self.cut.clone(),
             leader: Arc::clone(&slot.leader),
+            pty: slot.pty.take(),
         };
         self.tasks.spawn(run.go(channel));
         Ok(())
@@ -271,7 +285,7 @@ impl Handler for Connection {
         }
         reply.accept().await;
         let environment = vec![("SSH_CONNECTION".to_owned(), self.ends.clone())];
-        let slot = Slot { environment, closed: self.gone.child_token(), leader: Arc::default(), channel: None };
+        let slot = Slot { environment, closed: self.gone.child_token(), leader: Arc::default(), channel: None, pty: None, size: None };
         let id = channel.id();
         self.slots.insert(id, Slot { channel: Some(channel), ..slot });
         Ok(())
@@ -318,15 +332,39 @@ impl Handler for Connection {
     async fn pty_request(
         &mut self,
         id: ChannelId,
-        _: &str,
-        _: u32,
-        _: u32,
+        term: &str,
+        columns: u32,
+        rows: u32,
         _: u32,
         _: u32,
         _: &[(russh::Pty, u32)],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        session.channel_failure(id)
+        let opened =
+            if self.host.place.faults().no_terminal { Err(io::ErrorKind::Unsupported.into()) } else { Pty::open(term, columns, rows) };
+        match (self.slots.get_mut(&id), opened) {
+            (Some(slot), Ok(pty)) => {
+                slot.size = Some(pty.size());
+                slot.pty = Some(pty);
+                session.channel_success(id)
+            }
+            _ => session.channel_failure(id),
+        }
+    }
+
+    async fn window_change_request(
+        &mut self,
+        id: ChannelId,
+        columns: u32,
+        rows: u32,
+        _: u32,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(size) = self.slots.get(&id).and_then(|slot| slot.size.as_ref()) {
+            size.set(columns, rows);
+        }
+        Ok(())
     }
 
     async fn subsystem_request(&mut self, id: ChannelId, _: &str, session: &mut Session) -> Result<(), Self::Error> {
@@ -365,202 +403,4 @@ async fn forward(channel: Channel<Msg>, host: String, port: u16, reply: ChannelO
             }
         }
     }
-}
-
-/// One command behind a channel.
-struct Run {
-    host: Arc<Fake>,
-    faults: Faults,
-    text: String,
-    environment: Vec<(String, String)>,
-    handle: Handle,
-    closed: CancellationToken,
-    cut: CancellationToken,
-    leader: Arc<Mutex<Option<Pid>>>,
-}
-
-impl Run {
-    async fn go(self, channel: Channel<Msg>) {
-        let (reader, writer) = channel.split();
-        if self.strikes(self.text.as_bytes()) {
-            return drain(reader).await;
-        }
-        if let Some(noise) = &self.faults.noise {
-            self.send(writer.data_bytes(noise.clone().into_bytes())).await;
-        }
-        match self.host.command(&self.text, &self.environment).spawn() {
-            Ok(child) => self.follow(child, reader, writer).await,
-            Err(error) => {
-                self.send(writer.extended_data_bytes(1, format!("sandbox: /bin/sh: {error}\n").into_bytes())).await;
-                self.report(&writer, ExitStatus::from_raw(127 << 8)).await;
-                self.finish(&writer).await;
-            }
-        }
-    }
-
-    async fn follow(&self, mut child: Child, reader: ChannelReadHalf, writer: ChannelWriteHalf<Msg>) {
-        *self.leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let (input, queue) = mpsc::unbounded_channel();
-        let waiting = AtomicUsize::new(0);
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let ended = async {
-            let status = child.wait().await;
-            *self.leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-            status.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))
-        };
-        let talk = async {
-            tokio::join!(self.pump(stdout, None, &writer), self.pump(stderr, Some(1), &writer));
-        };
-        let feed = async {
-            tokio::join!(self.listen(reader, input, &waiting), self.feed(stdin, queue, &waiting));
-        };
-        let work = async {
-            // As sshd does: the status goes out when the shell has ended, the end of the channel when nobody holds its output any longer.
-            let status = async { self.report(&writer, ended.await).await };
-            tokio::join!(status, talk);
-            self.finish(&writer).await;
-        };
-        tokio::join!(work, feed);
-    }
-
-    /// Hands on what the client sends; goes on reading whatever happens, for an unread channel stops the whole connection.
-    async fn listen(&self, mut reader: ChannelReadHalf, input: mpsc::UnboundedSender<bytes::Bytes>, waiting: &AtomicUsize) {
-        let mut input = Some(input);
-        let mut seen = Vec::new();
-        loop {
-            let message = tokio::select! {
-                () = self.closed.cancelled() => return,
-                message = reader.wait() => message,
-            };
-            match message {
-                None => return,
-                Some(ChannelMsg::Eof) => input = None,
-                Some(ChannelMsg::Data { data }) => {
-                    if seen.len() < SEARCHED {
-                        seen.extend_from_slice(&data);
-                    }
-                    if input.is_some() && self.strikes(&seen) {
-                        return drain(reader).await;
-                    }
-                    let size = data.len();
-                    if input.as_ref().is_some_and(|input| input.send(data).is_err()) {
-                        input = None;
-                    } else if input.is_some() && waiting.fetch_add(size, Ordering::Relaxed) > BACKLOG {
-                        self.cut.cancel();
-                    }
-                }
-                Some(_) => {}
-            }
-        }
-    }
-
-    async fn feed(&self, stdin: Option<ChildStdin>, mut queue: mpsc::UnboundedReceiver<bytes::Bytes>, waiting: &AtomicUsize) {
-        let Some(mut stdin) = stdin else { return };
-        loop {
-            tokio::select! {
-                () = self.closed.cancelled() => return,
-                bytes = queue.recv() => match bytes {
-                    Some(bytes) => {
-                        if !self.put(&mut stdin, &bytes).await {
-                            return;
-                        }
-                        waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
-                    }
-                    None => return,
-                }
-            }
-        }
-    }
-
-    async fn put(&self, stdin: &mut ChildStdin, bytes: &[u8]) -> bool {
-        tokio::select! {
-            () = self.closed.cancelled() => false,
-            written = stdin.write_all(bytes) => written.is_ok(),
-        }
-    }
-
-    async fn pump<R: AsyncRead + Unpin>(&self, from: Option<R>, ext: Option<u32>, writer: &ChannelWriteHalf<Msg>) {
-        let Some(mut from) = from else { return };
-        let mut buffer = bytes::BytesMut::new();
-        loop {
-            buffer.reserve(32 << 10);
-            let read = tokio::select! {
-                () = self.closed.cancelled() => return,
-                read = from.read_buf(&mut buffer) => read,
-            };
-            if !matches!(read, Ok(count) if count > 0) {
-                return;
-            }
-            let bytes = buffer.split().freeze();
-            match ext {
-                None => self.send(writer.data_bytes(bytes)).await,
-                Some(ext) => self.send(writer.extended_data_bytes(ext, bytes)).await,
-            }
-        }
-    }
-
-    /// Sends, unless the other side is gone: then nothing would ever wake the sender.
-    async fn send(&self, sending: impl Future<Output = Result<(), russh::Error>>) {
-        tokio::select! {
-            () = self.closed.cancelled() => {}
-            sent = sending => if let Err(error) = sent { tracing::debug!(%error, "not sent") },
-        }
-    }
-
-    async fn report(&self, writer: &ChannelWriteHalf<Msg>, status: ExitStatus) {
-        match (status.code(), status.signal().and_then(name)) {
-            (Some(code), _) => self.send(writer.exit_status(u32::try_from(code).unwrap_or(255))).await,
-            (None, Some(signal)) => {
-                let sent = self.handle.exit_signal_request(writer.id(), signal, status.core_dumped(), String::new(), String::new());
-                self.send(async { sent.await.map_err(|()| russh::Error::SendError) }).await;
-            }
-            (None, None) => self.send(writer.exit_status(255)).await,
-        }
-    }
-
-    async fn finish(&self, writer: &ChannelWriteHalf<Msg>) {
-        self.send(writer.eof()).await;
-        self.send(writer.close()).await;
-        // The handler is not told when the client answers this close: the place is free from here on, and the listener has nothing to hear.
-        self.closed.cancel();
-    }
-
-    /// Whether a fault waits for these bytes; a lost connection is lost here.
-    fn strikes(&self, bytes: &[u8]) -> bool {
-        let contains = |phrase: &Option<String>| phrase.as_ref().is_some_and(|p| memchr::memmem::find(bytes, p.as_bytes()).is_some());
-        if contains(&self.faults.drop_on) {
-            self.cut.cancel();
-            return true;
-        }
-        contains(&self.faults.hang_on)
-    }
-}
-
-async fn drain(mut reader: ChannelReadHalf) {
-    while reader.wait().await.is_some() {}
-}
-
-fn number(signal: &Sig) -> Option<Signal> {
-    Some(match signal {
-        Sig::ABRT => Signal::ABORT,
-        Sig::ALRM => Signal::ALARM,
-        Sig::FPE => Signal::FPE,
-        Sig::HUP => Signal::HUP,
-        Sig::ILL => Signal::ILL,
-        Sig::INT => Signal::INT,
-        Sig::KILL => Signal::KILL,
-        Sig::PIPE => Signal::PIPE,
-        Sig::QUIT => Signal::QUIT,
-        Sig::SEGV => Signal::SEGV,
-        Sig::TERM => Signal::TERM,
-        Sig::USR1 => Signal::USR1,
-        Sig::Custom(_) => return None,
-    })
-}
-
-fn name(signal: i32) -> Option<Sig> {
-    let known =
-        [Sig::ABRT, Sig::ALRM, Sig::FPE, Sig::HUP, Sig::ILL, Sig::INT, Sig::KILL, Sig::PIPE, Sig::QUIT, Sig::SEGV, Sig::TERM, Sig::USR1];
-    known.into_iter().find(|sig| number(sig).is_some_and(|n| n.as_raw() == signal))
 }

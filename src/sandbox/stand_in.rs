@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use super::place::Place;
-use super::{docker, nvidia, torchrun};
+use super::{docker, launchers, nvidia, torchrun};
 
 /// What a stand-in answers at once.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -58,7 +58,18 @@ pub fn stand_in(argv0: &str, args: Vec<OsString>) -> Option<ExitCode> {
     let name = Path::new(argv0).file_name()?.to_str()?;
     if !matches!(
         name,
-        "docker" | "nvidia-smi" | "torchrun" | "sudo" | "date" | "hostname" | "python" | "python3" | "setsid" | "sandbox-shim"
+        "docker"
+            | "nvidia-smi"
+            | "torchrun"
+            | "accelerate"
+            | "deepspeed"
+            | "sudo"
+            | "date"
+            | "hostname"
+            | "python"
+            | "python3"
+            | "setsid"
+            | "sandbox-shim"
     ) {
         return None;
     }
@@ -81,6 +92,8 @@ pub fn stand_in(argv0: &str, args: Vec<OsString>) -> Option<ExitCode> {
         "docker" => docker::main(&here, &words),
         "nvidia-smi" => nvidia::main(&here, &words),
         "torchrun" => torchrun::main(&here, &words),
+        "accelerate" => launchers::accelerate(&here, &words),
+        "deepspeed" => launchers::deepspeed(&words),
         "sudo" => sudo(&here, &words),
         "date" => date(&here, &words),
         "hostname" => Answer::ok(hostname(&here, &words)).say(),
@@ -104,8 +117,12 @@ fn shim(here: &Here, words: &[String]) -> ExitCode {
     }
 }
 
-/// Makes the process the leader of its own session and becomes the command.
+/// Makes the process the leader of its own session and becomes the command; `-c`: with its standard input as the session's terminal.
 fn setsid(words: &[String]) -> ExitCode {
+    let (terminal, words) = match words.split_first() {
+        Some((first, rest)) if first == "-c" => (true, rest),
+        _ => (false, words),
+    };
     let Some((program, rest)) = words.split_first() else { return Answer::fail(1, "setsid: no command specified").say() };
     if rustix::process::getpgrp() == rustix::process::getpid() {
         // A group's leader cannot have a session of its own: as setsid(1) does, a child has it.
@@ -116,6 +133,9 @@ fn setsid(words: &[String]) -> ExitCode {
     }
     if let Err(error) = rustix::process::setsid() {
         return Answer::fail(1, format!("setsid: {error}")).say();
+    }
+    if terminal && let Err(error) = rustix::process::ioctl_tiocsctty(std::io::stdin()) {
+        return Answer::fail(1, format!("setsid: the controlling terminal: {error}")).say();
     }
     become_command(program, rest)
 }
@@ -176,14 +196,18 @@ fn hostname(here: &Here, words: &[String]) -> String {
     }
 }
 
-/// `python3 -m torch.distributed.run …` is torchrun; anything else is the real python, if there is one.
+/// `python3 -m torch.distributed.run …` is torchrun, and so with the other launchers; anything else is the real python, if there is one.
 fn python(here: &Here, name: &str, words: &[String]) -> ExitCode {
     let options = words.iter().take_while(|word| matches!(word.as_str(), "-u" | "-B" | "-E" | "-s" | "-I")).count();
     if let [module, launcher, rest @ ..] = words.get(options..).unwrap_or_default()
         && module == "-m"
-        && matches!(launcher.as_str(), "torch.distributed.run" | "torch.distributed.launch")
     {
-        return torchrun::main(here, rest);
+        match launcher.as_str() {
+            "torch.distributed.run" | "torch.distributed.launch" => return torchrun::main(here, rest),
+            "accelerate.commands.launch" => return launchers::accelerate(here, &[&["launch".to_owned()], rest].concat()),
+            "deepspeed.launcher.runner" => return launchers::deepspeed(rest),
+            _ => {}
+        }
     }
     match real(here, name).or_else(|| real(here, "python3")) {
         Some(program) => become_command(&program.display().to_string(), words),

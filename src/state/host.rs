@@ -2,9 +2,13 @@
 //!
 //! Uses `event`. Changed by `RunState::apply` alone.
 
-use crate::event::{Exit, GpuSample, Millis};
+use std::collections::{BTreeMap, VecDeque};
 
+use crate::event::{Exit, GpuProcess, GpuSample, Millis, Vitals};
+
+use super::hang::Load;
 use super::lines::Tail;
+use super::metrics::{Metrics, Progress, Reading};
 
 /// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,6 +48,41 @@ pub struct Disk {
     pub at: Millis,
 }
 
+/// How many GPUs of a host are kept.
+const GPUS: usize = 256;
+/// How many values of a GPU are kept.
+pub const TRACE: usize = 120;
+
+/// One look at a GPU, in percent; for graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Trace {
+    /// When.
+    pub at: Millis,
+    /// Utilisation.
+    pub utilization: Option<f32>,
+    /// Memory in use, of all.
+    pub memory: Option<f32>,
+    /// Power, of the limit.
+    pub power: Option<f32>,
+    /// Degrees Celsius.
+    pub temperature: Option<f32>,
+}
+
+impl Trace {
+    fn of(gpu: &GpuSample, at: Millis) -> Self {
+        let share = |part: Option<f32>, whole: Option<f32>| {
+            part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
+        };
+        Trace {
+            at,
+            utilization: gpu.utilization,
+            memory: share(gpu.memory_used, gpu.memory_total),
+            power: share(gpu.power, gpu.power_limit),
+            temperature: gpu.temperature,
+        }
+    }
+}
+
 /// What is known of a host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostState {
@@ -63,6 +102,26 @@ pub struct HostState {
     pub gpus: Vec<GpuSample>,
     /// When they were taken; 0: never.
     pub gpus_at: Millis,
+    /// What nvidia-smi said instead of values, since it last gave some, and when.
+    pub gpus_unread: Option<(String, Millis)>,
+    /// The last values of each GPU, by its index, the oldest first.
+    pub traces: BTreeMap<u32, VecDeque<Trace>>,
+    /// How much power each GPU draws, by its index.
+    pub loads: BTreeMap<u32, Load>,
+    /// The processes on its GPUs.
+    pub processes: Vec<GpuProcess>,
+    /// When they were seen; 0: never.
+    pub processes_at: Millis,
+    /// What nvidia-smi prints, as it was last asked for.
+    pub smi: String,
+    /// Why it printed nothing, or ended with an error; empty: it did not.
+    pub smi_error: String,
+    /// When that was; 0: never.
+    pub smi_at: Millis,
+    /// What it does besides.
+    pub vitals: Vitals,
+    /// When that was seen; 0: never.
+    pub vitals_at: Millis,
     /// When its launcher started.
     pub node_started: Option<Millis>,
     /// How its launcher ended, and when on our clock (0: unknown).
@@ -73,6 +132,27 @@ pub struct HostState {
     pub tail: Tail,
     /// Steps of earlier plans of this operation.
     pub(super) before: Tally,
+}
+
+impl HostState {
+    /// Takes a round of GPU values.
+    pub(super) fn look(&mut self, gpus: &[GpuSample], at: Millis) {
+        self.gpus = gpus.iter().take(GPUS).cloned().collect();
+        self.gpus_at = at;
+        self.gpus_unread = None;
+        for gpu in &self.gpus {
+            if self.traces.len() >= GPUS && !self.traces.contains_key(&gpu.index) {
+                continue;
+            }
+            let trace = self.traces.entry(gpu.index).or_default();
+            if trace.len() >= TRACE {
+                trace.pop_front();
+            }
+            let seen = Trace::of(gpu, at);
+            self.loads.entry(gpu.index).or_default().look(seen.power);
+            trace.push_back(seen);
+        }
+    }
 }
 
 /// What is known of a rank.
@@ -96,6 +176,14 @@ pub struct RankState {
     pub uncertainty: i64,
     /// Its last lines.
     pub tail: Tail,
+    /// When it wrote last; 0: it has not.
+    pub spoke: Millis,
+    /// What its lines told of the training.
+    pub metrics: Metrics,
+    /// Its progress bar, as it was drawn last.
+    pub progress: Option<Progress>,
+    /// How much of a flood is read for these.
+    pub reading: Reading,
 }
 
 impl RankState {

@@ -108,6 +108,11 @@ pub struct Tail {
 impl Tail {
     /// Takes the bytes at `offset`. What was seen before is not counted twice; a jump forward starts a new line.
     pub fn push(&mut self, offset: u64, bytes: &[u8]) {
+        self.push_each(offset, bytes, |_| {});
+    }
+
+    /// As [`Tail::push`]; gives every line that it cuts to `each`, which are all but those that a flood buries at once, and the one under way.
+    pub fn push_each(&mut self, offset: u64, bytes: &[u8], mut each: impl FnMut(&str)) {
         let end = offset.saturating_add(bytes.len() as u64);
         if end <= self.next {
             return;
@@ -118,7 +123,10 @@ impl Tail {
             self.cutter.clear();
         }
         self.next = end;
-        self.append(&bytes[seen..]);
+        self.append(&bytes[seen..], &mut each);
+        if let Some(line) = self.cutter.partial().filter(|_| self.cutter.redrawn()) {
+            each(&line);
+        }
     }
 
     /// Text without a place in a file, for bytes that travelled as a range only.
@@ -130,7 +138,7 @@ impl Tail {
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) {
+    fn append(&mut self, bytes: &[u8], each: &mut impl FnMut(&str)) {
         self.bytes += bytes.len() as u64;
         let ended = memchr::memchr_iter(b'\n', bytes).count();
         self.lines += ended as u64;
@@ -144,6 +152,7 @@ impl Tail {
         }
         let Tail { ring, held, cutter, .. } = self;
         cutter.push(rest, |line| {
+            each(&line);
             *held += line.len();
             ring.push_back(line);
             while ring.len() > LINES || (*held > TAIL && ring.len() > 1) {

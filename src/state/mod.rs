@@ -3,25 +3,35 @@
 //! Uses `event`. Reads no clock, file or terminal; time comes in the events. Every event is accepted, whatever it names, and memory is
 //! bounded whatever comes.
 
+pub mod hang;
 pub mod host;
 pub mod ledger;
 pub mod lines;
+pub mod metrics;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use crate::event::{Event, EventKind, Goal, LogFile, Millis, Outcome, Phase, RunInfo};
+use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Millis, Outcome, Phase, RunInfo};
 
-pub use host::{Disk, HostState, Liveness, RankState, Tally};
+pub use host::{Disk, HostState, Liveness, RankState, TRACE, Tally, Trace};
 pub use ledger::{Ledger, Status, Step};
+use metrics::{Found, Metrics, Scanner};
 
 /// The most bytes of one text that is kept.
 const TEXT: usize = 4 << 10;
 /// How many notices are kept.
 const NOTICES: usize = 200;
+/// How many checks are counted.
+const CHECKS: usize = 200;
 /// How many leftovers are kept; the rest is counted.
 const LEFTOVERS: usize = 1000;
 /// How many failed steps are kept.
 const FAILURES: usize = 1000;
+/// How many processes on the GPUs of a host are kept.
+const PROCESSES: usize = 512;
+/// The most bytes of what nvidia-smi prints that are kept.
+const PRINTED: usize = 64 << 10;
 /// How many ranks are followed.
 const RANKS: usize = 1 << 16;
 
@@ -96,10 +106,20 @@ pub struct RunState {
     pub ready: Option<Millis>,
     /// Who failed first.
     pub culprit: Option<Culprit>,
+    /// How the run seems to hang, and when that was told; none once it goes on.
+    pub hang: Option<(Hang, Millis)>,
+    /// When the ranks wrote, and how long they were silent.
+    pub pace: hang::Pace,
+    /// The worst that each check of preflight found, by its name.
+    pub checks: BTreeMap<String, Level>,
     /// The last notices.
     pub notices: VecDeque<Note>,
     /// What is left on hosts.
     pub leftovers: Vec<Leftover>,
+    /// What the lines of all ranks told of the training.
+    pub metrics: Metrics,
+    /// What finds it.
+    scanner: Arc<Scanner>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,
     /// The time of the first event.
@@ -125,8 +145,13 @@ impl Default for RunState {
             stopping: None,
             ready: None,
             culprit: None,
+            hang: None,
+            pace: hang::Pace::default(),
+            checks: BTreeMap::new(),
             notices: VecDeque::new(),
             leftovers: Vec::new(),
+            metrics: Metrics::new(),
+            scanner: Arc::new(Scanner::new(&BTreeMap::new())),
             outcome: None,
             began: None,
             now: 0,
@@ -167,16 +192,23 @@ impl RunState {
             | EventKind::NodeExited { .. }
             | EventKind::Signalled { .. }
             | EventKind::Gpus { .. }
+            | EventKind::GpusUnread { .. }
+            | EventKind::GpuProcesses { .. }
+            | EventKind::NvidiaSmi { .. }
+            | EventKind::Vitals { .. }
             | EventKind::Disk { .. } => self.host(&event.kind, at),
             EventKind::RankStarted { .. } | EventKind::RankExited { .. } => self.rank(&event.kind, at),
-            EventKind::Log { host, file, offset, bytes, len } => self.log(*host, *file, *offset, bytes, *len),
+            EventKind::Log { host, file, offset, bytes, len } => self.log((*host, *file), *offset, bytes, *len, at),
             EventKind::Ready => {
                 self.ready.get_or_insert(at);
             }
             EventKind::Culprit { ranks, hosts } => {
                 self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone(), at });
             }
+            EventKind::Hang(hang) => self.hang = Some((hang::bounded(hang), at)),
+            EventKind::HangOver => self.hang = None,
             EventKind::Notice { host, text, warn } => self.notice(Note { at, host: *host, text: bounded(text), warn: *warn }),
+            EventKind::Checked { check, level, hosts, what, hint } => self.checked(at, check, *level, hosts, (what, hint)),
             EventKind::GoalChanged { goal, why } => {
                 self.goal = (*goal, why.clone());
                 self.stopping = if *goal == Goal::Up { None } else { self.stopping.or(Some(at)) };
@@ -187,6 +219,8 @@ impl RunState {
                     self.leftovers.push(leftover);
                 }
             }
+            // `diagnose` reads it.
+            EventKind::Aftermath { .. } => {}
             EventKind::RunFinished { outcome, why } => self.outcome = Some((outcome.clone(), why.clone())),
         }
     }
@@ -196,8 +230,11 @@ impl RunState {
         let other_run = !self.info.run.is_empty() && self.info.run != info.run;
         if other_run || self.info.attempt != info.attempt {
             self.ranks.clear();
+            self.metrics.clear();
             self.failures.clear();
             self.culprit = None;
+            self.hang = None;
+            self.pace = hang::Pace::default();
             self.ready = None;
             self.stopping = None;
             for host in &mut self.hosts {
@@ -216,6 +253,9 @@ impl RunState {
             rank.local_rank = Some(planned.local_rank);
         }
         self.ledger = Ledger::new(&info.steps);
+        if self.info.metrics != info.metrics {
+            self.scanner = Arc::new(Scanner::new(&info.metrics));
+        }
         self.outcome = None;
         self.info = info.clone();
     }
@@ -251,6 +291,22 @@ impl RunState {
             .collect();
     }
 
+    /// Counts what a check found; what it warns of is a notice about each of its hosts.
+    fn checked(&mut self, at: Millis, check: &str, level: Level, hosts: &[u32], (what, hint): (&str, &str)) {
+        // A check ends in several ways on several hosts: it counts once, by the worst.
+        if self.checks.len() < CHECKS || self.checks.contains_key(check) {
+            let worst = self.checks.entry(bounded(check)).or_insert(level);
+            *worst = level.max(*worst);
+        }
+        if level != Level::Warn {
+            return;
+        }
+        let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
+        for host in hosts {
+            self.notice(Note { at, host: Some(*host), text: bounded(&format!("{check}: {what}{help}")), warn: true });
+        }
+    }
+
     fn step(&mut self, kind: &EventKind, at: Millis) {
         let told = match kind {
             EventKind::StepStarted { step } => self.ledger.set(*step, Status::Running, at).map(|_| ()),
@@ -274,6 +330,10 @@ impl RunState {
         | EventKind::NodeExited { host, .. }
         | EventKind::Signalled { host, .. }
         | EventKind::Gpus { host, .. }
+        | EventKind::GpusUnread { host, .. }
+        | EventKind::GpuProcesses { host, .. }
+        | EventKind::NvidiaSmi { host, .. }
+        | EventKind::Vitals { host, .. }
         | EventKind::Disk { host, .. }) = kind
         else {
             return;
@@ -285,6 +345,7 @@ impl RunState {
         match kind {
             EventKind::HostConnecting { .. } => host.turn(Liveness::Connecting, "", at),
             EventKind::HostConnected { clock_offset, uncertainty, .. } => {
+                self.pace.hears(at);
                 host.turn(Liveness::Connected, "", at);
                 host.clock = Some((*clock_offset, *uncertainty));
             }
@@ -294,10 +355,16 @@ impl RunState {
             EventKind::NodeStarted { .. } => (host.node_started, host.node_exit) = (Some(at), None),
             EventKind::NodeExited { exit, when, .. } => host.node_exit = Some((*exit, *when)),
             EventKind::Signalled { signal, .. } => host.signalled = Some((signal.clone(), at)),
-            EventKind::Gpus { gpus, .. } => {
-                host.gpus = gpus.iter().take(256).cloned().collect();
-                host.gpus_at = at;
+            EventKind::Gpus { gpus, .. } => host.look(gpus, at),
+            EventKind::GpusUnread { error, .. } => host.gpus_unread = Some((bounded(error), at)),
+            EventKind::GpuProcesses { processes, .. } => {
+                host.processes = processes.iter().take(PROCESSES).cloned().collect();
+                host.processes_at = at;
             }
+            EventKind::NvidiaSmi { text, error, .. } => {
+                (host.smi, host.smi_error, host.smi_at) = (cut(text, PRINTED), bounded(error), at);
+            }
+            EventKind::Vitals { vitals, .. } => (host.vitals, host.vitals_at) = (vitals.clone(), at),
             EventKind::Disk { free, total, .. } => host.disk = Some(Disk { free: *free, total: *total, at }),
             _ => {}
         }
@@ -334,18 +401,43 @@ impl RunState {
         Some(state)
     }
 
-    fn log(&mut self, host: u32, file: LogFile, offset: u64, bytes: &[u8], len: u64) {
-        let tail = match file {
-            LogFile::Node => self.hosts.get_mut(host as usize).map(|host| &mut host.tail),
-            LogFile::Rank { rank, restart } => self.seen(host, rank, restart).map(|rank| &mut rank.tail),
+    fn log(&mut self, (host, file): (u32, LogFile), offset: u64, bytes: &[u8], len: u64, at: Millis) {
+        self.pace.wrote(at);
+        let LogFile::Rank { rank, restart } = file else {
+            if let Some(host) = self.hosts.get_mut(host as usize) {
+                whole(&mut host.tail, offset, bytes, len, |_| {});
+            }
+            return;
         };
-        let Some(tail) = tail else { return };
-        if bytes.len() as u64 == len {
-            tail.push(offset, bytes);
-        } else {
-            // A journal keeps ranges, not bytes.
-            tail.skip_to(offset.saturating_add(len));
+        let scanner = Arc::clone(&self.scanner);
+        let (mut found, mut told) = (Found::new(), Found::new());
+        let Some(state) = self.seen(host, rank, restart) else { return };
+        let RankState { tail, progress, spoke, reading, .. } = state;
+        *spoke = at;
+        whole(tail, offset, bytes, len, |line| {
+            if !reading.takes(at) {
+                return;
+            }
+            scanner.scan(line.as_bytes(), &mut found);
+            told.append(&mut found);
+            *progress = metrics::progress(line.as_bytes(), at).or(*progress);
+        });
+        for (metric, _) in &told {
+            metrics::of_run(&mut self.metrics, *metric, at, self.ranks.values().map(|rank| &rank.metrics));
         }
+        if let Some(state) = self.ranks.get_mut(&rank) {
+            metrics::take(&mut state.metrics, &told, at);
+        }
+    }
+
+    /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
+    pub fn metric(&self, metric: u8) -> Option<(f64, Millis)> {
+        metrics::together(metric, self.ranks.values().map(|rank| &rank.metrics))
+    }
+
+    /// The name of a metric.
+    pub fn metric_name(&self, metric: u8) -> &str {
+        self.scanner.name(metric)
     }
 
     fn notice(&mut self, note: Note) {
@@ -435,12 +527,25 @@ impl HostState {
     }
 }
 
+/// Takes bytes where they came whole; a journal keeps ranges, not bytes.
+fn whole(tail: &mut lines::Tail, offset: u64, bytes: &[u8], len: u64, each: impl FnMut(&str)) {
+    if bytes.len() as u64 == len {
+        tail.push_each(offset, bytes, each);
+    } else {
+        tail.skip_to(offset.saturating_add(len));
+    }
+}
+
 /// The beginning of a text that a host may have made as long as it likes.
 fn bounded(text: &str) -> String {
-    if text.len() <= TEXT {
+    cut(text, TEXT)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
         return text.to_owned();
     }
-    let end = (0..=TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}…", &text[..end])
 }
 

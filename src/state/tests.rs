@@ -151,3 +151,34 @@ fn who_was_stopped_did_not_fail() {
     assert_eq!(state.rank_counts(), RankCounts { failed: 1, stopped: 1, ..RankCounts::default() });
     assert_eq!(state.failed_ranks().iter().map(|rank| rank.rank).collect::<Vec<_>>(), [1]);
 }
+
+#[test]
+fn lines_tell_of_the_training() {
+    let mut state = RunState::new();
+    let mut tell = |at: i64, kind| state.apply(&Event { seq: 1, at, kind });
+    let EventKind::RunStarted(info) = plan(&["a", "b"], 1) else { panic!("a plan is a start") };
+    let metrics = [("reward".to_owned(), "reward ([0-9.]+)".to_owned())].into();
+    tell(0, EventKind::RunStarted(RunInfo { metrics, ..info }));
+    let mut ends = [0, 0];
+    for (n, at) in (1..=30_i64).zip((1000..).step_by(1500)) {
+        for rank in 0..2_u32 {
+            let end = if n > 1 { "\n" } else { "" };
+            let text = format!("{end}step {n} loss {}.5 reward {rank}\n\r{:>3}%|# | {n}/30 [00:01<00:29, 1.00it/s]", 30 - n, n * 100 / 30);
+            tell(at, log(rank, rank, 0, ends[rank as usize], &text));
+            ends[rank as usize] += text.len() as u64;
+        }
+    }
+    let rank = &state.ranks[&1];
+    let told: Vec<(&str, f64)> = rank.metrics.iter().map(|(metric, series)| (state.metric_name(*metric), series.last)).collect();
+    assert_eq!(told, [("step", 30.0), ("loss", 0.5), ("it/s", 1.0), ("reward", 1.0)]);
+    let bar = rank.progress.expect("it draws one");
+    assert_eq!((bar.count, bar.left), (Some((30, 30)), Some(29)));
+    let run = [metrics::STEP, metrics::LOSS, 6].map(|metric| state.metric(metric).map(|(value, _)| value));
+    assert_eq!(run, [Some(30.0), Some(0.5), Some(0.5)], "the furthest step, the mean of the others");
+    let course: Vec<f32> = state.metrics[&metrics::LOSS].points().collect();
+    assert_eq!(
+        course,
+        (1..30_u8).rev().map(|n| f32::from(n) + 0.5).collect::<Vec<_>>(),
+        "a point is a round of all ranks, once the next begins"
+    );
+}

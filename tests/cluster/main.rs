@@ -6,16 +6,36 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "the proof is a real program with real hosts, driven by helpers of a test"
 )]
 
 mod beside;
 mod bytes;
+mod check;
+mod diagnosis;
 mod ending;
 mod guide;
+mod hang;
 mod laptop;
+mod launchers;
+mod login;
 mod loss;
+mod many;
+#[path = "../remote/person.rs"]
+mod person;
+mod record;
+mod registry;
+mod shell;
+mod smoke;
+#[path = "../remote/soft_agent.rs"]
+mod soft_agent;
 mod support;
 mod sweep;
+#[path = "../it/terminal.rs"]
+#[expect(dead_code, reason = "not every helper is used here")]
+mod terminal;
 mod trouble;
+mod trust;
+mod tui;
 mod way;

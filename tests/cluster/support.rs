@@ -9,11 +9,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::laptop::{Laptop, until};
 
 const HOSTS: [&str; 4] = ["gpu01", "gpu02", "gpu03", "bastion"];
-const PAYLOADS: [(&str, &str); 4] = [
+const PAYLOADS: [(&str, &str); 13] = [
     ("train.py", include_str!("payload/train.py")),
+    ("leave.py", include_str!("payload/leave.py")),
     ("dump.sh", include_str!("payload/dump.sh")),
     ("rank.sh", include_str!("payload/rank.sh")),
     ("flood.sh", include_str!("payload/flood.sh")),
+    ("world.py", include_str!("payload/world.py")),
+    ("psum.py", include_str!("payload/psum.py")),
+    ("elastic.py", include_str!("payload/elastic.py")),
+    ("zero.py", include_str!("payload/zero.py")),
+    ("train.sh", include_str!("payload/train.sh")),
+    ("fail.py", include_str!("payload/fail.py")),
+    ("late.py", include_str!("payload/late.py")),
+    ("fail-jax.py", include_str!("payload/fail-jax.py")),
 ];
 
 /// There is one set of hosts: one test at a time in this process, one process at a time on this machine.
@@ -60,14 +69,21 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Clears away what a failed test left, brings the payloads, and notes what is there.
+    /// Clears away what a failed test left, brings the payloads, and notes what is there once nothing of a test runs any more.
+    #[track_caller]
     fn begin(&self) {
         let payloads = PAYLOADS.map(|(name, text)| format!("cat >/srv/suite/{name} <<'END_OF_PAYLOAD'\n{text}END_OF_PAYLOAD\n")).concat();
+        self.registry_login(false);
         for host in HOSTS {
             if host != "bastion" {
                 self.on(host, &format!("{SWEEP}\nrm -rf /srv/suite/ctl; mkdir -p /srv/suite\n{payloads}"));
             }
-            self.before.borrow_mut().insert(host, self.listing(host));
+            let quiet = until(&format!("nothing of an earlier test runs on {host}"), || {
+                let listing = self.listing(host);
+                // The bastion's registry always runs.
+                (host == "bastion" || listing.contains("# containers\n# volumes\n# processes\n# listening\n")).then_some(listing)
+            });
+            self.before.borrow_mut().insert(host, quiet);
         }
     }
 
@@ -147,6 +163,12 @@ impl Cluster {
         Err(format!("{host}: more: {more:?}, less: {less:?}"))
     }
 
+    /// The bastion's registry wants a login from now on (`li`, with a password that is hard to quote), or none any more.
+    #[track_caller]
+    pub(crate) fn registry_login(&self, wanted: bool) {
+        self.on("bastion", if wanted { REGISTRY_LOGIN } else { REGISTRY_OPEN });
+    }
+
     /// A path in the folder of keys and client files.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -199,12 +221,31 @@ impl Drop for Cluster {
     }
 }
 
+/// The password is `open $esame 'now'`.
+const REGISTRY_LOGIN: &str = r#"
+sed '/^http:/d; /^auth:/d' /etc/registry.yml >/etc/registry-login.yml
+echo 'http: { addr: ":5000" }' >>/etc/registry-login.yml
+echo 'auth: { htpasswd: { realm: tests, path: /etc/registry.htpasswd } }' >>/etc/registry-login.yml
+echo 'li:$2b$04$DzncorEbDuWxjsk0iBz.ceitpcoc33AfKQJItFfPdGUWL6B5uBBFq' >/etc/registry.htpasswd
+pkill -x docker-registry; while nc -z 127.0.0.1 5000; do sleep 0.05; done
+setsid docker-registry serve /etc/registry-login.yml >/var/log/registry.log 2>&1 </dev/null &
+until nc -z 127.0.0.1 5000; do sleep 0.05; done
+"#;
+const REGISTRY_OPEN: &str = r#"
+pgrep -fx '.*registry-login.yml' >/dev/null || exit 0
+pkill -x docker-registry; while nc -z 127.0.0.1 5000; do sleep 0.05; done
+setsid docker-registry serve /etc/registry.yml >/var/log/registry.log 2>&1 </dev/null &
+until nc -z 127.0.0.1 5000; do sleep 0.05; done
+rm -f /etc/registry-login.yml /etc/registry.htpasswd
+"#;
+
 /// Ends what a failed test left on a host. Nothing of it runs after a test that passed.
 const SWEEP: &str = r#"
 for c in $(docker ps -aq 2>/dev/null); do docker rm -f "$c" >/dev/null; done
 for e in $(grep -lsF ORCH_RUN_ID= /proc/[0-9]*/environ); do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done
 for p in $(pgrep -f '/[.]orchestrate/.*/keeper$'); do kill -9 "$p"; done
-rm -rf /root/.orchestrate /home/*/.orchestrate /tmp/torchelastic_*
+[ ! -e /srv/suite/extra/pid ] || kill "$(cat /srv/suite/extra/pid)"
+rm -rf /srv/suite/extra /srv/suite/cert /usr/local/bin/date /root/.orchestrate /home/*/.orchestrate /tmp/torchelastic_*
 "#;
 
 /// What an inventory says.
@@ -317,8 +358,9 @@ impl Job {
     fn yaml(&self, dir: &Path) -> String {
         let container = self.image.map_or(String::new(), |image| {
             let pull = if self.container.contains("pull:") { "" } else { "  pull: never\n" };
+            let shm = if self.container.contains("shm_size:") { "" } else { "  shm_size: 64m\n" };
             format!(
-                "container:\n  image: {image}\n  gpus: all\n  shm_size: 64m\n  mounts: [\"/srv/suite:/mnt:ro\"]\n{pull}{}",
+                "container:\n  image: {image}\n  gpus: all\n{shm}  mounts: [\"/srv/suite:/mnt:ro\"]\n{pull}{}",
                 indented(&self.container)
             )
         });

@@ -14,6 +14,8 @@ const STREAM: Duration = Duration::from_millis(1500);
 
 struct Sweep {
     cluster: Cluster,
+    /// Removed from the hosts before each strike, so that it is pulled with a login.
+    pulled: Option<&'static str>,
     held: &'static str,
     job: Job,
 }
@@ -22,7 +24,20 @@ impl Sweep {
     fn new(name: &'static str, held: &'static str, bare: bool) -> Option<Sweep> {
         let job = Job::quick(name).user("swept").command(&["/bin/sh", "-c", "echo ran on $RANK; sleep 0.2"]);
         let job = if bare { job.bare() } else { job };
-        Some(Sweep { cluster: Cluster::take()?, held, job })
+        Some(Sweep { cluster: Cluster::take()?, pulled: None, held, job })
+    }
+
+    fn laptop() -> Laptop {
+        Laptop::new().with("REG_PASSWORD", "open $esame 'now'")
+    }
+
+    /// Takes the pulled image from the hosts again.
+    fn without_image(&self) {
+        if let Some(image) = self.pulled {
+            for host in ["gpu01", "gpu02"] {
+                self.cluster.on(host, &format!("docker rmi -f {image} >/dev/null 2>&1; true"));
+            }
+        }
     }
 
     fn state(&self) -> String {
@@ -34,7 +49,8 @@ impl Sweep {
     fn strike(&self, how: &str, k: u32) -> bool {
         self.cluster.hosts(&["count", self.held, "reset"]);
         self.cluster.hosts(&["hold", self.held, how, &k.to_string()]);
-        let laptop = Laptop::new();
+        self.without_image();
+        let laptop = Sweep::laptop();
         let file = self.cluster.inventory(&laptop, &self.job);
         let mut up = laptop.start(&["up", word(&file)]);
         let mut streaming = None;
@@ -69,7 +85,7 @@ impl Sweep {
     #[track_caller]
     fn mend(&self, what: &str, by_up: bool) {
         self.cluster.hosts(&["count", self.held, "reset"]);
-        let laptop = Laptop::new();
+        let laptop = Sweep::laptop();
         let file = self.cluster.inventory(&laptop, &self.job);
         let words: &[&str] = if by_up { &["up", "--lock-wait", "60s"] } else { &["down", "--yes"] };
         let ended = laptop.run(&[words, &[word(&file)]].concat());
@@ -96,6 +112,8 @@ impl Sweep {
         eprintln!("{}: killed at {calls} calls of {} in {:.0?}", self.job.name, self.held, began.elapsed());
         assert!(calls >= 20, "only {calls} calls were seen");
         self.cluster.hosts(&["count", self.held, "reset"]);
+        self.without_image();
+        self.cluster.registry_login(false);
         self.cluster.as_before();
     }
 }
@@ -105,6 +123,18 @@ fn kill_9_at_every_remote_command_with_containers() {
     if let Some(sweep) = Sweep::new("sweep-c", "gpu01", false) {
         sweep.run();
     }
+}
+
+/// The image comes from a registry that wants a login. What is left in memory or on a disk would be in the listing.
+#[test]
+fn kill_9_at_every_remote_command_with_a_login_at_a_registry() {
+    let Some(mut sweep) = Sweep::new("sweep-r", "gpu02", false) else { return };
+    let image = "172.30.77.10:5000/orchestrate/pulled:test";
+    sweep.pulled = Some(image);
+    sweep.job.image = Some(image);
+    sweep.job.container = "pull: missing\nregistry: { server: \"172.30.77.10:5000\", username: li, password: REG_PASSWORD }\n".to_owned();
+    sweep.cluster.registry_login(true);
+    sweep.run();
 }
 
 #[test]

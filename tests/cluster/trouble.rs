@@ -122,3 +122,26 @@ fn a_host_that_holds_something_and_does_not_answer_is_a_leftover() {
     laptop.run(&["down", "--yes", word(&file)]).code(0);
     cluster.as_before();
 }
+
+#[test]
+fn a_rank_that_takes_more_memory_than_its_container_may() {
+    let Some(cluster) = Cluster::take() else { return };
+    let mut job = Job::quick("memory").command(&["/bin/sh", "-c", "[ $RANK = 0 ] && exec sleep 600; exec tail /dev/zero"]);
+    job.container = "args: [--memory=64m, --memory-swap=64m]".to_owned();
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &job);
+    laptop.run(&["up", word(&file)]).code(1).says("CAUSE     rank 1 on gpu02: the kernel killed").says("FIRST     rank 1 on gpu02");
+    cluster.as_before();
+}
+
+#[test]
+fn a_container_that_somebody_removes_while_its_ranks_run() {
+    let Some(cluster) = Cluster::take() else { return };
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &Job::quick("gone").command(&["/bin/sh", "-c", "echo here; exec sleep 600"]));
+    let mut up = laptop.start(&["up", word(&file)]);
+    up.until("both ranks run", || (0..2).all(|rank| laptop.text(&format!("rank-{rank}.log")).contains("here")).then_some(()));
+    cluster.on("gpu02", "docker rm -f orch-gone-gpu02");
+    up.end().code(1).says("gpu02: the container was removed while the run was in it");
+    cluster.as_before();
+}

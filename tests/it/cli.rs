@@ -11,8 +11,8 @@ async fn exec_folds_equal_answers_and_tells_the_rest() {
     let file = word(&file);
     let same = laptop.run(&["exec", file, "--", "echo one; echo two"]).await;
     assert_eq!(same.code(0).out, "---- gpu[01-03]\none\ntwo\n");
-    let vector = laptop.run(&["exec", file, "--limit", "gpu02", "--", "printf", "%s|", "a b", "$HOME", "it's"]).await;
-    assert_eq!(vector.code(0).out, "---- gpu02\na b|$HOME|it's|\n");
+    let vector = laptop.run(&["exec", file, "--limit", "gpu[02-03]", "--", "printf", "%s|", "a b", "$HOME", "it's"]).await;
+    assert_eq!(vector.code(0).out, "---- gpu[02-03]\na b|$HOME|it's|\n");
     let mixed = laptop.run(&["exec", file, "--", "test $(hostname) != gpu02 || { echo bad >&2; exit 9; }; echo fine"]).await;
     assert_eq!(mixed.code(1).out, "---- gpu[01,03]\nfine\n");
     assert!(mixed.err.contains("gpu02: exit 9\nbad"), "{}", mixed.err);
@@ -25,10 +25,35 @@ async fn exec_folds_equal_answers_and_tells_the_rest() {
     let json = laptop.run(&["exec", file, "--progress", "json", "--", "hostname"]).await;
     let lines: Vec<serde_json::Value> = json.code(0).out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     assert_eq!(lines.iter().map(|l| l["stdout"].as_str().unwrap_or_default()).collect::<Vec<_>>(), ["gpu01\n", "gpu02\n", "gpu03\n"]);
-    let escape = laptop.run(&["exec", file, "--limit", "gpu01", "--", "printf '\\033[2J\\033]0;title\\007x'"]).await;
+    let escape = laptop.run(&["exec", file, "--", "printf '\\033[2J\\033]0;title\\007x'"]).await;
     assert!(!escape.code(0).out.contains('\u{1b}') && !escape.out.contains('\u{7}'), "{:?}", escape.out);
-    let slow = laptop.run(&["exec", file, "--limit", "gpu01", "--timeout", "300ms", "--", "sleep 100"]).await;
-    assert_ne!(slow.code, Some(0));
+    let long = laptop.run(&["exec", file, "--", "head -c 9000000 /dev/zero | tr '\\0' x"]).await;
+    let (kept, rest) = long.code(0).out.split_once('…').expect("more than is kept");
+    assert!(kept.len() == "---- gpu[01-03]\n".len() + (8 << 20) && rest.starts_with(" 611392 more bytes"), "{}{rest}", kept.len());
+    let slow = laptop.run(&["exec", file, "--timeout", "300ms", "--", "sleep 100"]).await;
+    slow.code(4).says("3 hosts: no answer to `exec` within 300ms");
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exec_on_one_host_gives_its_output_as_ssh_does() {
+    let bench = Bench::hosts(1).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("ask", &Job::default()));
+    let file = word(&file);
+    bench.faults("gpu01", &Faults { noise: Some("Welcome!\n".to_owned()), ..Faults::default() });
+    let bytes = laptop.run(&["exec", file, "--", "printf 'a\\r\\033[1mb\\036end-'; echo complaint >&2; exit 9"]).await;
+    assert_eq!(bytes.code(1).out, "a\r\u{1b}[1mb\u{1e}end-");
+    assert!(bytes.err.contains("complaint\n") && bytes.err.contains("gpu01: exit 9") && !bytes.out.contains("Welcome"), "{}", bytes.err);
+    let long = laptop.run(&["exec", file, "--", "yes | head -c 30000000 | tr y z"]).await;
+    assert!(long.code(0).out.len() == 30_000_000 && long.out.bytes().all(|b| matches!(b, b'z' | b'\n')), "{}", long.out.len());
+    // What it says is there before it ends.
+    let mut early = laptop.start(&["exec", file, "--", "echo now; sleep 60"]);
+    early.says("now").await;
+    early.signal("INT");
+    early.end().await.code(130);
+    laptop.run(&["exec", file, "--timeout", "300ms", "--", "sleep 100"]).await.code(4).says("gpu01: no answer to `exec` within 300ms");
+    bench.faults("gpu01", &Faults { refuse_key: true, ..Faults::default() });
+    laptop.run(&["exec", file, "--", "true"]).await.code(4).says("gpu01: key refused");
     bench.done().await;
 }
 
@@ -106,7 +131,14 @@ async fn a_plan_says_every_command_and_changes_nothing() {
     {
         plan.code(0).says(text);
     }
-    plan.silent_about("open-sesame");
+    plan.silent_about("open-sesame").says("checks: asked before anything changes").says("kernel_log");
+    let short = laptop.run(&["plan", file]).await;
+    short.code(0).says("  gpu[01-02]: look at the host\n").says("# (assets/check/host.sh)").silent_about("kernel_log");
+    let ssh = plan.out.split("\npreflight").next().unwrap_or_default();
+    assert!(ssh.starts_with("ssh\n  gpu01\n"), "{ssh}");
+    let told = |name: &str, origin: &str| ssh.lines().any(|l| l.trim_start().starts_with(name) && l.ends_with(&format!("  {origin}")));
+    assert!(told("HostName", "inventory") && told("ServerAliveInterval", "default"), "{ssh}");
+    assert!(ssh.lines().any(|l| l.contains("StrictHostKeyChecking  yes") && l.ends_with("/ssh_defaults:8")), "{ssh}");
     laptop.run(&["plan", file, "--facts"]).await.code(4);
     for host in ["gpu01", "gpu02"] {
         bench.faults(host, &Faults::default());
@@ -115,6 +147,9 @@ async fn a_plan_says_every_command_and_changes_nothing() {
     let json = laptop.run(&["plan", file, "--facts", "--json"]).await;
     let value: serde_json::Value = serde_json::from_str(&json.code(0).out).expect("JSON");
     assert!(value.is_object() && json.out.contains("torchrun"), "{}", json.out);
+    let asked = value["checks"].as_array().expect("checks").iter().find(|asked| asked["title"] == "compare the clocks");
+    assert!(asked.is_some_and(|asked| asked["hosts"] == serde_json::json!(["gpu01", "gpu02"])), "{}", json.out);
+    assert_eq!(value["ssh"][1]["hops"][0]["settings"][0]["name"], "HostName", "{}", json.out);
     bench.done().await;
 }
 

@@ -4,18 +4,12 @@ use orchestrate::sandbox::Faults;
 
 use crate::support::{Bench, Job, sha256, until, word};
 
-/// The last sign of life of whoever was attached becomes an old one, as it would by itself after 30 s.
-fn long_ago(bench: &Bench, name: &str, host: usize) {
-    std::fs::write(bench.run_dir(name, host).join("attached"), "1\n").expect("written");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_detached_ends_by_itself_and_waits_for_down() {
     let bench = Bench::hosts(2).await;
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("alone", &Job { nproc: 2, ..Job::default() }));
     laptop.run(&["up", "-d", word(&file)]).await.code(0).recap("DETACHED");
     bench.ranks_up(4).await;
-    (0..2).for_each(|host| long_ago(&bench, "alone", host));
     bench.end(None, 0);
     let stopped = |host: usize| bench.containers(host).first().is_some_and(|c| c.2 == "exited");
     until("both containers have stopped by themselves", async || (stopped(0) && stopped(1)).then_some(())).await;
@@ -34,7 +28,6 @@ async fn while_nobody_is_attached_a_failed_rank_stops_its_host() {
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("unseen", &Job { nproc: 2, ..Job::default() }));
     laptop.run(&["up", "-d", word(&file)]).await.code(0);
     bench.ranks_up(2).await;
-    long_ago(&bench, "unseen", 0);
     bench.end(Some(1), 3);
     until("its container has stopped", async || bench.containers(0).first().is_some_and(|c| c.2 == "exited").then_some(())).await;
     assert!(bench.term(0).is_some(), "the other rank was asked to end");

@@ -10,8 +10,10 @@ use crate::support::{Bench, Job, word};
 async fn the_rank_that_failed_is_named_and_the_others_are_stopped() {
     let bench = Bench::hosts(2).await;
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("fails", &Job { nproc: 2, ..Job::default() }));
-    let up = laptop.start(&["up", word(&file)]);
+    let mut up = laptop.start(&["up", word(&file)]);
     bench.ranks_up(4).await;
+    // As long as nobody watches, the host's own keeper stops them.
+    up.says("ready").await;
     bench.end(Some(3), 7);
     let ended = up.end().await;
     ended
@@ -48,8 +50,9 @@ async fn a_rank_that_ignores_term_is_killed_after_the_grace() {
         let bench = Bench::hosts(2).await;
         let job = Job { grace: "1s", contained, env: "DEAF: \"0\"".to_owned(), ..Job::default() };
         let (laptop, file) = (bench.laptop("laptop"), bench.inventory("deaf", &job));
-        let up = laptop.start(&["up", word(&file)]);
+        let mut up = laptop.start(&["up", word(&file)]);
         bench.ranks_up(2).await;
+        up.says("ready").await;
         bench.end(Some(1), 9);
         up.end().await.code(1).recap("FAILED").says("FIRST     rank 1 on gpu02: exit 9");
         assert!(bench.term(0).is_some(), "it was asked first");
@@ -111,7 +114,11 @@ async fn a_rank_killed_for_its_memory_is_told() {
     bench.faults("gpu02", &Faults { oom_kill: Some(starve), ..Faults::default() });
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("memory", &Job::default()));
     let ended = laptop.run(&["up", word(&file)]).await;
-    ended.code(1).recap("FAILED").says("FIRST     rank 1 on gpu02: signal 9 (KILL)");
+    ended
+        .code(1)
+        .recap("FAILED")
+        .says("FIRST     rank 1 on gpu02: signal 9 (KILL)")
+        .says("CAUSE     rank 1 on gpu02: the kernel killed a process of the container for");
     bench.done().await;
 }
 

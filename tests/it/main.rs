@@ -6,12 +6,21 @@
     reason = "the proof is a real program with real files, driven by helpers of a test"
 )]
 
+mod check;
 mod cli;
 mod detach;
+mod diagnose;
 mod failure;
+mod hang;
+mod launchers;
 mod many;
 mod refused;
+mod registry;
 mod rerun;
+mod shell;
 mod signals;
+mod smoke;
 mod support;
+mod terminal;
+mod tui;
 mod up;

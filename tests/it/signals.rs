@@ -126,9 +126,10 @@ async fn a_killed_client_changes_nothing_for_the_ranks() {
     assert!(pids.iter().all(|pid| lives(*pid)));
     let logs = other.run(&["logs", word(&file), "--rank", "3"]).await;
     assert_eq!(logs.code(0).out, "[rank 3 gpu02] rank 3 of 4 on gpu02\n");
-    // Attached again to its end: it is not torn down by one who merely looks.
+    // Attached again to its end: what is here from before is shown again, and it is not torn down by one who merely looks.
     let mut attached = other.start(&["attach", word(&file)]);
     attached.says("ready").await;
+    attached.says("[rank 0 gpu01] rank 0 of 4 on gpu01").await;
     bench.end(None, 0);
     attached.end().await.code(0).recap("OK").says("4 ok  0 failed").says("`down` clears it away");
     let third = bench.laptop("third");

@@ -1,11 +1,11 @@
 //! A run that goes well: what arrives at the ranks, what comes back, and that nothing is left.
 
-use orchestrate::event::{EventKind, Outcome, Phase};
+use orchestrate::event::{Event, EventKind, Outcome, Phase};
 use proptest::prelude::{Strategy, prop_oneof};
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-use crate::support::{Bench, Job, sha256, word};
+use crate::support::{Bench, Job, sha256, until, word};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_ends_well_and_leaves_nothing() {
@@ -56,6 +56,36 @@ async fn logs_are_equal_to_the_last_byte() {
         assert!(there.len() > 3_000_000);
         assert_eq!(sha256(&laptop.log(&format!("rank-{rank}.log"))), sha256(&there), "rank {rank}");
     }
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gpus_and_what_runs_on_them_are_seen_while_it_runs() {
+    let bench = Bench::hosts(2).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("gpus", &Job { nproc: 2, ..Job::default() }));
+    let up = laptop.start(&["up", word(&file)]);
+    bench.ranks_up(4).await;
+    let samples = || -> Vec<EventKind> {
+        let text = std::fs::read_to_string(laptop.run_dir().join("gpus.jsonl")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()).map(|event| event.kind).collect()
+    };
+    until("both hosts tell of their GPUs, the ranks on them and themselves", async || {
+        let seen = samples();
+        let of = |wanted: u32| {
+            let gpus = seen.iter().any(|k| matches!(k, EventKind::Gpus { host, gpus } if *host == wanted && gpus.len() == 2 && gpus.iter().all(|g| g.memory_total.is_some() && g.reasons == Some(0))));
+            let ranks = seen.iter().any(|k| {
+                matches!(k, EventKind::GpuProcesses { host, processes } if *host == wanted && processes.len() == 2 && processes.iter().all(|p| p.ours && !p.user.is_empty()))
+            });
+            let rest = seen.iter().any(|k| matches!(k, EventKind::Vitals { host, vitals } if *host == wanted && vitals.memory_available > 0));
+            gpus && ranks && rest
+        };
+        (of(0) && of(1)).then_some(())
+    })
+    .await;
+    bench.end(None, 0);
+    up.end().await.code(0).recap("OK");
+    // Nobody reads any more, so nobody goes on asking.
+    bench.nothing_left().await;
     bench.done().await;
 }
 

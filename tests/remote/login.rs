@@ -1,7 +1,6 @@
 //! Who we are: key types, encrypted keys, the agent, passwords, and how often a server is asked.
 #![expect(clippy::expect_used, reason = "a test says what it believes")]
 
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use orchestrate::remote::{Connect, RemoteError, SshFleet};
@@ -9,7 +8,7 @@ use orchestrate::remote::{Connect, RemoteError, SshFleet};
 use crate::need_sshd;
 use crate::sshd::{Person, Sshd, keygen, refused, run};
 
-fn allow(sshd: &Sshd, key: &str) {
+pub(crate) fn allow(sshd: &Sshd, key: &str) {
     let public = std::fs::read_to_string(sshd.path(&format!("{key}.pub"))).expect("a key");
     sshd.write("authorized", &public);
 }
@@ -51,7 +50,7 @@ async fn an_encrypted_key_is_asked_for_once_for_all_hosts() {
     let (one, two) = tokio::join!(fleet.connect(0), fleet.connect(1));
     for result in [one, two] {
         let error = result.err().expect("wrong");
-        assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains("wrong passphrase"), "{error}");
+        assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains("3 wrong passphrases"), "{error}");
     }
     assert_eq!(person.was_asked().len(), 3);
 
@@ -97,93 +96,146 @@ async fn a_key_file_that_cannot_be_used_is_named_with_its_remedy() {
     assert!(text.contains("not a private key"), "{text}");
 }
 
-/// An ssh-agent of one test.
-struct Agent {
-    pid: String,
-    socket: String,
-}
-
-impl Agent {
-    fn start(sshd: &Sshd) -> Self {
-        let socket = sshd.shown("agent");
-        let text = run("ssh-agent", &["-s", "-a", &socket]);
-        let pid = text.split("SSH_AGENT_PID=").nth(1).and_then(|t| t.split(';').next()).expect("a pid").to_owned();
-        Agent { pid, socket }
-    }
-
-    fn add(&self, key: &str) {
-        let done = Command::new("ssh-add").args(["-q", key]).env("SSH_AUTH_SOCK", &self.socket).stderr(Stdio::null()).status();
-        assert!(done.expect("ssh-add runs").success(), "{key}");
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        Command::new("kill").arg(&self.pid).status().ok();
-    }
-}
-
 #[tokio::test]
-async fn the_agent_signs_and_a_named_key_comes_before_its_others() {
+async fn a_key_that_ssh_config_names_and_others_can_read_is_named_with_its_line_and_the_remedy() {
     need_sshd!();
     let sshd = Sshd::start();
-    let agent = Agent::start(&sshd);
-    for n in 0..7 {
-        keygen(&sshd.path(&format!("other{n}")), "ed25519", "");
-        agent.add(&sshd.shown(&format!("other{n}")));
-    }
-    keygen(&sshd.path("rsa"), "rsa", "");
-    let mut settings = sshd.settings(&Arc::new(Person::silent()));
-    settings.agent = Some(agent.socket.clone().into());
     let mut host = sshd.host("gpu01");
-    SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("the named key comes first");
-
-    host.ssh.identity = Vec::new();
-    let (what, _) = refused(SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await);
-    assert!(what.contains("(agent)") && what.contains("publickey"), "{what}");
-    let tries = sshd.log().matches("Failed publickey").count();
-    assert!(tries <= 5, "{tries} tries");
-
-    allow(&sshd, "rsa");
-    agent.add(&sshd.shown("rsa"));
-    run("mv", &[&sshd.shown("rsa"), &sshd.shown("moved")]);
-    sshd.write("ssh_config", &format!("Host *\n IdentityFile {}\n IdentitiesOnly yes\n", sshd.shown("rsa.pub")));
-    SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("a public key chooses the agent's");
-
-    sshd.write("ssh_config", "Host *\n IdentityAgent none\n");
-    let (what, _) = refused(SshFleet::new(vec![host], settings).connect(0).await);
-    assert!(what.contains("there is no key"), "{what}");
+    host.ssh.identity.clear();
+    run("cp", &[&sshd.shown("id"), &sshd.shown("wide")]);
+    run("chmod", &["640", &sshd.shown("wide")]);
+    sshd.write("ssh_config", "# mine\nHost *\n  IdentityFile ~/wide\n  IdentityFile ~/gone\n");
+    let (what, hint) = refused(sshd.fleet(vec![host.clone()]).connect(0).await);
+    let says =
+        "the server takes publickey; ~/ssh_config:3: ~/wide can be read by others (mode 0640); ~/ssh_config:4: could not read ~/gone:";
+    assert!(what.contains(says), "{what}");
+    assert_eq!(hint, format!("chmod 600 {}", sshd.shown("wide")));
+    run("sh", &["-c", &hint]);
+    sshd.fleet(vec![host]).connect(0).await.expect("the command mends it");
 }
 
 #[tokio::test]
-async fn an_agent_that_is_gone_is_passed_over_and_named() {
-    need_sshd!();
-    let sshd = Sshd::start();
-    let mut settings = sshd.settings(&Arc::new(Person::silent()));
-    settings.agent = Some(sshd.path("no-agent"));
-    let mut host = sshd.host("gpu01");
-    SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("the key file opens");
-    host.ssh.identity = Vec::new();
-    let (what, _) = refused(SshFleet::new(vec![host], settings).connect(0).await);
-    assert!(what.contains("no-agent"), "{what}");
-}
-
-#[tokio::test]
-async fn a_user_certificate_beside_the_key_is_used() {
+async fn a_user_certificate_of_every_kind_is_used() {
     need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("ca"), "ed25519", "");
-    keygen(&sshd.path("signed"), "ed25519", "");
-    run("ssh-keygen", &["-q", "-s", &sshd.shown("ca"), "-I", "t", "-n", &crate::sshd::me(), &sshd.shown("signed.pub")]);
     let ca = std::fs::read_to_string(sshd.path("ca.pub")).expect("a key");
     sshd.write("authorized", &format!("cert-authority {ca}"));
-    let mut host = sshd.host("gpu01");
-    host.ssh.identity = vec![sshd.shown("signed")];
-    sshd.fleet(vec![host]).connect(0).await.expect("the certificate opens");
+    let person = Arc::new(Person::saying(&["geheim"]));
+    for (kind, passphrase) in [("ed25519", ""), ("ecdsa", ""), ("rsa", ""), ("ed25519", "geheim")] {
+        let key = format!("signed_{kind}{passphrase}");
+        keygen(&sshd.path(&key), kind, passphrase);
+        run("ssh-keygen", &["-q", "-s", &sshd.shown("ca"), "-I", "t", "-n", &crate::sshd::me(), &sshd.shown(&format!("{key}.pub"))]);
+        let mut host = sshd.host("gpu01");
+        host.ssh.identity = vec![sshd.shown(&key)];
+        let fleet = SshFleet::new(vec![host.clone()], sshd.settings(&person));
+        fleet.connect(0).await.unwrap_or_else(|e| panic!("{kind}: {e}\n{}", sshd.log()));
+        run("mv", &[&sshd.shown(&format!("{key}-cert.pub")), &sshd.shown(&format!("{key}-apart.pub"))]);
+        refused(SshFleet::new(vec![host.clone()], sshd.settings(&person)).connect(0).await);
+        if passphrase.is_empty() {
+            sshd.write("ssh_config", &format!("Host *\n CertificateFile ~/{key}-apart.pub\n"));
+            sshd.fleet(vec![host]).connect(0).await.unwrap_or_else(|e| panic!("{kind}: {e}\n{}", sshd.log()));
+            sshd.write("ssh_config", "");
+        }
+    }
+    for (kind, count) in [("ED25519-CERT", 3), ("ECDSA-CERT", 2), ("RSA-CERT", 2)] {
+        assert_eq!(sshd.log().matches(&format!("ssh2: {kind}")).count(), count, "{kind}: {}", sshd.log());
+    }
+    assert_eq!(person.was_asked(), ["passphrase of ~/signed_ed25519geheim"]);
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_asked_once_and_never_tried_again() {
+async fn a_certificate_that_is_of_no_use_is_named() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    sshd.write("authorized", "");
+    keygen(&sshd.path("ca"), "ed25519", "");
+    run("cp", &[&sshd.shown("id.pub"), &sshd.shown("stranger.pub")]);
+    keygen(&sshd.path("other"), "ed25519", "");
+    let sign = |more: &[&str], key: &str| {
+        run("ssh-keygen", &[&["-q", "-s", &sshd.shown("ca"), "-I", "t", "-n", "x"], more, &[&sshd.shown(key)]].concat());
+    };
+    sign(&["-V", "20200101:20210101"], "id.pub");
+    sign(&[], "other.pub");
+    sign(&["-h"], "stranger.pub");
+    let files = ["other-cert.pub", "stranger-cert.pub", "junk", "missing"].map(|f| format!(" CertificateFile ~/{f}\n")).concat();
+    sshd.write("junk", "hello");
+    sshd.write("ssh_config", &format!("Host *\n{files}"));
+    let (what, _) = refused(sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await);
+    assert!(what.starts_with("key refused (tried ~/id-cert.pub, which is not valid now, ~/id)"), "{what}");
+    for says in [
+        "~/other-cert.pub: its key is neither in a file nor in the agent",
+        "~/stranger-cert.pub is a host's certificate, not a user's",
+        "~/junk is no certificate",
+        "could not read ~/missing: no such file",
+    ] {
+        assert!(what.contains(says), "{says}: {what}");
+    }
+}
+
+#[tokio::test]
+async fn encrypted_keys_of_other_formats_open_or_are_named_with_the_command_that_converts_them() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    run("ssh-keygen", &["-q", "-t", "rsa", "-m", "PEM", "-N", "geheim", "-f", &sshd.shown("pem")]);
+    run("ssh-keygen", &["-q", "-t", "rsa", "-m", "PKCS8", "-N", "geheim", "-f", &sshd.shown("pkcs8")]);
+    run("ssh-keygen", &["-q", "-t", "ecdsa", "-m", "PKCS8", "-N", "geheim", "-f", &sshd.shown("ec8")]);
+    for (key, public) in [("pem", true), ("pem", false), ("pkcs8", true), ("pkcs8", false), ("ec8", true), ("ec8", false)] {
+        allow(&sshd, key);
+        let mut host = sshd.host("gpu01");
+        if !public {
+            run("mv", &[&sshd.shown(&format!("{key}.pub")), &sshd.shown("elsewhere")]);
+        }
+        host.ssh.identity = vec![key.to_owned()];
+        let person = Arc::new(Person::saying(&["geheim"]));
+        SshFleet::new(vec![host.clone()], sshd.settings(&person)).connect(0).await.unwrap_or_else(|e| panic!("{key}: {e}"));
+        assert_eq!(person.was_asked().len(), 1);
+    }
+    run("ssh-keygen", &["-q", "-t", "ecdsa", "-m", "PEM", "-N", "geheim", "-f", &sshd.shown("old")]);
+    let mut host = sshd.host("gpu01");
+    host.ssh.identity = vec!["old".to_owned()];
+    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("too old");
+    assert!(error.to_string().contains("~/old is encrypted in an old way"), "{error}");
+    assert!(error.hint().starts_with(&format!("ssh-keygen -p -f {}", sshd.shown("old"))), "{}", error.hint());
+}
+
+#[tokio::test]
+async fn only_algorithms_that_both_sides_allow_are_offered() {
+    need_sshd!();
+    let sshd = Sshd::with("PubkeyAcceptedAlgorithms rsa-sha2-256,ssh-ed25519", &["ed25519"]);
+    keygen(&sshd.path("rsa"), "rsa", "");
+    allow(&sshd, "rsa");
+    let mut host = sshd.host("gpu01");
+    host.ssh.identity = vec![sshd.shown("id"), sshd.shown("rsa")];
+    for list in ["rsa-sha2-256", "-ssh-ed25519*,rsa-sha2-512*", "-rsa-sha2-512"] {
+        sshd.write("ssh_config", &format!("Host *\n PubkeyAcceptedAlgorithms {list}\n"));
+        sshd.fleet(vec![host.clone()]).connect(0).await.unwrap_or_else(|e| panic!("{list}: {e}"));
+    }
+    for (list, kind) in [("ecdsa-*", "ssh-rsa"), ("ecdsa-*", "ssh-ed25519")] {
+        sshd.write("ssh_config", &format!("Host *\n PubkeyAcceptedAlgorithms {list}\n"));
+        let (what, _) = refused(sshd.fleet(vec![host.clone()]).connect(0).await);
+        assert!(what.contains(&format!(" was not offered: PubkeyAcceptedAlgorithms here or there has no {kind} signature")), "{what}");
+    }
+    assert!(!sshd.log().contains("not in PubkeyAcceptedAlgorithms"), "{}", sshd.log());
+}
+
+#[tokio::test]
+async fn several_keys_in_one_login_where_the_server_wants_two() {
+    need_sshd!();
+    let sshd = Sshd::with("AuthenticationMethods publickey,publickey", &["ed25519"]);
+    keygen(&sshd.path("second"), "ed25519", "");
+    let both = ["id.pub", "second.pub"].map(|f| std::fs::read_to_string(sshd.path(f)).expect("a key")).concat();
+    sshd.write("authorized", &both);
+    let mut host = sshd.host("gpu01");
+    host.ssh.identity = vec![sshd.shown("id"), sshd.shown("second")];
+    sshd.fleet(vec![host.clone()]).connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log()));
+    host.ssh.identity = vec![sshd.shown("id")];
+    let (what, _) = refused(sshd.fleet(vec![host]).connect(0).await);
+    assert_eq!(what, "publickey was accepted and is not enough (tried ~/id)");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_never_sent_twice() {
     need_sshd!();
     let sshd = Sshd::with("Match all\nPasswordAuthentication yes\nPermitRootLogin yes", &["ed25519"]);
     sshd.write("authorized", "");
@@ -191,12 +243,12 @@ async fn a_wrong_password_is_asked_once_and_never_tried_again() {
     let person = Arc::new(Person::saying(&["not it"]));
     let fleet = SshFleet::new(vec![host.clone()], sshd.settings(&person));
     let (what, _) = refused(fleet.connect(0).await);
-    assert!(what.contains("a password"), "{what}");
-    assert_eq!(person.was_asked().len(), 1);
+    assert_eq!(what, "login refused (tried ~/id, a password)");
+    assert_eq!(person.was_asked().len(), 2, "after the refusal, the next question is not answered");
     assert_eq!(sshd.log().matches("Failed password").count(), 1, "{}", sshd.log());
 
     let (what, _) = refused(sshd.fleet(vec![host.clone()]).connect(0).await);
-    assert!(!what.contains("a password") && what.contains("it takes publickey, password"), "{what}");
+    assert_eq!(what, "key refused (tried ~/id); the server takes password, and nobody was there to answer");
     host.ssh.password = Some("SSH_PASSWORD".to_owned());
     refused(sshd.fleet(vec![host.clone()]).connect(0).await);
     assert_eq!(sshd.log().matches("Failed password").count(), 2);

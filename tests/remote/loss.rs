@@ -1,5 +1,5 @@
 //! Death and what it leaves: nothing.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test says what it believes")]
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -7,17 +7,9 @@ use std::time::{Duration, Instant};
 
 use orchestrate::remote::{Connect, RemoteError};
 
+use crate::odd::nothing_left;
 use crate::sshd::{Sshd, run, until};
 use crate::{need_sshd, sh, within};
-
-fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
-}
-
-fn sockets() -> usize {
-    let fds = std::fs::read_dir("/proc/self/fd").expect("proc");
-    fds.flatten().filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|l| l.to_string_lossy().starts_with("socket:"))).count()
-}
 
 #[tokio::test]
 async fn every_call_under_way_ends_when_the_connection_does() {
@@ -86,9 +78,6 @@ async fn a_session_that_does_not_open_ends_the_connection() {
 async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_made() {
     need_sshd!();
     let sshd = Sshd::start();
-    sshd.connect().await.close().await;
-    until("a first one is gone", || tasks() == 0).await;
-    let before = sockets();
     let mut kept = Vec::new();
     for n in 0..12 {
         let host = sshd.connect().await;
@@ -123,9 +112,8 @@ async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_m
         let error = result.err().expect("silent");
         assert!(error.to_string().contains("did not finish the key exchange") && error.may_retry(), "{error}");
     }
-    until("all tasks are gone", || tasks() == 0).await;
+    nothing_left("all of them", &[sshd.port, port]).await;
     drop(talker.join().expect("ended"));
-    until("all sockets are gone", || sockets() <= before).await;
     until("the server serves nobody", || sshd.children().is_empty()).await;
 }
 
@@ -149,4 +137,81 @@ async fn a_server_that_closes_at_once_is_tried_four_times_and_quoted() {
     assert!(matches!(error, RemoteError::Lost { retry: true, .. }), "{error:?}");
     assert!(error.to_string().contains("Not allowed at this time") || error.to_string().contains("reset"), "{error}");
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 4);
+}
+
+/// How one of many connections ends.
+#[derive(Clone, Copy)]
+enum Ending {
+    Goodbye,
+    Dropped,
+    DroppedAtWork,
+    ServerKilled,
+    ServerStopped,
+    Refused,
+}
+
+const ENDINGS: [Ending; 10] = {
+    use Ending::*;
+    [Goodbye, ServerKilled, Dropped, Refused, Goodbye, DroppedAtWork, ServerKilled, Goodbye, ServerStopped, Refused]
+};
+
+/// Connects and ends it so.
+async fn one(fleet: &orchestrate::remote::SshFleet, at: usize, ending: Ending) {
+    let host = match (fleet.connect(at).await, ending) {
+        (Err(RemoteError::Refused { .. }), Ending::Refused) => return,
+        (host, _) => host.expect("connected"),
+    };
+    let parent = host.exec(&sh("echo $PPID")).await.expect("an answer").text().trim().to_owned();
+    let signal = |name: &str| run("kill", &[name, &parent]);
+    let late = within("sleep 600", Duration::from_secs(600));
+    match ending {
+        Ending::Goodbye => host.close().await,
+        Ending::Dropped => {}
+        Ending::DroppedAtWork => {
+            let stream = host.stream(&sh("read -r x")).await.expect("a stream");
+            drop((host, stream));
+        }
+        Ending::ServerKilled => {
+            signal("-KILL");
+            assert!(matches!(host.exec(&late).await, Err(RemoteError::Lost { .. })));
+        }
+        Ending::ServerStopped => {
+            signal("-STOP");
+            assert!(matches!(host.exec(&late).await, Err(RemoteError::Lost { .. })));
+            signal("-CONT");
+        }
+        Ending::Refused => panic!("a stranger was let in"),
+    }
+}
+
+/// `ORCH_CONNECTS=1000` for as many; alone in its process it says what else is open.
+#[tokio::test]
+async fn nothing_is_left_of_many_connects_and_losses() {
+    need_sshd!();
+    let count: usize = std::env::var("ORCH_CONNECTS").ok().map_or(60, |n| n.parse().expect("a number"));
+    let sshd = Sshd::start();
+    crate::sshd::keygen(&sshd.path("stranger"), "ed25519", "");
+    let host = |ending| {
+        let mut host = sshd.host("gpu01");
+        match ending {
+            Ending::Refused => host.ssh.identity = vec![sshd.shown("stranger")],
+            Ending::ServerStopped => host.ssh.keepalive = Some(Duration::from_secs(3)),
+            _ => {}
+        }
+        host
+    };
+    let fleet = sshd.fleet(ENDINGS.map(host).to_vec());
+    // The first of each opens what stays open: the runtime's own, the agent's absence, libraries.
+    futures_util::future::join_all((0..ENDINGS.len()).map(|at| one(&fleet, at, ENDINGS[at]))).await;
+    nothing_left("the first", &[sshd.port]).await;
+    let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
+    let (before, began) = (open(), Instant::now());
+    let mut all = (0..count).map(|n| one(&fleet, n % ENDINGS.len(), ENDINGS[n % ENDINGS.len()])).peekable();
+    while all.peek().is_some() {
+        futures_util::future::join_all(all.by_ref().take(60)).await;
+    }
+    let took = began.elapsed();
+    nothing_left("all of them", &[sshd.port]).await;
+    until("the server serves nobody", || sshd.children().is_empty()).await;
+    println!("{count} connects and losses in {took:?}: 0 tasks, {before} open files before and {} after, no process of sshd", open());
 }

@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orchestrate::inventory::{Gpus, Host, HostKeys, Ssh};
-use orchestrate::remote::{Connect, Prompt, Remote, RemoteError, Settings, SshFleet};
+use orchestrate::remote::{Connect, Remote, RemoteError, Settings, SshFleet};
+
+pub(crate) use crate::person::Person;
 
 /// The server and everything that is needed to reach it.
 pub(crate) struct Sshd {
@@ -74,8 +76,9 @@ impl Sshd {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         drop(listener);
+        let listen = if more.contains("ListenAddress") { "" } else { "ListenAddress 127.0.0.1\n" };
         config.push_str(&format!(
-            "Port {port}\nListenAddress 127.0.0.1\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nPasswordAuthentication no\n\
+            "Port {port}\n{listen}AuthorizedKeysFile {}\nStrictModes no\nPidFile none\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nLogLevel VERBOSE\nUsePAM no\nMaxStartups 10:30:100\n{more}\n",
             at("authorized").display()
         ));
@@ -152,18 +155,28 @@ impl Sshd {
         children(&self.child.id().to_string())
     }
 
+    /// Sends the listening server a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        run("kill", &[&format!("-{name}"), &self.child.id().to_string()]);
+    }
+
     /// Kills everything that serves connections, as a network fault or an OOM killer would.
     pub(crate) fn kill_connections(&self) {
         for pid in self.children() {
-            for grandchild in children(&pid) {
-                kill(&grandchild);
-            }
+            // Who talks to the client first: else it still tells how its shell ended.
+            let below = children(&pid);
             kill(&pid);
+            below.iter().for_each(|pid| kill(pid));
         }
     }
 
     pub(crate) fn restart(&mut self) {
         self.stop();
+        self.start_again();
+    }
+
+    /// After [`Sshd::stop`].
+    pub(crate) fn start_again(&mut self) {
         self.child = serve(self.dir.path());
     }
 
@@ -221,7 +234,7 @@ fn children(pid: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn kill(pid: &str) {
+pub(crate) fn kill(pid: &str) {
     Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().expect("kill runs");
 }
 
@@ -240,44 +253,6 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
     while !so() {
         assert!(Instant::now() < end, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Who sits at the terminal: answers in order, and what was asked and told.
-pub(crate) struct Person {
-    answers: Mutex<Vec<Option<String>>>,
-    pub(crate) asked: Mutex<Vec<String>>,
-    pub(crate) told: Mutex<Vec<String>>,
-}
-
-impl Person {
-    /// Nobody.
-    pub(crate) fn silent() -> Self {
-        Self::saying(&[])
-    }
-
-    pub(crate) fn saying(answers: &[&str]) -> Self {
-        let answers = answers.iter().rev().map(|a| Some((*a).to_owned())).collect();
-        Person { answers: Mutex::new(answers), asked: Mutex::default(), told: Mutex::default() }
-    }
-
-    pub(crate) fn was_asked(&self) -> Vec<String> {
-        self.asked.lock().expect("not poisoned").clone()
-    }
-
-    pub(crate) fn was_told(&self) -> Vec<String> {
-        self.told.lock().expect("not poisoned").clone()
-    }
-}
-
-impl Prompt for Person {
-    fn secret(&self, what: &str) -> Option<String> {
-        self.asked.lock().expect("not poisoned").push(what.to_owned());
-        self.answers.lock().expect("not poisoned").pop().flatten()
-    }
-
-    fn notice(&self, text: &str) {
-        self.told.lock().expect("not poisoned").push(text.to_owned());
     }
 }
 

@@ -36,12 +36,28 @@ async fn settings_that_cannot_be_followed_are_named() {
     let sshd = Sshd::start();
     let host = sshd.host("gpu01");
     for (config, says) in [
-        ("Host *\n NoSuchWord yes\n", "nosuchword"),
-        ("Host *\n ProxyCommand nc %h %p\n", "ProxyCommand"),
-        ("Host *\n RevokedHostKeys /x\n", "RevokedHostKeys"),
-        ("Host *\n ProxyJump bastion\n", "loop"),
-        ("Host gpu01\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n", "circle"),
-        ("Host *\n IdentityFile /x/%C\n", "%C"),
+        ("Host *\n NoSuchWord yes\n", "ssh_config:2: there is no keyword `nosuchword`"),
+        (
+            "Host *\n Port 0\n Compression perhaps\n",
+            "ssh_config:2: Port wants a port from 1 to 65535, or a service of /etc/services, not `0`; ",
+        ),
+        ("Host *\n Port 0\n Compression perhaps\n", "ssh_config:3: Compression wants yes or no, not `perhaps`"),
+        ("Host *\n ProxyCommand nc %h %z\n", "ssh_config:2: ProxyCommand: `nc %h %z`: the token %z has no meaning here"),
+        ("Host *\n RevokedHostKeys /x\n", "ssh_config:2: RevokedHostKeys /x: there is no such file"),
+        (
+            "Host *\n Ciphers aes256-ctr,aes256-gcm\n",
+            "ssh_config:2: Ciphers: `aes256-ctr,aes256-gcm`: `aes256-gcm` is not known (did you mean aes256-gcm@openssh.com",
+        ),
+        (
+            "Host *\n MACs umac-64@openssh.com\n",
+            "ssh_config:2: MACs: `umac-64@openssh.com`: this program offers none of umac-64@openssh.com",
+        ),
+        ("Host *\n KexAlgorithms -*\n", "ssh_config:2: KexAlgorithms: `-*`: it takes everything away"),
+        ("Host *\n BindInterface nosuch0\n", "BindInterface nosuch0"),
+        ("Host *\n ProxyJump bastion\n", "ssh_config:2: the jump hosts of gpu01 lead in a circle: bastion → bastion"),
+        ("Host gpu01\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n", "lead in a circle: a → b → a"),
+        ("Host *\n IdentityFile /x/%X\n", "ssh_config:2: IdentityFile: `/x/%X`: the token %X has no meaning here"),
+        ("Match exec true\n NoSuchWord yes\n", "Bad configuration option"),
     ] {
         sshd.write("ssh_config", config);
         let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("not followed");
@@ -50,8 +66,12 @@ async fn settings_that_cannot_be_followed_are_named() {
     }
     let mut settings = sshd.settings(&Arc::new(Person::silent()));
     settings.path = Some("/nowhere".into());
+    sshd.write("ssh_config", "Host *\nMatch exec true user x\n Port 1\n");
+    SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("whatever the command says, the user is another");
+    sshd.write("ssh_config", "Host *\nMatch exec true\n Port 1\n");
     let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
-    assert!(error.to_string().contains("no `ssh` program"), "{error}");
+    let says = "ssh_config:2: `Match exec` is for ssh to judge, and there is no `ssh` program on PATH";
+    assert!(error.to_string().contains(says) && error.hint().contains("openssh-client"), "{error}");
     let mut without = host.clone();
     without.ssh.config = Some("none".to_owned());
     settings.config = None;
@@ -61,7 +81,7 @@ async fn settings_that_cannot_be_followed_are_named() {
 }
 
 #[tokio::test]
-async fn ssh_is_asked_once_for_hosts_that_are_alike() {
+async fn ssh_is_asked_only_where_it_alone_can_tell() {
     use std::os::unix::fs::PermissionsExt as _;
     need_sshd!();
     let sshd = Sshd::start();
@@ -89,9 +109,12 @@ async fn ssh_is_asked_once_for_hosts_that_are_alike() {
             (in_, std::fs::read_to_string(asked).expect("written").lines().count())
         }
     };
-    let blocks = format!("Host gpu*\n IdentityFile {}\nHost *\n IdentitiesOnly yes\n", sshd.shown("id"));
-    assert_eq!(tries(blocks.clone()).await, (vec![true, true, true, false], 2), "one question for gpu*, one for odd");
-    assert_eq!(tries(format!("{blocks}Match all\n")).await, (vec![true, true, true, false], 4), "with Match, one for each");
+    let key = format!("IdentityFile {}\n", sshd.shown("id"));
+    let only = [true, true, true, false];
+    let none = tries(format!("Host gpu*\n {key}Match final\n IdentitiesOnly yes\n")).await;
+    assert_eq!(none, (only.to_vec(), 0), "nothing in it is ssh's alone to tell");
+    let some = tries(format!("Match originalhost gpu* exec \"test %n != gpu02\"\n {key}")).await;
+    assert_eq!(some, (vec![true, false, true, false], 3), "asked for gpu*, and obeyed");
 }
 
 #[tokio::test]
@@ -116,10 +139,10 @@ async fn a_host_that_does_not_answer_is_lost_and_says_where() {
     assert!(error.to_string().contains("connection refused") && error.may_retry(), "{error}");
     host.address = Some("x".repeat(300));
     let error = sshd.fleet(vec![host]).connect(0).await.err().expect("unknown");
-    assert!(error.to_string().contains("could not find the address"), "{error}");
+    assert!(error.to_string().contains("address was not found"), "{error}");
 }
 
-fn jumps(sshd: &Sshd) -> String {
+pub(crate) fn jumps(sshd: &Sshd) -> String {
     let hop = |name: &str, more: &str| {
         format!(
             "Host {name}\n HostName 127.0.0.1\n Port {}\n User {}\n IdentityFile {}\n UserKnownHostsFile {}\n{more}",
@@ -252,7 +275,7 @@ async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_
     let fleet = sshd.fleet(hosts);
     let slow = async {
         let error = fleet.connect(0).await.err().expect("no answer");
-        assert!(error.to_string().contains("gpu01") && error.to_string().contains("outer"), "{error}");
+        assert_eq!(error.to_string(), format!("could not connect through outer: port {port} did not answer"));
     };
     let refused = async {
         let error = fleet.connect(1).await.err().expect("nobody listens");
@@ -267,4 +290,35 @@ async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_
     };
     let ((), (), took) = tokio::join!(slow, refused, quick);
     assert!(took < std::time::Duration::from_secs(4), "{took:?}");
+}
+
+#[tokio::test]
+async fn the_address_to_come_from_the_family_and_the_attempts_are_followed() {
+    need_sshd!();
+    let mut sshd = Sshd::start();
+    let host = sshd.host("gpu01");
+    for bind in ["BindAddress 127.0.0.7", "BindInterface lo\n AddressFamily inet"] {
+        sshd.write("ssh_config", &format!("Host *\n {bind}\n TCPKeepAlive no\n ServerAliveInterval 0\n"));
+        let host = sshd.fleet(vec![host.clone()]).connect(0).await.unwrap_or_else(|e| panic!("{bind}: {e}"));
+        let out = host.exec(&sh("echo ${SSH_CONNECTION%% *}")).await.expect("an answer");
+        assert!(
+            ["127.0.0.7", "127.0.0.1"].contains(&out.text().trim()) && (out.text().trim() == "127.0.0.7") == bind.ends_with('7'),
+            "{bind}"
+        );
+    }
+    sshd.write("ssh_config", "Host *\n AddressFamily inet6\n");
+    let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("no such address");
+    assert!(error.to_string().contains("none of the wanted family (AddressFamily)"), "{error}");
+
+    sshd.write("ssh_config", "Host *\n ConnectionAttempts 9\n");
+    sshd.stop();
+    let fleet = sshd.fleet(vec![host]);
+    let connecting = fleet.connect(0);
+    tokio::pin!(connecting);
+    tokio::select! {
+        result = &mut connecting => panic!("it did not try again: {:?}", result.err()),
+        () = tokio::time::sleep(std::time::Duration::from_millis(300)) => {}
+    }
+    sshd.start_again();
+    connecting.await.expect("another attempt");
 }

@@ -140,7 +140,7 @@ impl Container {
         }
     }
 
-    fn flags(&self, spec: &inventory::Container) -> Vec<String> {
+    pub(in crate::plan) fn flags(&self, spec: &inventory::Container) -> Vec<String> {
         let site = &self.site;
         let mut flags: Vec<String> = vec![
             format!("--name={}", site.container()),

@@ -23,7 +23,8 @@ impl Launch {
         let exports: String = self.secrets.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
         let node = quote(&format!("{}/node", site.run_dir()));
         let start = if !site.contained {
-            format!("{DETACH}\n{exports}detach /bin/sh {node}\n")
+            // The ranks begin in the home, unless workdir says otherwise.
+            format!("{DETACH}\n{exports}cd; detach /bin/sh {node}\ncd {run_dir}\n")
         } else if self.secrets.is_empty() {
             format!("D exec -d {} /bin/sh {node} || exit 79\n", quote(&site.container()))
         } else {

@@ -26,7 +26,7 @@ pub enum Action {
     /// Gets the image.
     Pull(pull::Pull),
     /// Writes the run directory.
-    Prepare(prepare::Prepare),
+    Prepare(Box<prepare::Prepare>),
     /// Starts the container, or a bare host's keeper.
     Container(container::Container),
     /// Looks from inside.

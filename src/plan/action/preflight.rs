@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::inventory::{self, ContainerGpus, Gpus};
 use crate::plan::action::{Do, Seen, Trouble};
+use crate::plan::check::Answer;
 use crate::plan::facts::{Docker, HostFacts};
 use crate::plan::site::Site;
+use crate::plan::words::Level;
 
 /// Bytes that must be free under the run directory: a rank whose log cannot grow dies.
 const MIN_FREE_KIB: u64 = 1 << 20;
@@ -23,6 +25,39 @@ pub struct Check {
     pub nproc: u32,
     /// The rendezvous port, on the master.
     pub port: Option<u16>,
+    /// What the checks found on this host.
+    pub found: Found,
+}
+
+/// What the checks of preflight found on one host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The failures, with the check's name.
+    pub failed: Vec<(&'static str, Trouble)>,
+    /// How many passed, and how many warn.
+    pub counts: (usize, usize),
+}
+
+/// Checks that see what is judged from the facts as well; it is told once.
+const COVERED: [&str; 6] = ["docker", "container-name", "disk", "gpu-count", "mounts", "master-port"];
+
+impl Found {
+    /// This host's part.
+    pub fn of(answers: &[Answer], host: usize) -> Found {
+        let mut found = Found::default();
+        for answer in answers {
+            let Some((_, cell)) = answer.cells.iter().find(|(h, _)| *h == host) else { continue };
+            match cell.level {
+                Level::Pass => found.counts.0 += 1,
+                Level::Warn => found.counts.1 += 1,
+                Level::Fail => {
+                    found.failed.push((answer.check.name, Trouble::new(format!("{}: {}", answer.check.name, cell.what), &cell.hint)));
+                }
+                Level::Skipped => {}
+            }
+        }
+        found
+    }
 }
 
 impl Check {
@@ -44,6 +79,9 @@ impl Check {
                 format!("choose another launch.master_port, or end what listens there: `ss -ltnp 'sport = :{port}'`"),
             ));
         }
+        let told = !troubles.is_empty();
+        let more = self.found.failed.iter().filter(|(name, _)| !(told && COVERED.contains(name)));
+        troubles.extend(more.map(|(_, trouble)| trouble.clone()));
         if troubles.is_empty() { Seen::Satisfied(self.note(facts)) } else { Seen::Impossible(troubles) }
     }
 
@@ -53,9 +91,15 @@ impl Check {
             1 => "1 GPU".to_owned(),
             n => format!("{n} GPUs"),
         };
+        let checks = match self.found.counts {
+            (0, 0) => String::new(),
+            (passed, 0) => format!(", {passed} checks passed"),
+            (passed, 1) => format!(", {passed} checks passed, 1 warning"),
+            (passed, warn) => format!(", {passed} checks passed, {warn} warnings"),
+        };
         match &facts.docker {
-            Docker::Usable(version) if self.container.is_some() => format!("docker {version}, {gpus}"),
-            _ => gpus,
+            Docker::Usable(version) if self.container.is_some() => format!("docker {version}, {gpus}{checks}"),
+            _ => format!("{gpus}{checks}"),
         }
     }
 

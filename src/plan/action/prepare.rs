@@ -19,15 +19,26 @@ pub struct Prepare {
     pub run: RunFile,
     /// Seconds after which a keeper that saw no launcher ends.
     pub start_timeout: u64,
+    /// The image whose ENTRYPOINT the ranks run through.
+    pub entrypoint: Option<String>,
     /// Whether the container stays when the run has ended.
     pub keep: bool,
 }
 
 impl Prepare {
+    /// The names of the files that it writes into the run directory; `keeper` and `current` lie above it.
+    pub fn files(&self) -> Vec<String> {
+        let fixed = ["lib", "node", "worker", "reap", "env", "argv", "worker.argv"].map(str::to_owned);
+        let own = self.start.files.keys().cloned();
+        let through = self.entrypoint.iter().map(|_| "entrypoint".to_owned());
+        fixed.into_iter().chain(own).chain(["settings", "run.json"].map(str::to_owned)).chain(through).collect()
+    }
+
     pub(super) fn command(&self) -> Command {
         let site = &self.site;
         let dir = site.run_dir();
         let mut script = site.guard();
+        script.push_str(&site.forget_logins());
         script.push_str("umask 022\n");
         let quoted = quote(&dir);
         script.push_str(&format!("mkdir -p {quoted} && chmod 777 {quoted} || exit 73\n"));
@@ -39,13 +50,21 @@ impl Prepare {
         add("env", &environment(&self.start));
         add("argv", &arguments(&self.start.argv));
         add("worker.argv", &arguments(&self.start.worker));
-        if let Some(text) = &self.start.script {
-            add("script", text);
+        for (name, text) in &self.start.files {
+            add(name, text);
         }
-        let settings = format!("stop_grace={}\nstart_timeout={}\nfail_fast=1\nlease=0\n", self.run.stop_grace, self.start_timeout);
+        let settings = format!(
+            "stop_grace={}\nstart_timeout={}\nfail_fast={}\nlease=0\n",
+            self.run.stop_grace,
+            self.start_timeout,
+            u8::from(!self.run.restarts)
+        );
         add("settings", &settings);
         let json = serde_json::to_string_pretty(&self.run).unwrap_or_default();
         add("run.json", &format!("{json}\n"));
+        if let Some(image) = &self.entrypoint {
+            script.push_str(&entrypoint(image, &quoted));
+        }
         script.push_str(&file(&format!("{}/keeper", site.dir()), include_str!("../../../assets/keeper.sh"), "644"));
         script.push_str(if self.keep { ": >\"$H/keep\"\n" } else { "rm -f \"$H/keep\"\n" });
         script.push_str(&file(&format!("{}/current", site.dir()), &format!("{}\n", site.run), "644"));
@@ -57,6 +76,12 @@ impl Prepare {
             return Verdict::changed(self.site.run_dir());
         }
         let says = output.complaint();
+        if output.code == NO_ENTRYPOINT {
+            return Verdict::failed(
+                format!("the ranks cannot run through the image's ENTRYPOINT: {says}"),
+                "leave container.entrypoint out, or use an image whose ENTRYPOINT is a list of words that runs what follows it",
+            );
+        }
         let hint = if says.contains("No space left") {
             format!("free space under {} on {}", self.site.base, self.site.host)
         } else {
@@ -64,6 +89,21 @@ impl Prepare {
         };
         Verdict::failed(format!("could not write {}: {says}", self.site.run_dir()), hint)
     }
+}
+
+/// The exit status where an image's ENTRYPOINT is of no use.
+const NO_ENTRYPOINT: i32 = 76;
+
+/// Writes a file that puts the words of the image's ENTRYPOINT before the positional parameters of the shell that reads it. One in shell form
+/// takes no words: nothing could run through it.
+fn entrypoint(image: &str, dir: &str) -> String {
+    format!(
+        "e=$(D image inspect --format '{{{{range .Config.Entrypoint}}}}{{{{println .}}}}{{{{end}}}}' {} | sed '/^$/d') || exit 78\n\
+         case $e in '') echo 'it has none' >&2; exit {NO_ENTRYPOINT} ;;\n\
+         */sh'\n'-c'\n'*) echo 'it is in shell form and takes no words' >&2; exit {NO_ENTRYPOINT} ;; esac\n\
+         {{ printf 'set -- '; printf '%s\\n' \"$e\" | sed \"s/'/'\\\\\\\\''/g; s/.*/'&'/\" | tr '\\n' ' '; printf '\"$@\"\\n'; }} >{dir}/entrypoint || exit 73\n",
+        quote(image)
+    )
 }
 
 /// A file that makes the words the positional parameters of the shell that reads it.
@@ -77,7 +117,9 @@ fn arguments(words: &[String]) -> String {
     text
 }
 
-/// A file that exports the variables of the shell that reads it.
+/// A file that exports the variables of the shell that reads it; a default only where the variable is not set, by the image for one.
 fn environment(start: &Start) -> String {
-    start.env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect()
+    let fixed = start.env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value)));
+    let defaults = start.defaults.iter().map(|(name, value)| format!("[ -n \"${{{name}+set}}\" ] || export {name}={}\n", quote(value)));
+    fixed.chain(defaults).collect()
 }

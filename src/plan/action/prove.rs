@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
+use crate::inventory::flat;
 use crate::plan::action::Verdict;
+use crate::plan::launcher::Needs;
 use crate::plan::site::Site;
-use crate::shell::{Command, Output, quote};
+use crate::shell::{Command, Output, join, quote};
 
 /// Looks from where the ranks will run.
 #[derive(Debug, Clone)]
 pub struct Prove {
     /// Where.
     pub site: Site,
-    /// Programs that must be found.
-    pub needs: Vec<String>,
+    /// What must be found.
+    pub needs: Needs,
+    /// Whether launch.setup comes first.
+    pub setup: bool,
     /// How many GPUs must be seen; 0: not asked.
     pub gpus: u32,
     /// Where the ranks start, if said.
@@ -26,8 +30,25 @@ impl Prove {
         if let Some(dir) = &self.workdir {
             inner.push_str(&format!("[ -d {0} ] || echo workdir\n[ -d {0} ] && cd {0}\n", quote(dir)));
         }
-        for need in &self.needs {
+        for need in &self.needs.programs {
             inner.push_str(&format!("command -v {0} >/dev/null 2>&1 || echo lacks {0}\n", quote(need)));
+        }
+        if let Some(entry) = &self.needs.entry {
+            inner.push_str(&format!("[ -e {0} ] || echo \"entry $(pwd)\"\n", quote(entry)));
+        }
+        if let Some(config) = &self.needs.config {
+            inner.push_str(&format!(
+                "if [ -r {0} ]; then head -c 65536 {0} | sed 's/^/config /'; else echo noconfig; fi\n",
+                quote(&config.path)
+            ));
+        }
+        if let Some((flags, help)) = &self.needs.flags {
+            inner.push_str(&format!("h=$({} 2>&1)\ncase $h in *usage*)\n", join(help)));
+            for flag in flags.iter().map(|flag| flag.split('=').next().unwrap_or_default()) {
+                let dashes = format!("--{}", flag.trim_start_matches('-').replace('_', "-"));
+                inner.push_str(&format!("case $h in *{}* | *{}*) ;; *) echo flag {} ;; esac\n", quote(flag), quote(&dashes), quote(flag)));
+            }
+            inner.push_str(";; esac\n");
         }
         if self.gpus > 0 {
             inner.push_str(
@@ -38,8 +59,14 @@ impl Prove {
             );
         }
         inner.push_str("echo looked\n");
-        let script = format!("{}{}\n", self.site.preamble(), self.site.inside(&format!("-c {}", quote(&inner))));
-        Command::sh("look from inside", script, Duration::from_secs(60))
+        // As the ranks will be run: with their environment, through the image's ENTRYPOINT, after launch.setup.
+        let setup = if self.setup { format!("set -- bash {run_dir}/with-setup \"$@\"\n") } else { String::new() };
+        let outer = format!(
+            "set -- /bin/sh -c {}\n{setup}if [ -r {run_dir}/entrypoint ]; then . {run_dir}/entrypoint; fi\n. {run_dir}/env\nexec \"$@\"\n",
+            quote(&inner)
+        );
+        let script = format!("{}{}\n", self.site.preamble(), self.site.inside(&format!("-c {}", quote(&outer))));
+        Command::sh("look from inside", script, Duration::from_secs(120))
     }
 
     pub(super) fn judge(&self, output: &Output) -> Verdict {
@@ -65,10 +92,52 @@ impl Prove {
         if !lacking.is_empty() {
             return Verdict::failed(
                 format!("{} not found in {place}", lacking.join(", ")),
-                if self.site.contained { "use an image that has it" } else { "install it on the host, or give its path" },
+                match (self.site.contained, self.setup) {
+                    (true, _) => "use an image that has it, or set PATH in `env`",
+                    (false, true) => "install it on the host, or let launch.setup put it on PATH",
+                    (false, false) => "install it on the host, give its path, or let launch.setup activate the environment that has it",
+                },
             );
         }
+        if let Some(verdict) = self.judge_files(&text, place) {
+            return verdict;
+        }
         self.judge_gpus(&text)
+    }
+
+    /// The script, the config file and the launcher's flags.
+    fn judge_files(&self, text: &str, place: &str) -> Option<Verdict> {
+        if let (Some(dir), Some(entry)) = (text.lines().find_map(|l| l.strip_prefix("entry ")), &self.needs.entry) {
+            let under = if entry.starts_with('/') { String::new() } else { format!(" beneath {dir}") };
+            let hint = if self.site.contained {
+                "correct `command` or `workdir`, or mount the folder that has it"
+            } else {
+                "correct `command` or `workdir`"
+            };
+            return Some(Verdict::failed(format!("there is no {entry}{under} in {place}"), hint));
+        }
+        if let Some(config) = &self.needs.config {
+            if text.lines().any(|l| l == "noconfig") {
+                let hint = "correct --config_file in launch.args, or mount the file";
+                return Some(Verdict::failed(format!("accelerate's config file {} is not in {place}", config.path), hint));
+            }
+            let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("config ")).collect();
+            let found = config.contradictions(&flat::pairs(&lines.join("\n")));
+            if !found.is_empty() {
+                let said: Vec<String> = found.iter().map(|(key, theirs, ours)| format!("{key}: {theirs} (here: {ours})")).collect();
+                return Some(Verdict::failed(
+                    format!("{} contradicts the inventory: {}", config.path, said.join(", ")),
+                    "correct the file, or take these keys out of it: the inventory gives them on the command line",
+                ));
+            }
+        }
+        let unknown: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("flag ")).collect();
+        (!unknown.is_empty()).then(|| {
+            Verdict::failed(
+                format!("the torch in {place} does not know {}", unknown.join(", ")),
+                "take it out of launch.args, use rendezvous: static, or use a newer torch",
+            )
+        })
     }
 
     fn judge_gpus(&self, text: &str) -> Verdict {

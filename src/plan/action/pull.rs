@@ -20,7 +20,27 @@ pub struct Pull {
     pub image: String,
     /// When.
     pub when: inventory::Pull,
+    /// Who logs in before; the login is forgotten with the pull.
+    pub login: Option<Login>,
 }
+
+/// A login at a private registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The registry.
+    pub server: String,
+    /// Who.
+    pub username: String,
+    /// The name of the variable that holds the password, for people.
+    pub variable: String,
+    /// The password: handed over on standard input, never as an argument.
+    pub password: String,
+}
+
+/// The exit status where no folder in memory was found for a login.
+const NO_MEMORY: i32 = 74;
+/// The exit status of a login that was refused.
+const NO_LOGIN: i32 = 76;
 
 impl Pull {
     pub(super) fn observe(&self, facts: &HostFacts) -> Seen {
@@ -37,11 +57,31 @@ impl Pull {
 
     pub(super) fn command(&self) -> Command {
         let image = quote(&self.image);
-        Command::sh(
-            "pull the image",
-            format!("{}D pull -q {image} >&2 || exit 77\nD image inspect --format '{{{{.Id}}}}' {image}\n", self.site.guard()),
-            DEADLINE,
-        )
+        let (login, docker) = match &self.login {
+            None => (String::new(), "D"),
+            Some(login) => (
+                // docker keeps a login in a folder: one in memory, for this pull alone. Where a KILL leaves it, the next script of this name
+                // and host removes it.
+                format!(
+                    "m=; for c in {}; do grep -qE \"^[^ ]* $c (tmpfs|ramfs) \" /proc/mounts 2>/dev/null && [ -w \"$c\" ] && {{ m=$c; break; }}; done\n\
+                     [ -n \"$m\" ] && d=$(mktemp -d \"$m/{}.XXXXXX\") || exit {NO_MEMORY}\n\
+                     trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT PIPE TERM\n\
+                     printf %s {} | D --config \"$d\" login -u {} --password-stdin {} >/dev/null || exit {NO_LOGIN}\n",
+                    Site::MEMORY,
+                    self.site.login(),
+                    quote(&login.password),
+                    quote(&login.username),
+                    quote(&login.server),
+                ),
+                "D --config \"$d\"",
+            ),
+        };
+        let script = format!(
+            "{}{}{login}{docker} pull -q {image} >&2 || exit 77\nD image inspect --format '{{{{.Id}}}}' {image}\n",
+            self.site.guard(),
+            self.site.forget_logins(),
+        );
+        Command::sh("pull the image", script, DEADLINE).masking(self.login.iter().map(|l| l.password.clone()))
     }
 
     pub(super) fn judge(&self, output: &Output) -> Verdict {
@@ -49,16 +89,44 @@ impl Pull {
             return Verdict::changed(short(output.text().trim()));
         }
         let says = output.complaint();
+        match (output.code, &self.login) {
+            (NO_MEMORY, Some(_)) => return self.no_memory(),
+            (NO_LOGIN, Some(login)) => return self.no_login(login, &says),
+            _ => {}
+        }
         let hint = if says.contains("no space left") {
             format!("free space on {}: `docker system df` shows what docker uses", self.site.host)
         } else if says.contains("denied") || says.contains("unauthorized") || says.contains("authentication") {
-            format!("log in on {} with `docker login`, or check the image's name", self.site.host)
+            format!("set container.registry, log in on {} with `docker login`, or check the image's name", self.site.host)
         } else if says.contains("http: server gave HTTP response") || says.contains("certificate") {
             format!("add the registry to insecure-registries in /etc/docker/daemon.json on {}", self.site.host)
         } else {
             format!("check the image's name and that {} reaches its registry, or load the image there", self.site.host)
         };
         Verdict::failed(format!("could not pull {}: {says}", self.image), hint)
+    }
+
+    fn no_memory(&self) -> Verdict {
+        let host = &self.site.host;
+        Verdict::failed(
+            format!("no folder in memory on {host} for the registry's password (looked for a tmpfs at /dev/shm and /run/user/<uid>)"),
+            format!("mount one there: `mount -t tmpfs tmpfs /dev/shm`; or load the image on {host} and leave container.registry out"),
+        )
+    }
+
+    fn no_login(&self, login: &Login, says: &str) -> Verdict {
+        let Login { server, username, variable, .. } = login;
+        let lower = says.to_lowercase();
+        if ["401", "unauthorized", "incorrect username or password", "denied"].iter().any(|word| lower.contains(word)) {
+            return Verdict::failed(
+                format!("{server} refused the password of {username}: {says}"),
+                format!("check the value of ${variable}, and container.registry.username"),
+            );
+        }
+        Verdict::failed(
+            format!("could not log in to {server} as {username}: {says}"),
+            format!("check container.registry.server, and that {} reaches it", self.site.host),
+        )
     }
 }
 

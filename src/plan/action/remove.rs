@@ -80,13 +80,14 @@ impl Clean {
                 "rm -rf \"$H\"/{run} || exit 1\n[ \"$(cat \"$H/current\" 2>/dev/null)\" = {run} ] && rm -f \"$H/current\"\nexit 0\n",
                 run = quote(run)
             )),
-            None => script.push_str(
-                "for e in \"$H\"/* \"$H\"/.[!.]*; do\n\
+            None => script.push_str(&format!(
+                "{}for e in \"$H\"/* \"$H\"/.[!.]*; do\n\
                  case $e in */lock | */lock.beat | */'*' | */'.[!.]*') continue ;; esac\n\
                  rm -rf \"$e\" || failed=1\n\
                  done\n\
                  [ -z \"$failed\" ]\n",
-            ),
+                site.forget_logins()
+            )),
         }
         Command::sh("remove the run directory", script, Duration::from_secs(120))
     }
@@ -131,9 +132,13 @@ impl Verify {
             ));
         }
         script.push_str(
-            "for e in \"$H\"/* \"$H\"/.[!.]*; do case $e in */lock | */lock.beat | */'*' | */'.[!.]*') ;; *) echo \"left file $e\" ;; esac; done\n\
-             echo looked\n",
+            "for e in \"$H\"/* \"$H\"/.[!.]*; do case $e in */lock | */lock.beat | */'*' | */'.[!.]*') ;; *) echo \"left file $e\" ;; esac; done\n",
         );
+        script.push_str(&format!(
+            "for m in {}; do for l in \"$m\"/{}.??????; do [ -O \"$l\" ] && echo \"left login $l\"; done; done\necho looked\n",
+            Site::MEMORY,
+            site.login()
+        ));
         Command::sh("verify that nothing is left", script, Duration::from_secs(60))
     }
 

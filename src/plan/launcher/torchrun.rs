@@ -3,75 +3,86 @@
 //! Flags with underscores, since older torch rejects dashes (huggingface/pytorch-image-models#1742). Static by default: under c10d
 //! `--node_rank` is ignored and ranks follow the sorted node descriptors (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), so
 //! it is never given there; who hosts the store is said with `is_host`, since guessing it fails behind NAT and aliases
-//! (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py).
+//! (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py). Only c10d can begin with fewer hosts or start workers again: the static
+//! rendezvous gives every rank once.
+//!
+//! Gate: the agent of node rank 0 listens on the master's port before any user code runs. Exit status: 1 when a worker failed, whatever that
+//! worker's was (torch/distributed/elastic/multiprocessing/errors); the worker's own is in its wrapper's file. Stop: the agent hands TERM on
+//! to its workers and kills after 30 s.
 
-use crate::inventory::{Job, Payload, Rendezvous};
-use crate::plan::site::Site;
-use crate::plan::world::World;
+use super::{ByHand, Here, Needs, Start};
+use crate::inventory::Rendezvous;
+use crate::plan::launcher::PythonWorker;
 
-pub(super) fn start(
-    job: &Job,
-    world: &World,
-    site: &Site,
-    host: usize,
-    rendezvous: Rendezvous,
-    worker: &str,
-    payload: &Payload,
-) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let mut argv =
-        vec!["torchrun".to_owned(), format!("--nnodes={}", world.addresses.len()), format!("--nproc_per_node={}", world.nproc_text())];
-    match rendezvous {
-        Rendezvous::Static => argv.extend([
-            format!("--node_rank={host}"),
-            format!("--master_addr={}", world.master()),
-            format!("--master_port={}", world.port),
-        ]),
-        Rendezvous::C10d => argv.extend([
-            "--rdzv_backend=c10d".to_owned(),
-            format!("--rdzv_endpoint={}:{}", bracketed(world.master()), world.port),
-            format!("--rdzv_id={}", site.run),
-            format!("--rdzv_conf=is_host={}", u8::from(host == 0)),
-            format!("--local_addr={}", world.addresses.get(host).map_or("", String::as_str)),
-        ]),
-    }
-    // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
-    // directory could not be removed by the ssh user.
-    if !site.contained {
-        argv.push(format!("--log_dir={}/torchelastic", site.run_dir()));
-    }
-    argv.extend(["--no_python", "/bin/sh", worker].map(str::to_owned));
-    let (command, interpreter) = worker_command(&job.launch.python, payload);
-    let mut needs = vec!["torchrun".to_owned()];
-    needs.extend(interpreter);
-    (argv, command, needs)
+pub(super) fn start(here: &Here<'_>, rendezvous: Rendezvous) -> Start {
+    with(here, rendezvous, here.program("torchrun", "torch.distributed.run"))
 }
 
-/// What torchrun itself would make of the words after its flags: a script for the interpreter, `-m module`, or with `--no_python` a program.
-fn worker_command(python: &str, payload: &Payload) -> (Vec<String>, Option<String>) {
-    let Payload::Argv(words) = payload else { return (Vec::new(), None) };
-    match words.split_first() {
-        Some((first, rest)) if first == "--no_python" || first == "--no-python" => (rest.to_vec(), rest.first().cloned()),
-        _ => {
-            let mut command = vec![python.to_owned(), "-u".to_owned()];
-            command.extend(words.iter().cloned());
-            (command, Some(python.to_owned()))
+/// Everything behind the words that begin it.
+pub(super) fn with(here: &Here<'_>, rendezvous: Rendezvous, program: Vec<String>) -> Start {
+    let launch = &here.job.launch;
+    let mut argv = program.clone();
+    argv.extend(meeting(here, rendezvous));
+    argv.extend(launch.args.iter().cloned());
+    let mut by_hand = argv.clone();
+    // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
+    // directory could not be removed by the ssh user.
+    if !here.site.contained && !launch.args.iter().any(|word| word.starts_with("--log_dir")) {
+        argv.push(format!("--log_dir={}", here.file("torchelastic")));
+    }
+    argv.push("--no_python".to_owned());
+    argv.extend(here.wrapper());
+    let worker: PythonWorker = here.python_worker();
+    by_hand.extend(worker.by_hand);
+    let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
+    programs.extend(worker.program);
+    programs.dedup();
+    let mut flags: Vec<String> = launch.args.iter().filter(|word| word.starts_with("--")).cloned().collect();
+    if rendezvous == Rendezvous::C10d {
+        flags.push("--local_addr".to_owned());
+    }
+    let help = program.iter().cloned().chain(["--help".to_owned()]).collect();
+    Start {
+        argv,
+        worker: worker.command,
+        ranks: here.torch_ranks(&[]),
+        needs: Needs { programs, entry: worker.entry, config: None, flags: (!flags.is_empty()).then_some((flags, help)) },
+        by_hand: ByHand::Command(by_hand),
+        ..Start::default()
+    }
+}
+
+fn meeting(here: &Here<'_>, rendezvous: Rendezvous) -> Vec<String> {
+    let world = here.world;
+    let nodes = world.addresses.len();
+    let launch = &here.job.launch;
+    let nnodes = match launch.min_nodes {
+        Some(least) if usize::try_from(least).is_ok_and(|least| least < nodes) => format!("--nnodes={least}:{nodes}"),
+        _ => format!("--nnodes={nodes}"),
+    };
+    let mut flags = vec![nnodes, format!("--nproc_per_node={}", world.nproc_text(here.host))];
+    match rendezvous {
+        Rendezvous::Static => flags.extend([
+            format!("--node_rank={}", here.host),
+            format!("--master_addr={}", world.master()),
+            format!("--master_port={}", world.port_text()),
+        ]),
+        Rendezvous::C10d => {
+            flags.extend([
+                "--rdzv_backend=c10d".to_owned(),
+                format!("--rdzv_endpoint={}:{}", bracketed(world.master()), world.port_text()),
+                format!("--rdzv_id={}", here.site.run),
+                format!("--rdzv_conf=is_host={}", u8::from(here.host == 0)),
+                format!("--local_addr={}", world.addresses.get(here.host).map_or("", String::as_str)),
+            ]);
+            if launch.max_restarts > 0 {
+                flags.push(format!("--max_restarts={}", launch.max_restarts));
+            }
         }
     }
+    flags
 }
 
 fn bracketed(address: &str) -> String {
     if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_workers_command_is_what_torchrun_would_run() {
-        let words = |w: &[&str]| Payload::Argv(w.iter().map(|s| (*s).to_owned()).collect());
-        assert_eq!(worker_command("python3", &words(&["train.py", "-m", "x"])).0, ["python3", "-u", "train.py", "-m", "x"]);
-        assert_eq!(worker_command("python3", &words(&["-m", "pkg.train"])).0, ["python3", "-u", "-m", "pkg.train"]);
-        assert_eq!(worker_command("python3", &words(&["--no_python", "./a", "b"])).0, ["./a", "b"]);
-    }
 }

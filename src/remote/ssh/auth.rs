@@ -1,372 +1,439 @@
-//! Proves who we are: certificates and keys, the agent's and the files', then a password; at most five keys, and never again after a no.
+//! Proves who we are: keys of the agent and of files, with their certificates; then questions and a password, as the server wants and
+//! ssh_config allows. At most five tries, no answer twice, and no new connection after a refusal.
 //!
-//! Uses `keys`. Knows nothing of sockets. Where a person must be asked, the attempt ends with [`Denied::Locked`] or
-//! [`Denied::WantsPassword`], so that the question is put while no connection waits.
+//! Uses `identities`, `agent`, `answers`, `keys`. Knows nothing of sockets.
 
-use std::path::PathBuf;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
-use russh::keys::agent::AgentIdentity;
-use russh::keys::agent::client::AgentClient;
-use russh::keys::{Certificate, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
-use russh::{AgentAuthError, MethodKind, MethodSet, Signer};
-use tokio::net::UnixStream;
-use tokio::time::Instant;
+use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse, Prompt};
+use russh::keys::HashAlg;
+use russh::{MethodKind, MethodSet};
 
+use super::agent::Agent;
+use super::answers::{Answers, Given, Question, Refused, plain};
 use super::client::{Client, Left};
-use super::keys::{Answered, Key, Keyring, certificates};
+use super::identities::{Offer, Pen, Source, Unsigned, order};
+use super::keys::{Keyring, Passed};
+use super::pause::Clock;
 use crate::remote::RemoteError;
-use crate::remote::hop::{Hop, Named};
+use crate::remote::hop::Hop;
+use crate::remote::login::{Method, certificate};
 
-/// sshd ends a connection at the sixth by default.
+/// Refusals that one host gives, of keys and answers together: sshd ends a connection at the sixth by default (MaxAuthTries).
 const TRIES: usize = 5;
-/// How long the agent may take to list its keys.
-const AGENT_LIST: Duration = Duration::from_secs(2);
-/// How long the agent may take to sign: a person may have to touch a token.
-const AGENT_SIGN: Duration = Duration::from_secs(60);
-/// After this the person is told that the agent is waited for.
-const AGENT_QUIET: Duration = Duration::from_secs(3);
-/// Rounds of questions that a server may ask.
-const ROUNDS: usize = 4;
+/// Rounds of questions within one try.
+const ROUNDS: usize = 8;
+/// Questions in one round.
+const QUESTIONS: usize = 16;
+/// How long the reason of an end may take to come after it.
+const REASON: Duration = Duration::from_millis(200);
 
 /// Why we are not in.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// The server wants this key, which is encrypted.
-    Locked(PathBuf),
-    /// The server wants a password that was not asked for yet.
-    WantsPassword,
     /// It said no, or the settings are wrong.
     Final(RemoteError),
     /// The connection ended or took too long.
-    Lost(String),
+    Lost { why: String, retry: bool },
 }
 
-impl From<russh::SendError> for Denied {
-    fn from(_: russh::SendError) -> Self {
-        Denied::Lost("closed by the other end".to_owned())
-    }
-}
-
-/// Something to offer.
-enum Offer {
-    Agent(AgentIdentity),
-    File(Arc<PrivateKey>),
-    Certificate(Arc<PrivateKey>, Certificate),
-    Sealed(PublicKey, PathBuf),
-}
-
-/// An offer with its name for people.
-struct Candidate {
-    offer: Offer,
-    name: String,
+/// What an attempt came to so far.
+enum After {
+    In,
+    /// What the server will still take.
+    Still(MethodSet),
+    /// Nothing was sent.
+    Nothing,
 }
 
 /// One attempt to get in.
 pub(super) struct Attempt<'a> {
-    pub(super) handle: &'a mut Handle<Client>,
-    pub(super) hop: &'a Hop,
-    pub(super) keyring: &'a Keyring,
-    pub(super) left: &'a Left,
-    pub(super) deadline: Instant,
-    /// What was tried, for the message.
-    pub(super) tried: Vec<String>,
-}
-
-/// A signer for a key that we cannot use yet: it only tells that the server would take it.
-struct Sealed(PathBuf);
-
-impl Signer for Sealed {
-    type Error = Denied;
-
-    async fn auth_sign(&mut self, _: &AgentIdentity, _: Option<HashAlg>, _: Vec<u8>) -> Result<Vec<u8>, Denied> {
-        Err(Denied::Locked(self.0.clone()))
-    }
-}
-
-/// The agent, asked by few at a time, with a word to the person where it takes long.
-struct Asking<'a> {
-    agent: &'a mut AgentClient<UnixStream>,
+    handle: &'a mut Handle<Client>,
+    hop: &'a Hop,
     keyring: &'a Keyring,
-    host: &'a str,
+    left: &'a Arc<Left>,
+    clock: &'a Clock,
+    agent: Option<Agent>,
+    offers: VecDeque<Offer>,
+    tried: Tried,
+    passed: Vec<Passed>,
+    /// What stood in the way of a key that the server would have taken.
+    withheld: Option<RemoteError>,
+    /// What the server has accepted so far, of several factors.
+    accepted: Vec<&'static str>,
+    /// Keys and answers that it has refused.
+    refusals: usize,
+    /// Times that questions were answered since the last factor was accepted.
+    rounds: usize,
+    refused: Refused,
+    /// There is nobody, or nothing, left to answer.
+    silent: bool,
 }
 
-impl Signer for Asking<'_> {
-    type Error = AgentAuthError;
+/// What was tried, for the message.
+#[derive(Default)]
+struct Tried {
+    keys: Vec<String>,
+    agent: usize,
+    password: bool,
+    answers: bool,
+}
 
-    async fn auth_sign(&mut self, key: &AgentIdentity, hash: Option<HashAlg>, data: Vec<u8>) -> Result<Vec<u8>, AgentAuthError> {
-        let _turn = self.keyring.agent_turn().await;
-        let signing = self.agent.sign_request(key, hash, data);
-        tokio::pin!(signing);
-        if let Ok(signed) = tokio::time::timeout(AGENT_QUIET, &mut signing).await {
-            return Ok(signed?);
+impl Tried {
+    fn nothing(&self) -> bool {
+        self.keys.is_empty() && self.agent == 0 && !self.password && !self.answers
+    }
+
+    fn list(&self) -> String {
+        let mut list = self.keys.clone();
+        list.extend((self.agent > 0).then(|| format!("agent {} key{}", self.agent, if self.agent == 1 { "" } else { "s" })));
+        list.extend(self.password.then(|| "a password".to_owned()));
+        list.extend(self.answers.then(|| "an answer".to_owned()));
+        list.join(", ")
+    }
+
+    fn subject(&self) -> &'static str {
+        match (self.keys.is_empty() && self.agent == 0, self.password, self.answers) {
+            (false, false, false) => "key refused",
+            (true, true, false) => "password refused",
+            _ => "login refused",
         }
-        self.keyring.notice(&format!("{}: waiting for the ssh-agent; confirm there, or touch the key", self.host));
-        Ok(signing.await?)
     }
 }
 
-/// What the server will still take; `None`: we are in.
-type Still = Option<MethodSet>;
+impl<'a> Attempt<'a> {
+    pub(super) fn new(handle: &'a mut Handle<Client>, hop: &'a Hop, keyring: &'a Keyring, left: &'a Arc<Left>, clock: &'a Clock) -> Self {
+        Attempt {
+            handle,
+            hop,
+            keyring,
+            left,
+            clock,
+            agent: None,
+            offers: VecDeque::new(),
+            tried: Tried::default(),
+            passed: Vec::new(),
+            withheld: None,
+            accepted: Vec::new(),
+            refusals: 0,
+            rounds: 0,
+            refused: Refused::new(),
+            silent: false,
+        }
+    }
 
-impl Attempt<'_> {
     /// Tries what there is, in order.
     pub(super) async fn run(mut self) -> Result<(), Denied> {
-        let (files, passed) = self.keyring.read(self.hop).map_err(Denied::Final)?;
-        let (mut agent, identities) = if self.hop.no_keys { (None, Vec::new()) } else { self.agent().await };
-        let candidates = if self.hop.no_keys { Vec::new() } else { order(self.hop, &files, identities) };
-        let mut methods = None;
-        for candidate in candidates.into_iter().take(TRIES) {
-            self.tried.push(candidate.name.clone());
-            let Some(still) = self.offer(candidate, agent.as_mut()).await? else { return Ok(()) };
-            let go_on = still.contains(&MethodKind::PublicKey);
-            methods = Some(still);
-            if !go_on {
-                break;
-            }
-        }
-        let methods = match methods {
-            Some(methods) => methods,
-            None => match self.none().await? {
-                Some(methods) => methods,
-                None => return Ok(()),
-            },
-        };
-        self.tried.extend(passed);
-        self.password(methods).await
-    }
-
-    async fn none(&mut self) -> Result<Still, Denied> {
-        let user = self.hop.user.clone();
-        let result = tokio::time::timeout_at(self.deadline, self.handle.authenticate_none(user)).await;
-        self.result(result.map_err(|_| late())?.map_err(|e| lost(&e))?)
-    }
-
-    async fn offer(&mut self, candidate: Candidate, agent: Option<&mut AgentClient<UnixStream>>) -> Result<Still, Denied> {
-        let user = self.hop.user.clone();
-        let deadline = self.deadline;
-        let result = match candidate.offer {
-            Offer::File(key) => {
-                let hash = self.hash(key.public_key()).await?;
-                let call = self.handle.authenticate_publickey(user, PrivateKeyWithHashAlg::new(key, hash));
-                tokio::time::timeout_at(deadline, call).await.map_err(|_| late())?.map_err(|e| lost(&e))?
-            }
-            Offer::Certificate(key, certificate) => {
-                let call = self.handle.authenticate_openssh_cert(user, key, certificate);
-                tokio::time::timeout_at(deadline, call).await.map_err(|_| late())?.map_err(|e| lost(&e))?
-            }
-            Offer::Sealed(key, path) => {
-                let hash = self.hash(&key).await?;
-                let mut signer = Sealed(path);
-                let call = self.handle.authenticate_publickey_with(user, key, hash, &mut signer);
-                tokio::time::timeout_at(deadline, call).await.map_err(|_| late())??
-            }
-            Offer::Agent(identity) => {
-                let Some(agent) = agent else { return Err(Denied::Lost("the agent is gone".to_owned())) };
-                return self.with_agent(identity, agent).await;
-            }
-        };
-        self.result(result)
-    }
-
-    async fn with_agent(&mut self, identity: AgentIdentity, agent: &mut AgentClient<UnixStream>) -> Result<Still, Denied> {
-        let user = self.hop.user.clone();
-        let hash = self.hash(&identity.public_key()).await?;
-        let deadline = self.deadline.max(Instant::now() + AGENT_SIGN);
-        let mut signer = Asking { agent, keyring: self.keyring, host: &self.hop.name };
-        let result = match identity {
-            AgentIdentity::PublicKey { key, .. } => {
-                tokio::time::timeout_at(deadline, self.handle.authenticate_publickey_with(user, key, hash, &mut signer)).await
-            }
-            AgentIdentity::Certificate { certificate, .. } => {
-                tokio::time::timeout_at(deadline, self.handle.authenticate_certificate_with(user, certificate, hash, &mut signer)).await
-            }
-        };
-        self.deadline = self.deadline.max(Instant::now() + Duration::from_secs(2));
-        match result.map_err(|_| late())? {
-            Ok(result) => self.result(result),
-            // The agent declined: the server has not counted this one, and takes another.
-            Err(error) => {
-                self.tried.push(format!("the agent did not sign: {error}"));
-                Ok(Some(MethodSet::client_supported()))
+        self.gather().await?;
+        // What the server takes; the first key's refusal tells it as well as an empty try does, and saves a round trip.
+        let mut takes = None;
+        loop {
+            let method = self.next(takes.as_ref());
+            let after = match method {
+                Some(Method::PublicKey) => self.key().await?,
+                Some(Method::Questions) => self.questions().await?,
+                Some(Method::Password) => self.password().await?,
+                None if takes.is_none() => self.none().await?,
+                None => return Err(self.denied(takes.as_ref())),
+            };
+            match after {
+                After::In => return Ok(()),
+                After::Still(methods) => takes = Some(methods),
+                After::Nothing => {}
             }
         }
     }
 
-    async fn hash(&mut self, key: &PublicKey) -> Result<Option<HashAlg>, Denied> {
-        if !key.algorithm().is_rsa() {
-            return Ok(None);
-        }
-        let asked = tokio::time::timeout_at(self.deadline, self.handle.best_supported_rsa_hash()).await.map_err(|_| late())?;
-        Ok(asked.map_err(|e| lost(&e))?.flatten().or(Some(HashAlg::Sha512)))
+    /// What is tried next. Before it is known what the server takes, that is a key, or nothing.
+    fn next(&self, takes: Option<&MethodSet>) -> Option<Method> {
+        let open = |kind| takes.is_some_and(|methods| methods.contains(&kind));
+        let answerable = open(MethodKind::KeyboardInteractive) && self.hop.login.methods.contains(&Method::Questions)
+            || open(MethodKind::Password) && self.hop.login.methods.contains(&Method::Password);
+        let may_answer = !self.silent && self.rounds < self.hop.login.prompts && self.refusals < TRIES;
+        // Of the keys the last waits: where somebody can answer, the try is better spent on that.
+        let spare = usize::from(may_answer && answerable && !self.hop.login.batch);
+        let may_offer = !self.offers.is_empty() && self.refusals + spare < TRIES;
+        let usable = |method: &Method| match method {
+            Method::PublicKey => may_offer && (takes.is_none() || open(MethodKind::PublicKey)),
+            Method::Questions => may_answer && open(MethodKind::KeyboardInteractive),
+            Method::Password => may_answer && open(MethodKind::Password),
+        };
+        let mut methods = self.hop.login.methods.iter().copied();
+        if takes.is_none() { methods.next().filter(usable) } else { methods.find(usable) }
     }
 
-    /// Turns an answer into what is still open. A connection that ended looks like a refusal without methods.
-    fn result(&self, result: AuthResult) -> Result<Still, Denied> {
+    /// Reads the files and asks the agent for its keys.
+    async fn gather(&mut self) -> Result<(), Denied> {
+        if !self.hop.login.methods.contains(&Method::PublicKey) {
+            return Ok(());
+        }
+        let files = self.keyring.read(self.hop).map_err(Denied::Final)?;
+        let mut identities = Vec::new();
+        if let Some(path) = &self.hop.agent {
+            let _pause = self.clock.pause();
+            match self.keyring.agents.open(path, self.handle.agent_session_binding()).await {
+                Ok((agent, found)) => (self.agent, identities) = (Some(agent), found),
+                Err(why) => {
+                    let hint = "SSH_AUTH_SOCK or IdentityAgent names the agent; `ssh-add -l` shows whether it answers".to_owned();
+                    self.passed.push(Passed { what: format!("the agent at {} {why}", self.keyring.shown(path)), hint });
+                }
+            }
+        }
+        let (offers, passed) = order(self.hop, self.keyring, &files, identities);
+        self.offers = offers;
+        self.passed.extend(files.passed);
+        self.passed.extend(passed);
+        Ok(())
+    }
+
+    /// The empty try: it tells what the server takes.
+    async fn none(&mut self) -> Result<After, Denied> {
+        let call = self.handle.authenticate_none(self.hop.user.clone());
+        match self.clock.within(call).await.ok_or_else(|| self.late())? {
+            Ok(AuthResult::Success) => Ok(After::In),
+            Ok(AuthResult::Failure { remaining_methods, .. }) if !remaining_methods.is_empty() => Ok(After::Still(remaining_methods)),
+            Ok(AuthResult::Failure { .. }) | Err(_) => Err(self.ended().await),
+        }
+    }
+
+    /// Offers the next key.
+    async fn key(&mut self) -> Result<After, Denied> {
+        let Some(mut offer) = self.offers.pop_front() else { return Ok(After::Nothing) };
+        if offer.key.is_none()
+            && let Source::Sealed(path) = &offer.source
+        {
+            // An old file that does not show its public half: there is nothing to offer before it is open.
+            let _pause = self.clock.pause_for_a_person();
+            match self.keyring.open(path, self.hop.login.batch).await {
+                Ok(key) => (offer.key, offer.source) = (Some(key.public_key().clone()), Source::File(key)),
+                Err(error) => {
+                    self.withheld = Some(error);
+                    return Ok(After::Nothing);
+                }
+            }
+        }
+        let Some(key) = offer.key else { return Ok(After::Nothing) };
+        let shown = |offered: &str| offer.name.clone().unwrap_or_else(|| format!("the agent's {offered}"));
+        let kind = key.algorithm();
+        let vouched = offer.certificate.is_some();
+        let wire = |name: &str| if vouched { certificate(name) } else { name.to_owned() };
+        let usable = match kind.clone().is_rsa() {
+            true => self.rsa_hash(vouched).await?,
+            false => self.hop.login.accepted.allows(&wire(kind.as_str())).then_some(None),
+        };
+        let Some(hash) = usable else {
+            let what = format!("{} was not offered: PubkeyAcceptedAlgorithms here or there has no {kind} signature", shown(kind.as_str()));
+            self.passed.push(Passed { what, hint: String::new() });
+            return Ok(After::Nothing);
+        };
+        let mut pen = Pen { source: offer.source, agent: self.agent.as_mut(), keyring: self.keyring, hop: self.hop, clock: self.clock };
+        let user = self.hop.user.clone();
+        let signed = match offer.certificate {
+            Some(certificate) => self.clock.within(self.handle.authenticate_certificate_with(user, certificate, hash, &mut pen)).await,
+            None => self.clock.within(self.handle.authenticate_publickey_with(user, key, hash, &mut pen)).await,
+        };
+        match offer.name {
+            Some(name) => self.tried.keys.push(name),
+            None => self.tried.agent += 1,
+        }
+        match signed.ok_or_else(|| self.late())? {
+            Ok(result) => self.judge(result, "publickey").await,
+            Err(Unsigned::Closed) => Err(self.ended().await),
+            Err(Unsigned::Withheld(error)) => {
+                self.withheld = Some(error);
+                Ok(After::Nothing)
+            }
+        }
+    }
+
+    /// The best RSA signature that both sides take (`Some(None)` is SHA-1); `None`: there is none.
+    async fn rsa_hash(&mut self, vouched: bool) -> Result<Option<Option<HashAlg>>, Denied> {
+        const BEST: [(Option<HashAlg>, &str); 3] =
+            [(Some(HashAlg::Sha512), "rsa-sha2-512"), (Some(HashAlg::Sha256), "rsa-sha2-256"), (None, "ssh-rsa")];
+        let asked = self.clock.within(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.late())?;
+        let Ok(theirs) = asked else { return Err(self.ended().await) };
+        // russh tells the server's best; one that takes the better takes the lesser, too.
+        let from = theirs.and_then(|best| BEST.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
+        let accepted = &self.hop.login.accepted;
+        let ours = |name: &str| if vouched { accepted.allows(&certificate(name)) } else { accepted.allows(name) };
+        Ok(BEST.iter().skip(from).find(|(_, name)| ours(name)).map(|(hash, _)| *hash))
+    }
+
+    /// Reads the server's answer to a key or a password. A connection that ended looks like a refusal without methods.
+    async fn judge(&mut self, result: AuthResult, method: &'static str) -> Result<After, Denied> {
         match result {
-            AuthResult::Success => Ok(None),
-            AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => Err(self.ended()),
-            AuthResult::Failure { remaining_methods, .. } => Ok(Some(remaining_methods)),
+            AuthResult::Success => Ok(After::In),
+            AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => Err(self.ended().await),
+            AuthResult::Failure { remaining_methods, partial_success } => {
+                self.count(partial_success, method);
+                Ok(After::Still(remaining_methods))
+            }
         }
     }
 
-    fn ended(&self) -> Denied {
-        match self.left.why.get() {
-            Some(why) if why.starts_with("the host said") => Denied::Final(RemoteError::Refused {
-                what: format!("{} ended the login of {}: {why}; tried {}", self.hop.name, self.hop.user, self.listed()),
-                hint: "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
-            }),
-            Some(why) => Denied::Lost(format!("{why}, during authentication")),
-            None => Denied::Lost("closed by the other end during authentication".to_owned()),
-        }
-    }
-
-    async fn password(&mut self, methods: MethodSet) -> Result<(), Denied> {
-        let password = !self.hop.no_password && methods.contains(&MethodKind::Password);
-        let asks = !self.hop.no_questions && methods.contains(&MethodKind::KeyboardInteractive);
-        if !(password || asks) {
-            return Err(self.refused(&methods));
-        }
-        let secret = match self.keyring.password(self.hop).map_err(Denied::Final)? {
-            Answered::NotYet => return Err(Denied::WantsPassword),
-            Answered::Is(None) => return Err(self.refused(&methods)),
-            Answered::Is(Some(secret)) => secret,
-        };
-        self.tried.push("a password".to_owned());
-        let still = if password {
-            let call = self.handle.authenticate_password(self.hop.user.clone(), secret);
-            let result = tokio::time::timeout_at(self.deadline, call).await.map_err(|_| late())?.map_err(|e| lost(&e))?;
-            self.result(result)?
+    fn count(&mut self, accepted: bool, method: &'static str) {
+        if accepted {
+            self.accepted.push(method);
+            self.rounds = 0;
         } else {
-            tokio::time::timeout_at(self.deadline, self.answer(secret)).await.map_err(|_| late())??
-        };
-        match still {
-            None => Ok(()),
-            Some(methods) => Err(self.refused(&methods)),
+            self.refusals += 1;
         }
     }
 
-    /// Answers keyboard-interactive questions, if there is exactly one and it is for a secret.
-    async fn answer(&mut self, secret: String) -> Result<Still, Denied> {
-        let user = self.hop.user.clone();
-        let mut reply = self.handle.authenticate_keyboard_interactive_start(user, None).await.map_err(|e| lost(&e))?;
+    async fn password(&mut self) -> Result<After, Denied> {
+        let Some(given) = self.ask(&Question::Password, "").await? else {
+            self.silent = true;
+            return Ok(After::Nothing);
+        };
+        self.tried.password = true;
+        self.rounds += 1;
+        let call = self.handle.authenticate_password(self.hop.user.clone(), given.text.clone());
+        let result = self.clock.within(call).await.ok_or_else(|| self.late())?;
+        let Ok(result) = result else { return Err(self.ended().await) };
+        let good = matches!(result, AuthResult::Success | AuthResult::Failure { partial_success: true, .. });
+        let after = self.judge(result, "password").await?;
+        self.settle(&[given], good).await;
+        Ok(after)
+    }
+
+    /// Notes whether answers were taken.
+    async fn settle(&mut self, given: &[Given], good: bool) {
+        if good {
+            self.keyring.answers.good(given).await;
+        } else {
+            self.keyring.answers.bad(given, &mut self.refused).await;
+            // The variable holds one value: it is not sent again.
+            self.silent |= given.iter().any(|g| Answers::from_variable(self.hop, g));
+        }
+    }
+
+    async fn ask(&mut self, question: &Question, preface: &str) -> Result<Option<Given>, Denied> {
+        let _pause = self.clock.pause_for_a_person();
+        let answers = &self.keyring.answers;
+        answers.get(self.hop, question, preface, &self.refused, &self.keyring.person).await.map_err(Denied::Final)
+    }
+
+    /// keyboard-interactive (RFC 4256): rounds of questions until the server has made up its mind.
+    async fn questions(&mut self) -> Result<After, Denied> {
+        self.rounds += 1;
+        let start = self.handle.authenticate_keyboard_interactive_start(self.hop.user.clone(), None);
+        let mut reply = self.clock.within(start).await.ok_or_else(|| self.late())?;
+        let mut given = Vec::new();
         for _ in 0..ROUNDS {
             let answers = match reply {
-                KeyboardInteractiveAuthResponse::Success => return Ok(None),
-                KeyboardInteractiveAuthResponse::Failure { remaining_methods, .. } => return Ok(Some(remaining_methods)),
-                KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => match prompts.as_slice() {
-                    [] => Vec::new(),
-                    [one] if !one.echo => vec![secret.clone()],
-                    _ => break,
-                },
+                Ok(KeyboardInteractiveAuthResponse::Success) => {
+                    self.settle(&given, true).await;
+                    return Ok(After::In);
+                }
+                Ok(KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success }) => {
+                    self.count(partial_success, "keyboard-interactive");
+                    self.settle(&given, partial_success).await;
+                    // A server that asks nothing and says no would do so for ever.
+                    self.silent |= given.is_empty() && !partial_success;
+                    return Ok(After::Still(remaining_methods));
+                }
+                Ok(KeyboardInteractiveAuthResponse::InfoRequest { name, instructions, prompts }) => {
+                    self.answer(&plain(&format!("{name} {instructions}")), &prompts, &mut given).await?
+                }
+                Err(_) => return Err(self.ended().await),
             };
-            reply = self.handle.authenticate_keyboard_interactive_respond(answers).await.map_err(|e| lost(&e))?;
+            let respond = self.handle.authenticate_keyboard_interactive_respond(answers);
+            reply = self.clock.within(respond).await.ok_or_else(|| self.late())?;
         }
-        Err(Denied::Final(RemoteError::Refused {
-            what: format!("{} asks questions that cannot be answered here (two-factor login)", self.hop.name),
-            hint: "use a key for this host".to_owned(),
-        }))
+        let what = self.hop.says(&format!("the server asks more than {ROUNDS} times in one login"));
+        Err(Denied::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
     }
 
-    fn listed(&self) -> String {
-        if self.tried.is_empty() { "nothing: there is no key and no agent".to_owned() } else { self.tried.join(", ") }
-    }
-
-    fn refused(&self, methods: &MethodSet) -> Denied {
-        let Hop { name, user, host, port, .. } = self.hop;
-        let takes: Vec<&str> = methods.iter().map(<&str>::from).collect();
-        Denied::Final(RemoteError::Refused {
-            what: format!("{name} refused {user}@{host}: tried {}; it takes {}", self.listed(), takes.join(", ")),
-            hint: format!("ssh-copy-id -p {port} {user}@{host}, or name another key with ssh.identity"),
-        })
-    }
-
-    /// Connects to the agent and lists its keys. An agent that does not answer is passed over, with the reason.
-    async fn agent(&mut self) -> (Option<AgentClient<UnixStream>>, Vec<AgentIdentity>) {
-        let Some(path) = self.hop.agent.clone() else { return (None, Vec::new()) };
-        let _turn = self.keyring.agent_turn().await;
-        let listing = async {
-            let mut agent = AgentClient::connect_uds(&path).await.map_err(|e| e.to_string())?;
-            if let Some(binding) = self.handle.agent_session_binding()
-                && let Err(error) = agent.bind_session(binding, false).await
-            {
-                tracing::debug!(%error, "the agent does not bind sessions");
+    /// The answers to one round. Where nobody answers, empty ones go out, as with ssh: russh takes nothing else at this point.
+    async fn answer(&mut self, preface: &str, prompts: &[Prompt], given: &mut Vec<Given>) -> Result<Vec<String>, Denied> {
+        if prompts.len() > QUESTIONS {
+            let what = self.hop.says(&format!("the server asks {} questions at once", prompts.len()));
+            return Err(Denied::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
+        }
+        let mut answers = Vec::new();
+        for (at, prompt) in prompts.iter().enumerate() {
+            let question = Question::of(&prompt.prompt, prompt.echo);
+            let preface = if at == 0 { preface } else { "" };
+            let answer = if self.silent { None } else { self.ask(&question, preface).await? };
+            match answer {
+                Some(one) => {
+                    self.tried.password |= question == Question::Password;
+                    self.tried.answers |= question != Question::Password;
+                    answers.push(one.text.clone());
+                    given.push(one);
+                }
+                None => {
+                    self.silent = true;
+                    if self.offers.is_empty() {
+                        return Err(self.denied(Some(&MethodSet::from(&[MethodKind::KeyboardInteractive][..]))));
+                    }
+                    answers.push(String::new());
+                }
             }
-            let identities = agent.request_identities().await.map_err(|e| e.to_string())?;
-            Ok::<_, String>((agent, identities))
+        }
+        Ok(answers)
+    }
+
+    fn late(&self) -> Denied {
+        Denied::Lost { why: format!("no answer during authentication within {:?}", self.hop.connect_timeout), retry: true }
+    }
+
+    /// The connection ended. The reason comes beside the answer, so it gets a moment.
+    async fn ended(&self) -> Denied {
+        let why = tokio::time::timeout(REASON, self.left.reason()).await.ok();
+        if why.as_deref() == Some(super::client::NO_METHOD) {
+            return self.denied(None);
+        }
+        match why.as_deref().and_then(|why| why.strip_prefix(super::client::SAID)) {
+            Some(said) => {
+                let tried = if self.tried.nothing() { String::new() } else { format!(" (tried {})", self.tried.list()) };
+                Denied::Final(RemoteError::Refused {
+                    what: self.hop.says(&format!("the server ended the login: {}{tried}", plain(said))),
+                    hint: "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
+                })
+            }
+            // After a refusal another try would be a try too many.
+            None => Denied::Lost { why: "closed by the server during authentication".to_owned(), retry: self.refusals == 0 },
+        }
+    }
+
+    /// Nothing is left to try.
+    fn denied(&self, takes: Option<&MethodSet>) -> Denied {
+        if let Some(error) = &self.withheld {
+            return Denied::Final(error.clone());
+        }
+        let takes: Vec<&str> = takes.into_iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect();
+        let mut what = match (self.tried.nothing(), self.accepted.is_empty()) {
+            (true, _) => "login refused: there was nothing to offer".to_owned(),
+            (false, true) => format!("{} (tried {})", self.tried.subject(), self.tried.list()),
+            (false, false) => format!("{} was accepted and is not enough (tried {})", self.accepted.join(" and "), self.tried.list()),
         };
-        match tokio::time::timeout(AGENT_LIST, listing).await {
-            Ok(Ok((agent, identities))) => (Some(agent), identities),
-            Ok(Err(why)) => {
-                self.tried.push(format!("the agent at {} ({why})", path.display()));
-                (None, Vec::new())
-            }
-            Err(_) => {
-                self.tried.push(format!("the agent at {} (no answer)", path.display()));
-                (None, Vec::new())
+        let key = self.tried.keys.is_empty() && self.tried.agent == 0;
+        let more: Vec<&str> = takes.into_iter().filter(|m| key || *m != "publickey").collect();
+        let answered = self.tried.password || self.tried.answers;
+        if !self.offers.is_empty() && self.refusals >= TRIES {
+            what.push_str(&format!("; {} more keys were not offered, since sshd cuts off who is refused too often", self.offers.len()));
+        }
+        if !more.is_empty() && !answered {
+            what.push_str(&format!("; the server takes {}", more.join(", ")));
+            if self.silent {
+                what.push_str(", and nobody was there to answer");
             }
         }
-    }
-}
-
-fn late() -> Denied {
-    Denied::Lost("no answer in time during authentication".to_owned())
-}
-
-fn lost(error: &russh::Error) -> Denied {
-    Denied::Lost(format!("{}, during authentication", super::client::words(error)))
-}
-
-/// The order in which keys are offered: certificates; keys that a person named, signed by the agent where it holds them; the agent's other
-/// keys, unless only named ones may be used; OpenSSH's usual files. (OpenSSH puts the agent's others before named files; with at most five
-/// tries that could keep the named key from being tried at all.)
-fn order(hop: &Hop, files: &[(PathBuf, Key)], identities: Vec<AgentIdentity>) -> Vec<Candidate> {
-    let certificates = certificates(hop);
-    let mut identities: Vec<Option<AgentIdentity>> = identities.into_iter().map(Some).collect();
-    let mut offers = Vec::new();
-    for certificate in &certificates {
-        let held = files.iter().find(|(_, key)| key.public().key_data() == certificate.public_key());
-        if let Some((path, Key::Open(key))) = held
-            && !key.algorithm().is_rsa()
-        {
-            let name = format!("{} with its certificate", path.display());
-            offers.push(Candidate { offer: Offer::Certificate(key.clone(), certificate.clone()), name });
+        for passed in &self.passed {
+            what.push_str(&format!("; {}", passed.what));
         }
-    }
-    let named = |path: &PathBuf| hop.keys.iter().any(|k| &k.path == path && k.named != Named::Standard);
-    let (first, last): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| named(path));
-    offers.extend(first.into_iter().flat_map(|(path, key)| held(path, key, &mut identities)));
-    let mut standard: Vec<Candidate> = last.into_iter().flat_map(|(path, key)| held(path, key, &mut identities)).collect();
-    standard.sort_by_key(|c| !matches!(c.offer, Offer::Agent(_)));
-    let from_agent = standard.iter().take_while(|c| matches!(c.offer, Offer::Agent(_))).count();
-    let rest = standard.split_off(from_agent);
-    offers.extend(standard);
-    if !hop.only_keys {
-        offers.extend(identities.into_iter().flatten().map(from_the_agent));
-    }
-    offers.extend(rest);
-    offers
-}
-
-fn from_the_agent(identity: AgentIdentity) -> Candidate {
-    let name = format!("{} (agent)", identity.comment());
-    Candidate { offer: Offer::Agent(identity), name }
-}
-
-/// The offers for one file: the agent's identities with that key, else the file itself.
-fn held(path: &std::path::Path, key: &Key, identities: &mut [Option<AgentIdentity>]) -> Vec<Candidate> {
-    let same = |identity: &Option<AgentIdentity>| identity.as_ref().is_some_and(|i| i.public_key().key_data() == key.public().key_data());
-    let found: Vec<AgentIdentity> = identities.iter_mut().filter(|i| same(i)).filter_map(Option::take).collect();
-    if !found.is_empty() {
-        let candidate = |identity| Candidate { offer: Offer::Agent(identity), name: format!("{} (agent)", path.display()) };
-        return found.into_iter().map(candidate).collect();
-    }
-    let name = path.display().to_string();
-    match key {
-        Key::Open(private) => vec![Candidate { offer: Offer::File(private.clone()), name }],
-        Key::Sealed(public) => vec![Candidate { offer: Offer::Sealed(public.clone(), path.to_owned()), name }],
-        Key::Public(_) => Vec::new(),
+        let many = "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
+        let usual = || {
+            if !self.offers.is_empty() {
+                many.clone()
+            } else {
+                format!("is {} the right user? ssh-copy-id installs a key there; ssh.identity names another one here", self.hop.user)
+            }
+        };
+        let hint = self.passed.iter().map(|p| p.hint.clone()).find(|hint| !hint.is_empty()).unwrap_or_else(usual);
+        Denied::Final(RemoteError::Refused { what: self.hop.says(&what), hint })
     }
 }

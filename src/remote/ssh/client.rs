@@ -1,35 +1,48 @@
 //! What we answer while russh talks: the host key's verdict from memory, the reason of an end, and no to every channel we did not ask for.
 //!
-//! Uses `trust`. Runs inside russh's loop, so nothing here waits.
+//! Uses `trust`. Runs inside russh's loop, so nothing here waits, but for a `KnownHostsCommand` that wants to see the key.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::ssh_key::certificate::CertType;
-use russh::keys::{Certificate, HashAlg, PublicKey, PublicKeyOrCertificate};
+use russh::keys::{HashAlg, PublicKey, PublicKeyOrCertificate};
 use russh::{Channel, ChannelId, ChannelOpenFailure};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::remote::RemoteError;
-use crate::remote::known_hosts::glob;
-use crate::remote::trust::{Answer, Trust};
+use crate::remote::certificate::Certificate;
+use crate::remote::trust::{Answer, Offered, Trust};
 
-/// A host key that was accepted although it was not known.
-#[derive(Debug, Clone)]
-pub(super) struct NewKey {
-    pub(super) kind: String,
-    pub(super) blob: Vec<u8>,
-}
+/// How a reason begins that the host gave itself.
+pub(super) const SAID: &str = "the host said: ";
+/// The reason of an end after a refusal that names no way to go on.
+pub(super) const NO_METHOD: &str = "the server takes nothing more";
 
 /// What the loop leaves behind for those outside.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// Why the connection ended.
     pub(super) why: OnceLock<String>,
+    /// Tells that it is known.
+    known: Notify,
     /// The key to note.
-    pub(super) new_key: OnceLock<NewKey>,
+    pub(super) new_key: OnceLock<Offered>,
+}
+
+impl Left {
+    /// Waits until it is known why the connection ended.
+    pub(super) async fn reason(&self) -> String {
+        loop {
+            let known = self.known.notified();
+            if let Some(why) = self.why.get() {
+                return why.clone();
+            }
+            known.await;
+        }
+    }
 }
 
 /// Why a handshake failed.
@@ -52,54 +65,63 @@ pub(super) struct Client {
     trust: Arc<Trust>,
     left: Arc<Left>,
     refusals: mpsc::Sender<String>,
+    /// What the host has shown and we have accepted.
+    accepted: Option<Offered>,
     /// Cancels `dead` when russh's loop is over, however it ended.
     _dead: DropGuard,
 }
 
 impl Client {
     pub(super) fn new(trust: Arc<Trust>, left: Arc<Left>, refusals: mpsc::Sender<String>, dead: CancellationToken) -> Self {
-        Client { trust, left, refusals, _dead: dead.drop_guard() }
+        Client { trust, left, refusals, accepted: None, _dead: dead.drop_guard() }
     }
 
-    fn judge(&self, key: &PublicKey) -> Result<bool, Trouble> {
-        let blob = key.to_bytes().map_err(|e| Trouble::Ssh(e.into()))?;
-        let kind = key.algorithm().to_string();
-        match self.trust.answer(&kind, &blob) {
-            Answer::Known => Ok(true),
-            Answer::Learn => {
-                self.left.new_key.get_or_init(|| NewKey { kind, blob });
-                Ok(true)
-            }
-            Answer::Refuse(error) => Err(Trouble::Key(error)),
-        }
-    }
-
-    /// Whether an authority that known_hosts names vouches for this host. A certificate that says less than that is judged as a plain key.
-    fn vouched(&self, certificate: &Certificate) -> Result<bool, Trouble> {
-        let blob = |key: &russh::keys::ssh_key::public::KeyData| PublicKey::from(key.clone()).to_bytes().unwrap_or_default();
-        let (authority, own) = (blob(certificate.signature_key()), blob(certificate.public_key()));
-        for key in [&authority, &own] {
-            if let Some(line) = self.trust.revoked(key) {
-                return Err(Trouble::Key(RemoteError::Refused {
-                    what: format!("host certificate of {} is revoked by {}:{}", self.trust.host, line.file.display(), line.line),
-                    hint: "the host needs a new key and certificate".to_owned(),
-                }));
-            }
-        }
-        let trusted = self.trust.authorities().any(|a| a == authority);
-        let names = certificate.valid_principals();
-        let name = self.trust.policy.principal.as_bytes();
-        let named = names.is_empty() || names.iter().any(|p| glob(p.to_ascii_lowercase().as_bytes(), name));
-        let host = certificate.cert_type() == CertType::Host && certificate.critical_options().is_empty();
-        Ok(trusted && named && host && in_time(certificate))
+    /// What is known of the host, with what `KnownHostsCommand` says about this very key.
+    async fn known(&self, offered: &Offered) -> Result<Arc<Trust>, Trouble> {
+        let Some(command) = self.trust.policy.command.as_ref().filter(|c| c.wants_key()) else { return Ok(self.trust.clone()) };
+        let printed = command.ask(Some(offered)).await.map_err(Trouble::Key)?;
+        let mut trust = Trust::clone(&self.trust);
+        trust.hear(&printed);
+        Ok(Arc::new(trust))
     }
 }
 
+/// Reads what the host shows; russh has checked that it owns the key.
+fn offered(shown: &PublicKeyOrCertificate) -> Result<Offered, Trouble> {
+    let blob = |key: &PublicKey| key.to_bytes().map_err(|e| Trouble::Ssh(e.into()));
+    let plain = shown.public_key();
+    let certificate = match shown.certificate() {
+        None => None,
+        Some(certificate) => {
+            let authority = PublicKey::from(certificate.signature_key().clone());
+            let own = certificate.signature_key().fingerprint(HashAlg::Sha256);
+            // At this time it is valid, so what can be wrong is its signature.
+            certificate.validate_at(certificate.valid_after(), [&own]).map_err(|e| Trouble::Ssh(e.into()))?;
+            Some(Certificate {
+                authority: blob(&authority)?,
+                signed_with: certificate.signature().algorithm().to_string(),
+                serial: certificate.serial(),
+                id: certificate.key_id().to_owned(),
+                names: certificate.valid_principals().to_vec(),
+                after: certificate.valid_after(),
+                before: certificate.valid_before(),
+                host: certificate.cert_type() == CertType::Host,
+                critical: certificate.critical_options().keys().cloned().collect(),
+            })
+        }
+    };
+    Ok(Offered { kind: plain.algorithm().to_string(), key: blob(&plain)?, certificate })
+}
+
 #[expect(clippy::disallowed_methods, reason = "a certificate is valid for a span of real time")]
-fn in_time(certificate: &Certificate) -> bool {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let authority = certificate.signature_key().fingerprint(HashAlg::Sha256);
-    certificate.validate_at(now, [&authority]).is_ok()
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// A host's words on one line, bounded.
+fn shown(said: &str) -> String {
+    let line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    line.trim().to_owned()
 }
 
 /// An end in words for people.
@@ -107,7 +129,8 @@ pub(super) fn words(error: &russh::Error) -> String {
     match error {
         russh::Error::KeepaliveTimeout => "no answer to our keepalives".to_owned(),
         russh::Error::InactivityTimeout => "silence, and nothing could be sent".to_owned(),
-        russh::Error::HUP | russh::Error::Disconnect => "closed by the other end".to_owned(),
+        russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the other end".to_owned(),
+        russh::Error::NoAuthMethod => NO_METHOD.to_owned(),
         russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the other end".to_owned(),
         russh::Error::IO(e) => super::transport::words(e),
         other => other.to_string(),
@@ -117,22 +140,31 @@ pub(super) fn words(error: &russh::Error) -> String {
 impl Handler for Client {
     type Error = Trouble;
 
-    async fn check_server_key(&mut self, offered: &PublicKeyOrCertificate) -> Result<bool, Trouble> {
-        if let Some(certificate) = offered.certificate()
-            && self.vouched(certificate)?
-        {
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Trouble> {
+        let offered = offered(shown)?;
+        // At every new key exchange the host proves itself again.
+        if self.accepted.as_ref() == Some(&offered) {
             return Ok(true);
         }
-        self.judge(&offered.public_key())
+        match self.known(&offered).await?.answer(&offered, now()) {
+            Answer::Known => {}
+            Answer::Learn => {
+                self.left.new_key.get_or_init(|| offered.clone());
+            }
+            Answer::Refuse(error) => return Err(Trouble::Key(error)),
+        }
+        self.accepted = Some(offered);
+        Ok(true)
     }
 
     async fn disconnected(&mut self, reason: DisconnectReason<Trouble>) -> Result<(), Trouble> {
         let why = match reason {
-            DisconnectReason::ReceivedDisconnect(info) => format!("the host said: {}", info.message),
+            DisconnectReason::ReceivedDisconnect(info) => format!("{SAID}{}", shown(&info.message)),
             DisconnectReason::Error(Trouble::Ssh(error)) => words(&error),
             DisconnectReason::Error(Trouble::Key(error)) => error.to_string(),
         };
         self.left.why.get_or_init(|| why);
+        self.left.known.notify_waiters();
         Ok(())
     }
 

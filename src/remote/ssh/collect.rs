@@ -2,13 +2,12 @@
 //!
 //! Uses `shell`. Pure.
 
-use crate::shell::{Answer, Frame};
+use bytes::Bytes;
+
+use crate::shell::{Frame, Mark};
 
 /// Noise before the begin mark that is kept, to find the mark and to show what was there instead.
 const NOISE: usize = 64 << 10;
-/// What is kept of the newest bytes, so that a mark cut in two is found.
-const MARK: usize = 256;
-
 /// What a shell is told before its script, so that it can be killed by its number where sshd delivers no signals (to root, for one).
 pub(super) const INTRODUCE: &str = "printf '\\036shell %d\\n' \"$$\"\n";
 
@@ -51,59 +50,48 @@ impl Opening {
     }
 }
 
-/// Collects one answer.
-pub(super) struct Collector {
+/// Takes the marks away from an answer as it comes.
+pub(super) struct Answer {
     frame: Frame,
     opening: Opening,
     begun: bool,
-    limit: usize,
-    body: Vec<u8>,
-    /// Newest bytes of the answer that are not yet in `body`.
-    tail: Vec<u8>,
-    dropped: u64,
+    /// What may be the beginning of the end mark.
+    held: Vec<u8>,
     ended: Option<i32>,
 }
 
-impl Collector {
-    pub(super) fn new(frame: Frame, limit: usize) -> Self {
+impl Answer {
+    pub(super) fn new(frame: Frame) -> Self {
         let opening = Opening::new(&frame);
-        Collector { frame, opening, begun: false, limit, body: Vec::new(), tail: Vec::new(), dropped: 0, ended: None }
+        Answer { frame, opening, begun: false, held: Vec::new(), ended: None }
     }
 
-    /// Takes what has arrived.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// Takes what has arrived; gives what of it the script wrote, as far as that is certain.
+    pub(super) fn push(&mut self, bytes: Bytes) -> Bytes {
         if self.ended.is_some() {
-            return;
+            return Bytes::new();
         }
         if self.begun {
-            self.answer(bytes);
-        } else if let Some(rest) = self.opening.push(bytes) {
-            self.begun = true;
-            self.answer(&rest);
+            return self.body(bytes);
         }
+        let Some(rest) = self.opening.push(&bytes) else { return Bytes::new() };
+        self.begun = true;
+        self.body(rest.into())
     }
 
-    fn answer(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
-        if memchr::memchr(0x1e, &self.tail).is_some() {
-            let text = [self.opening.mark.as_slice(), &self.tail].concat();
-            if let Answer::Ended(last, code) = self.frame.read(&text) {
-                self.tail = last.to_vec();
-                self.keep(self.tail.len());
+    fn body(&mut self, bytes: Bytes) -> Bytes {
+        let bytes = if self.held.is_empty() { bytes } else { [&std::mem::take(&mut self.held), &bytes[..]].concat().into() };
+        match self.frame.end(&bytes) {
+            Mark::None => bytes,
+            Mark::Maybe(at) => {
+                self.held = bytes.slice(at..).to_vec();
+                bytes.slice(..at)
+            }
+            Mark::Ended(at, code) => {
                 self.ended = Some(code);
-                return;
+                bytes.slice(..at)
             }
         }
-        self.keep(self.tail.len().saturating_sub(MARK));
-    }
-
-    /// Moves the oldest bytes of the tail into the body, as far as there is room.
-    fn keep(&mut self, count: usize) {
-        let room = self.limit.saturating_sub(self.body.len());
-        let taken = count.min(room);
-        self.body.extend_from_slice(self.tail.get(..taken).unwrap_or_default());
-        self.dropped = self.dropped.saturating_add(u64::try_from(count - taken).unwrap_or(u64::MAX));
-        self.tail.drain(..count);
     }
 
     /// The script's exit status, once its end mark was seen.
@@ -119,12 +107,6 @@ impl Collector {
     /// The shell's process number, if it introduced itself.
     pub(super) fn shell(&self) -> Option<u32> {
         self.opening.shell()
-    }
-
-    /// The body and how much of it was beyond the limit.
-    pub(super) fn finish(mut self) -> (Vec<u8>, u64) {
-        self.keep(self.tail.len());
-        (self.body, self.dropped)
     }
 }
 
@@ -154,12 +136,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn collect(text: &[u8], cut: usize, limit: usize) -> (Option<i32>, Vec<u8>, u64) {
-        let mut collector = Collector::new(Frame::new("n"), limit);
-        text.chunks(cut).for_each(|chunk| collector.push(chunk));
-        let ended = collector.ended();
-        let (body, dropped) = collector.finish();
-        (ended, body, dropped)
+    fn collect(text: &[u8], cut: usize) -> (Option<i32>, Vec<u8>) {
+        let mut answer = Answer::new(Frame::new("n"));
+        let body = text.chunks(cut).flat_map(|chunk| answer.push(Bytes::copy_from_slice(chunk))).collect();
+        (answer.ended(), body)
     }
 
     proptest! {
@@ -175,17 +155,15 @@ mod tests {
             text.extend(&body);
             text.extend(format!("\u{1e}end-n {code}\n").bytes());
             text.extend(b"logout\n");
-            prop_assert_eq!(collect(&text, cut, 1 << 20), (Some(code), body, 0));
+            prop_assert_eq!(collect(&text, cut), (Some(code), body));
         }
     }
 
     #[test]
     fn what_is_beyond_the_limit_is_counted() {
-        let mut text = Frame::new("n").begin();
-        text.extend(vec![b'x'; 5000]);
-        text.extend(b"\x1eend-n 3\n");
-        let (code, body, dropped) = collect(&text, 333, 1000);
-        assert_eq!((code, body.len(), dropped), (Some(3), 1000, 4000));
+        let mut kept = Bounded::default();
+        [b'x'; 5000].chunks(333).for_each(|chunk| kept.push(chunk, 1000));
+        assert_eq!((kept.bytes.len(), kept.dropped), (1000, 4000));
     }
 
     #[test]
@@ -202,13 +180,12 @@ mod tests {
 
     #[test]
     fn endless_noise_is_not_kept() {
-        let mut collector = Collector::new(Frame::new("n"), 100);
+        let mut answer = Answer::new(Frame::new("n"));
         for _ in 0..100 {
-            collector.push(&[b'.'; 10_000]);
+            answer.push(Bytes::from_static(&[b'.'; 10_000]));
         }
-        assert!(collector.noise().len() <= NOISE);
-        collector.push(b"\x1ebegin-n\nyes\x1eend-n 0\n");
-        assert_eq!(collector.ended(), Some(0));
-        assert_eq!(collector.finish().0, b"yes");
+        assert!(answer.noise().len() <= NOISE);
+        assert_eq!(&answer.push(Bytes::from_static(b"\x1ebegin-n\nyes\x1eend-n 0\n"))[..], b"yes");
+        assert_eq!(answer.ended(), Some(0));
     }
 }

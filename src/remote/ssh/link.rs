@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use russh::client::{Config, Handle, Msg};
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
-use russh::{Channel, ChannelOpenFailure, Preferred, SshId, cipher};
+use russh::{Channel, ChannelOpenFailure, SshId};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -16,18 +15,24 @@ use tokio_util::task::TaskTracker;
 
 use super::auth::{Attempt, Denied};
 use super::client::{Client, Left, Trouble, words};
+use super::dial::tcp;
 use super::keys::Keyring;
-use super::transport::{Heard, Patience, Transport, Wire, tcp};
+use super::offer;
+use super::pause::{Clock, Places};
+use super::proxy::{self, Story};
+use super::transport::{Heard, Patience, Transport, Wire};
 use crate::remote::RemoteError;
 use crate::remote::hop::Hop;
 use crate::remote::trust::Trust;
 
-/// How long a goodbye may take.
+/// How long a goodbye may take, with what is ended before.
 const GOODBYE: Duration = Duration::from_millis(1500);
 /// How long its tasks may take to notice.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long nothing may be received before we are in: keepalives do not run yet, and a person may have to touch a token.
 const LOGIN_SILENCE: Duration = Duration::from_secs(75);
+/// How long nothing may be received where ssh_config turns the keepalives off.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long after a refused open its reason may come.
 const REASON: Duration = Duration::from_millis(200);
 /// Channels that carry other hosts' connections hold more messages than their inner window has packets, so that one host cannot stop another.
@@ -39,10 +44,8 @@ const BUFFER: usize = 256;
 pub(super) enum Failure {
     /// Reset or closed before it was secured: sshd may have been busy.
     Busy(RemoteError),
-    /// A key must be opened first.
-    Locked(std::path::PathBuf),
-    /// A password must be asked for first.
-    WantsPassword,
+    /// The connection ended while a person was asked: what was answered is known now.
+    Asked(RemoteError),
     /// Anything else.
     Final(RemoteError),
 }
@@ -81,14 +84,16 @@ pub(super) struct Setup<'a> {
     pub(super) trust: Trust,
     pub(super) keyring: &'a Keyring,
     pub(super) below: Option<Arc<Link>>,
+    /// Given up when a person is waited for.
+    pub(super) places: Places,
 }
 
 impl Link {
     /// Connects, checks the host's key and logs in.
     pub(super) async fn connect(setup: Setup<'_>) -> Result<Arc<Link>, Failure> {
-        let Setup { hop, trust, keyring, below } = setup;
+        let Setup { hop, trust, keyring, below, places } = setup;
         let deadline = Instant::now() + hop.connect_timeout;
-        let wire = wire(hop, below.as_ref(), deadline).await?;
+        let (wire, story) = wire(hop, below.as_ref(), deadline).await?;
         let cut = below.as_ref().map_or_else(CancellationToken::new, |b| b.dead.child_token());
         let guard = cut.clone().drop_guard();
         let (heard, left, dead) = (Arc::new(Heard::default()), Arc::new(Left::default()), CancellationToken::new());
@@ -101,12 +106,15 @@ impl Link {
         let shaking = tokio::time::timeout_at(deadline, russh::client::connect_stream(config, transport, client));
         let mut handle = match shaking.await {
             Ok(Ok(handle)) => handle,
-            Ok(Err(trouble)) => return Err(broken(hop, trouble, &heard)),
-            Err(_) => return Err(Failure::Final(late(hop))),
+            Ok(Err(trouble)) => return Err(told(broken(hop, &place(hop, below.as_deref()), trouble, &heard, &left), &cut, story).await),
+            Err(_) => return Err(told(Failure::Final(late(hop, &place(hop, below.as_deref()), &heard)), &cut, story).await),
         };
-        note_key(&left, trust, keyring).await;
-        let attempt = Attempt { handle: &mut handle, hop, keyring, left: &left, deadline, tried: Vec::new() };
-        attempt.run().await.map_err(|denied| not_in(hop, denied))?;
+        note_key(&left, &trust, keyring).await;
+        let clock = Clock::new(deadline, places);
+        let attempt = Attempt::new(&mut handle, hop, keyring, &left, &clock).run().await;
+        if let Err(denied) = attempt {
+            return Err(told(not_in(hop, below.as_deref(), denied, clock.waited()), &cut, story).await);
+        }
         patience.set(silence(hop));
         Ok(Arc::new(Link {
             name: hop.name.clone(),
@@ -133,7 +141,7 @@ impl Link {
 
     /// The error of every call that is under way when the connection ends.
     pub(super) fn lost(&self) -> RemoteError {
-        lost(&self.name, &self.left)
+        lost(&self.left)
     }
 
     /// What tasks need to tell of an end.
@@ -183,18 +191,20 @@ impl Link {
         }
     }
 
-    /// Says goodbye and waits for the end.
+    /// Says goodbye and waits for the end. What nobody waits for any more is ended before: its task does that.
     pub(super) async fn goodbye(&self) {
         self.left.why.get_or_init(|| "closed by us".to_owned());
+        self.tasks.close();
         let bye = async {
+            let ended = tokio::time::timeout(GRACE, self.tasks.wait()).await;
             if self.handle.disconnect(russh::Disconnect::ByApplication, "goodbye", "").await.is_ok() {
                 self.dead.cancelled().await;
             }
+            ended
         };
         let said = tokio::time::timeout(GOODBYE, bye).await;
         self.cut.cancel();
-        self.tasks.close();
-        if said.is_err() || tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+        if !matches!(said, Ok(Ok(()))) && tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
             tracing::debug!(host = %self.name, "no goodbye in time");
         }
     }
@@ -208,9 +218,9 @@ pub(super) async fn close(channel: &Channel<Msg>, dead: &CancellationToken) {
 }
 
 /// The error for a connection that ended.
-pub(super) fn lost(name: &str, left: &Left) -> RemoteError {
+pub(super) fn lost(left: &Left) -> RemoteError {
     let why = left.why.get().map_or("closed", String::as_str);
-    RemoteError::Lost { what: format!("the connection to {name} was lost: {why}"), hint: String::new(), retry: true }
+    RemoteError::Lost { what: format!("the connection was lost: {why}"), hint: String::new(), retry: true }
 }
 
 /// Twenty bytes that nobody can guess; also used for marks.
@@ -224,83 +234,151 @@ pub(super) fn salt() -> [u8; 20] {
 /// How long nothing may be received: longer than the keepalives need to find out.
 fn silence(hop: &Hop) -> Duration {
     let times = u32::try_from(hop.keepalive_max).unwrap_or(u32::MAX).saturating_add(2);
-    hop.keepalive.saturating_mul(times)
+    hop.keepalive.map_or(FOR_EVER, |span| span.saturating_mul(times))
 }
 
 /// Notes a key that was accepted although it was not known.
-async fn note_key(left: &Left, trust: Arc<Trust>, keyring: &Keyring) {
+async fn note_key(left: &Left, trust: &Arc<Trust>, keyring: &Keyring) {
     let Some(key) = left.new_key.get().cloned() else { return };
-    let noted = tokio::task::spawn_blocking(move || trust.learn(&key.kind, &key.blob, salt()));
+    let trust = trust.clone();
+    let noted = tokio::task::spawn_blocking(move || trust.learn(&key, salt()));
     if let Ok(Some(text)) = noted.await {
         keyring.notice(&text);
     }
 }
 
-fn not_in(hop: &Hop, denied: Denied) -> Failure {
+/// Adds what became of the program that carried the connection: it is mostly its fault.
+async fn told(mut failure: Failure, cut: &CancellationToken, story: Option<Story>) -> Failure {
+    let (Failure::Busy(error) | Failure::Asked(error) | Failure::Final(error)) = &mut failure;
+    if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, story) {
+        cut.cancel();
+        *what = format!("{what}; it was reached by {}", story.words().await);
+        "run the command by hand: it must print the greeting of an sshd".clone_into(hint);
+    }
+    failure
+}
+
+/// After so much time with a person, the server's own patience (LoginGraceTime, 120 s by default) may be what ended a login.
+const LONG: Duration = Duration::from_secs(30);
+
+fn not_in(hop: &Hop, below: Option<&Link>, denied: Denied, waited: Duration) -> Failure {
     match denied {
-        Denied::Locked(path) => Failure::Locked(path),
-        Denied::WantsPassword => Failure::WantsPassword,
         Denied::Final(error) => Failure::Final(error),
-        Denied::Lost(why) => {
-            let what = format!("the connection to {} ended: {why}", hop.name);
-            Failure::Final(RemoteError::Lost { what, hint: String::new(), retry: true })
+        Denied::Lost { why, retry } => {
+            let error = RemoteError::Lost { what: hop.says(&format!("{why}{}", through(below))), hint: String::new(), retry };
+            if retry && waited >= LONG { Failure::Asked(error) } else { Failure::Final(error) }
         }
     }
 }
 
-async fn wire(hop: &Hop, below: Option<&Arc<Link>>, deadline: Instant) -> Result<Box<dyn Wire>, Failure> {
+/// What carries the connection: a channel of the hop below, a program, or TCP.
+async fn wire(hop: &Hop, below: Option<&Arc<Link>>, deadline: Instant) -> Result<(Box<dyn Wire>, Option<Story>), Failure> {
     let Some(below) = below else {
-        return Ok(Box::new(tcp(hop, deadline).await.map_err(Failure::Final)?));
+        let Some(proxy) = &hop.proxy else { return Ok((Box::new(tcp(hop, deadline).await.map_err(Failure::Final)?), None)) };
+        let wrong = |what| RemoteError::Settings { what, hint: "is the shell of $SHELL there?".to_owned() };
+        let (program, story) = proxy::start(proxy).map_err(wrong).map_err(Failure::Final)?;
+        return Ok((Box::new(program), Some(story)));
     };
     let fail = |why: String, hint: String, retry| {
-        Failure::Final(RemoteError::Lost { what: format!("could not connect to {} through {}: {why}", hop.name, below.name), hint, retry })
+        Failure::Final(RemoteError::Lost { what: hop.says(&format!("could not connect through {}: {why}", below.name)), hint, retry })
     };
     match below.open_tcp(&hop.host, hop.port, deadline, false).await {
-        Opened::Channel(channel) => Ok(Box::new(channel.into_stream())),
-        Opened::Late => Err(fail(format!("{}:{} did not answer", hop.host, hop.port), String::new(), true)),
-        Opened::Dead => Err(Failure::Final(below.lost())),
+        Opened::Channel(channel) => Ok((Box::new(channel.into_stream()), None)),
+        Opened::Late => Err(fail(format!("port {} did not answer", hop.port), String::new(), true)),
+        Opened::Dead => Err(fail(below.lost().to_string(), String::new(), true)),
         Opened::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => {
             Err(fail("it forbids forwarding".to_owned(), format!("sshd_config of {} needs AllowTcpForwarding yes", below.name), false))
         }
-        Opened::Refused { reason, .. } => Err(fail(format!("{}:{}: {}", hop.host, hop.port, reason.to_lowercase()), String::new(), true)),
+        Opened::Refused { reason, .. } => Err(fail(format!("port {}: {}", hop.port, reason.to_lowercase()), String::new(), true)),
     }
 }
 
-fn late(hop: &Hop) -> RemoteError {
+/// Where a hop is, for people.
+fn place(hop: &Hop, below: Option<&Link>) -> String {
+    format!("port {}{}", hop.port, through(below))
+}
+
+fn through(below: Option<&Link>) -> String {
+    below.map(|below| format!(" through {}", below.name)).unwrap_or_default()
+}
+
+fn late(hop: &Hop, place: &str, heard: &Heard) -> RemoteError {
+    if let Some(error) = too_old(hop, place, heard) {
+        return error;
+    }
+    let within = hop.connect_timeout;
+    let why = match (heard.first_line(), heard.refusal()) {
+        (None, _) => format!("it took the connection and said nothing within {within:?}"),
+        (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
+        (_, Some(said)) => format!("it said “{said}” and no SSH greeting within {within:?}"),
+    };
     RemoteError::Lost {
-        what: format!(
-            "could not connect to {}: {}:{} did not finish the key exchange within {:?}",
-            hop.name, hop.host, hop.port, hop.connect_timeout
-        ),
+        what: hop.says(&format!("could not connect to {place}: {why}")),
         hint: "is it an sshd, and is the host overloaded?".to_owned(),
         retry: true,
     }
 }
 
+/// The error for a server that speaks no SSH 2. (1.99 speaks both.)
+fn too_old(hop: &Hop, place: &str, heard: &Heard) -> Option<RemoteError> {
+    let said = heard.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
+    Some(RemoteError::Lost {
+        what: hop.says(&format!("could not connect to {place}: it speaks only SSH 1 (“{said}”), which is not safe")),
+        hint: "the host needs an sshd that speaks SSH 2".to_owned(),
+        retry: false,
+    })
+}
+
 /// Puts a failed handshake into words, and says whether it is worth another try.
-fn broken(hop: &Hop, trouble: Trouble, heard: &Heard) -> Failure {
+fn broken(hop: &Hop, place: &str, trouble: Trouble, heard: &Heard, left: &Left) -> Failure {
     let error = match trouble {
         Trouble::Key(error) => return Failure::Final(error),
         Trouble::Ssh(error) => error,
     };
-    let place = format!("{} ({}:{})", hop.name, hop.host, hop.port);
+    if let Some(error) = too_old(hop, place, heard) {
+        return Failure::Final(error);
+    }
     let fails = |why: String, hint: &str, retry| RemoteError::Lost {
-        what: format!("could not connect to {place}: {why}"),
+        what: hop.says(&format!("could not connect to {place}: {why}")),
         hint: hint.to_owned(),
         retry,
     };
     match &error {
-        russh::Error::NoCommonAlgo { kind, theirs, .. } => Failure::Final(RemoteError::Refused {
-            what: format!("could not connect to {place}: no common {kind:?}; it offers {}", theirs.join(", ")),
-            hint: "the host's sshd is too old, or restricted to algorithms that are not safe".to_owned(),
-        }),
-        russh::Error::Version => Failure::Final(fails("what listens there is no SSH server".to_owned(), "check the port", false)),
+        russh::Error::NoCommonAlgo { kind, theirs, .. } => Failure::Final(no_common(hop, kind, theirs)),
+        russh::Error::Version => {
+            let said = heard.first_line().map(|said| format!("; it said “{said}”")).unwrap_or_default();
+            let hint = format!("is {} the right port?", hop.port);
+            Failure::Final(fails(format!("what listens there is no SSH server{said}"), &hint, false))
+        }
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
-            let why = heard.refusal().map_or_else(|| words(&error), |said| format!("it said “{said}” and closed"));
+            let why = match (left.why.get(), heard.refusal(), heard.first_line()) {
+                (Some(why), ..) => why.clone(),
+                (_, Some(said), _) => format!("it said “{said}” and closed"),
+                (.., Some(_)) => format!("{}, during the key exchange", words(&error)),
+                (.., None) => format!("{}, without a word", words(&error)),
+            };
             Failure::Busy(fails(why, "sshd may be busy (MaxStartups), or refuse this address for a while (PerSourcePenalties)", true))
         }
-        _ => Failure::Final(fails(words(&error), "", true)),
+        _ => Failure::Final(fails(format!("{}, during the key exchange", words(&error)), "", true)),
     }
+}
+
+/// Says what the two sides do not share, and which line of ssh_config has a part in it.
+fn no_common(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[String]) -> RemoteError {
+    let Some((kind, list)) = offer::list(&hop.algorithms, kind) else {
+        return RemoteError::Refused { what: hop.says("no common compression"), hint: String::new() };
+    };
+    let left_out = list.left_out(kind).map(|text| format!(" ({text})")).unwrap_or_default();
+    let hint = match &list.place {
+        Some(place) => format!("allow one of them in {} ({place})", kind.keyword()),
+        None => format!(
+            "the host's sshd is too old, or restricted to algorithms that are not safe; {} +… in ssh_config allows more",
+            kind.keyword()
+        ),
+    };
+    let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !offer::is_marker(name)).collect();
+    let (noun, theirs, ours) = (kind.noun(), theirs.join(", "), list.names.join(", "));
+    RemoteError::Refused { what: hop.says(&format!("no common {noun}: the server offers {theirs}; we offer {ours}{left_out}")), hint }
 }
 
 fn config(hop: &Hop, trust: &Trust) -> Config {
@@ -309,65 +387,12 @@ fn config(hop: &Hop, trust: &Trust) -> Config {
         window_size: 2 << 20,
         maximum_packet_size: 32768,
         channel_buffer_size: if hop.jump { JUMP_BUFFER } else { BUFFER },
-        keepalive_interval: Some(hop.keepalive),
+        keepalive_interval: hop.keepalive,
         keepalive_max: hop.keepalive_max,
-        inactivity_timeout: Some(LOGIN_SILENCE.max(silence(hop))),
+        // The transport notices silence, and tells it from a reader of ours that takes its time.
+        inactivity_timeout: None,
         nodelay: true,
-        preferred: Preferred {
-            key: Cow::Owned(key_order(&trust.kinds())),
-            host_key_certificates: if trust.authorities().next().is_some() { Cow::Owned(key_order(&[])) } else { Cow::Borrowed(&[]) },
-            cipher: Cow::Borrowed(if fast_aes() { &AES_FIRST } else { &CHACHA_FIRST }),
-            ..Preferred::DEFAULT
-        },
+        preferred: offer::preferred(&hop.algorithms, trust),
         ..Config::default()
-    }
-}
-
-const AES_FIRST: [cipher::Name; 5] =
-    [cipher::AES_256_GCM, cipher::AES_128_GCM, cipher::CHACHA20_POLY1305, cipher::AES_256_CTR, cipher::AES_128_CTR];
-const CHACHA_FIRST: [cipher::Name; 5] =
-    [cipher::CHACHA20_POLY1305, cipher::AES_256_GCM, cipher::AES_128_GCM, cipher::AES_256_CTR, cipher::AES_128_CTR];
-
-#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-fn fast_aes() -> bool {
-    std::arch::is_x86_feature_detected!("aes")
-}
-
-#[cfg(target_arch = "aarch64")]
-fn fast_aes() -> bool {
-    std::arch::is_aarch64_feature_detected!("aes")
-}
-
-#[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
-fn fast_aes() -> bool {
-    false
-}
-
-/// Host key types, those first that known_hosts has for this host: else a host with several keys would show one that is not known.
-fn key_order(known: &[String]) -> Vec<Algorithm> {
-    let ecdsa = |curve| Algorithm::Ecdsa { curve };
-    let mut order = vec![
-        Algorithm::Ed25519,
-        ecdsa(EcdsaCurve::NistP256),
-        ecdsa(EcdsaCurve::NistP384),
-        ecdsa(EcdsaCurve::NistP521),
-        Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
-        Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
-    ];
-    let kind = |a: &Algorithm| if a.clone().is_rsa() { "ssh-rsa".to_owned() } else { a.to_string() };
-    order.sort_by_key(|a| !known.contains(&kind(a)));
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn known_key_types_come_first_and_sha1_never() {
-        let order = key_order(&["ssh-rsa".to_owned()]);
-        assert!(order[0].clone().is_rsa() && order[1].clone().is_rsa() && order[2] == Algorithm::Ed25519);
-        assert!(!order.contains(&Algorithm::Rsa { hash: None }));
-        assert_eq!(key_order(&[])[0], Algorithm::Ed25519);
     }
 }

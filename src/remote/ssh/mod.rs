@@ -2,16 +2,25 @@
 //!
 //! Uses `resolve` for the way, `trust` for host keys, `link` for connections. Knows nothing of what is run over them.
 
+mod agent;
+mod answers;
 mod auth;
 mod client;
 mod collect;
+mod dial;
 mod follow;
+mod identities;
 mod keys;
 mod link;
+mod offer;
+mod pause;
+mod proxy;
 mod session;
+mod sink;
+mod talk;
 mod transport;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,10 +32,11 @@ use tokio::time::Instant;
 use self::keys::Keyring;
 use self::link::{Failure, Link, Setup};
 use self::session::SshHost;
+use super::explain::{HopSettings, explain};
 use super::hop::Hop;
 use super::resolve::Resolver;
 use super::settings::Settings;
-use super::trust::Files;
+use super::trust::{Files, Trust};
 use super::{Connect, Remote, RemoteError};
 use crate::inventory::Host;
 
@@ -36,8 +46,8 @@ const PER_DOOR: usize = 8;
 const IN_ALL: usize = 64;
 /// Waits before another try with an sshd that was busy; each is stretched by up to half.
 const BACK_OFF: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
-/// Questions to the person within one connect: keys and a password.
-const QUESTIONS: usize = 6;
+/// How often a host is connected again that was gone when the person had answered.
+const QUESTIONS: usize = 2;
 
 /// The hosts of an inventory and the ways to them.
 pub struct SshFleet {
@@ -45,9 +55,14 @@ pub struct SshFleet {
     resolver: Resolver,
     files: Arc<Files>,
     keyring: Keyring,
-    all: Semaphore,
+    all: Arc<Semaphore>,
     doors: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// For another try with an sshd that was busy: many addresses may lead to one sshd (a gateway, a bastion's own containers), whose doors
+    /// know nothing of each other.
+    again: Arc<Semaphore>,
     jumps: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Jump>>>>,
+    /// What was told once.
+    told: Mutex<HashSet<String>>,
 }
 
 /// A jump host's connection, shared by all that go through it.
@@ -57,6 +72,13 @@ struct Jump {
     failed: Option<(Instant, RemoteError)>,
 }
 
+/// What a handshake waits for.
+struct Turns<'a> {
+    door: &'a Semaphore,
+    /// Whether it is another try.
+    again: bool,
+}
+
 impl SshFleet {
     /// Makes a fleet; nothing is connected yet.
     pub fn new(hosts: Vec<Host>, settings: Settings) -> Self {
@@ -64,11 +86,19 @@ impl SshFleet {
             hosts,
             resolver: Resolver::new(settings.clone()),
             files: Arc::default(),
-            all: Semaphore::new(settings.parallel.clamp(1, IN_ALL)),
+            all: Arc::new(Semaphore::new(settings.parallel.clamp(1, IN_ALL))),
             keyring: Keyring::new(settings),
             doors: Mutex::default(),
+            again: Arc::new(Semaphore::new(PER_DOOR)),
             jumps: Mutex::default(),
+            told: Mutex::default(),
         }
+    }
+
+    /// How each host is reached, first hop first, and where every setting came from; no host is asked.
+    pub async fn explain(&self) -> Vec<Result<Vec<HopSettings>, RemoteError>> {
+        let way = |host| async move { Ok(self.resolver.steps(host).await?.iter().map(|step| explain(step, &host.ssh)).collect()) };
+        futures_util::future::join_all(self.hosts.iter().map(way)).await
     }
 
     async fn reach(&self, host: usize) -> Result<Arc<dyn Remote>, RemoteError> {
@@ -119,44 +149,63 @@ impl SshFleet {
             .entry(door)
             .or_insert_with(|| Arc::new(Semaphore::new(PER_DOOR)))
             .clone();
+        self.tell_left_out(hop);
         let mut waits = BACK_OFF.iter();
+        let mut spent = Duration::ZERO;
         let mut questions = 0;
         loop {
-            let failure = match self.handshake(hop, &door, below.clone()).await {
+            let turns = Turns { door: &door, again: waits.len() < BACK_OFF.len() };
+            let failure = match self.handshake(hop, turns, below.clone(), &mut spent).await {
                 Ok(link) => return Ok(link),
                 Err(failure) => failure,
             };
             match failure {
                 Failure::Final(error) => return Err(error),
-                Failure::Busy(error) => match waits.next() {
+                Failure::Busy(error) => match waits.next().filter(|_| spent < hop.connect_timeout) {
                     Some(wait) => tokio::time::sleep(stretched(*wait)).await,
                     None => return Err(error),
                 },
-                Failure::Locked(_) | Failure::WantsPassword if questions == QUESTIONS => {
-                    let what = format!("{} wants one secret after another", hop.name);
-                    return Err(RemoteError::Refused { what, hint: String::new() });
-                }
-                Failure::Locked(path) => {
-                    questions += 1;
-                    self.keyring.open(&path).await?;
-                }
-                Failure::WantsPassword => {
-                    questions += 1;
-                    self.keyring.ask_password(hop).await;
-                }
+                Failure::Asked(error) if questions == QUESTIONS => return Err(error),
+                Failure::Asked(_) => questions += 1,
             }
         }
     }
 
-    async fn handshake(&self, hop: &Hop, door: &Semaphore, below: Option<Arc<Link>>) -> Result<Arc<Link>, Failure> {
+    /// One try, when it is its turn. The time it takes is added to `spent`.
+    async fn handshake(&self, hop: &Hop, turns: Turns<'_>, below: Option<Arc<Link>>, spent: &mut Duration) -> Result<Arc<Link>, Failure> {
         let closed = |_| Failure::Final(RemoteError::Settings { what: "no more connections are made".to_owned(), hint: String::new() });
-        let _door = door.acquire().await.map_err(closed)?;
-        let _all = self.all.acquire().await.map_err(closed)?;
-        let (files, name, policy) = (self.files.clone(), hop.name.clone(), hop.policy.clone());
-        let reading = tokio::task::spawn_blocking(move || files.trust(&name, &policy)).await;
-        let trust = reading.unwrap_or_else(|e| Err(RemoteError::Settings { what: format!("known_hosts: {e}"), hint: String::new() }));
-        let trust = trust.map_err(Failure::Final)?;
-        Link::connect(Setup { hop, trust, keyring: &self.keyring, below }).await
+        let mut places = Vec::new();
+        if turns.again {
+            places.push(self.again.clone().acquire_owned().await.map_err(closed)?);
+        }
+        // Its sshd counts a login until it is over, whoever is waited for: this place is kept.
+        let _door = turns.door.acquire().await.map_err(closed)?;
+        places.push(self.all.clone().acquire_owned().await.map_err(closed)?);
+        let began = Instant::now();
+        let trust = self.trust(hop).await.map_err(Failure::Final)?;
+        let made = Link::connect(Setup { hop, trust, keyring: &self.keyring, below, places }).await;
+        *spent += began.elapsed();
+        made
+    }
+
+    /// Tells once which algorithms of ssh_config cannot be offered.
+    fn tell_left_out(&self, hop: &Hop) {
+        for text in hop.algorithms.left_out() {
+            if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
+                tracing::info!("{text}");
+            }
+        }
+    }
+
+    /// What is known of a hop's key.
+    async fn trust(&self, hop: &Hop) -> Result<Trust, RemoteError> {
+        let (files, name, head, policy) = (self.files.clone(), hop.name.clone(), hop.says(""), hop.policy.clone());
+        let reading = tokio::task::spawn_blocking(move || files.trust(&name, &head, &policy)).await;
+        let mut trust = reading.map_err(|e| RemoteError::Settings { what: format!("known_hosts: {e}"), hint: String::new() })??;
+        if let Some(command) = &hop.policy.command {
+            trust.hear(&command.ask(None).await?);
+        }
+        Ok(trust)
     }
 }
 

@@ -10,24 +10,30 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, Sig};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Left};
-use super::collect::{Bounded, Collector, INTRODUCE};
+use super::collect::{Answer, INTRODUCE};
 use super::link::{self, Link, Opened};
-use crate::remote::{Reached, Remote, RemoteError, Stream};
-use crate::shell::{Command, Frame, OUTPUT_LIMIT, Output, mask};
+use super::sink::{Kept, Sink};
+use super::talk;
+use crate::remote::{Piece, Reached, Remote, RemoteError, Stream, Talk, Terminal};
+use crate::shell::{Command, Frame, Output, mask};
 
 /// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
 const COMMANDS: usize = 2;
 const URGENT: usize = 2;
 const STREAMS: usize = 2;
+/// Addresses that are tried side by side: each is an open file of its sshd.
+const WAYS: usize = 128;
 /// How long after the end mark its exit status, and after that the rest, may come.
 const GRACE: Duration = Duration::from_millis(200);
 /// Chunks that a stream's writer holds.
 const INPUT: usize = 64;
+/// Pieces (32 KiB at most, each) of a talk that may wait for their reader.
+const PIECES: usize = 16;
 /// How long ending a script may take before the connection goes.
 const KILL: Duration = Duration::from_secs(5);
 /// What every script is handed to, whatever the login shell is.
@@ -39,12 +45,16 @@ pub(super) struct SshHost {
     commands: Arc<Semaphore>,
     urgent: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    ways: Semaphore,
+    /// Read by who tries an address beside others, written by who must be alone.
+    alone: RwLock<()>,
 }
 
 impl SshHost {
     pub(super) fn new(link: Arc<Link>) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
-        SshHost { link, commands: slots(COMMANDS), urgent: slots(URGENT), streams: slots(STREAMS) }
+        let (ways, alone) = (Semaphore::new(WAYS), RwLock::new(()));
+        SshHost { link, commands: slots(COMMANDS), urgent: slots(URGENT), streams: slots(STREAMS), ways, alone }
     }
 
     /// Waits for a slot, at most as long as the command itself may take.
@@ -74,14 +84,14 @@ impl SshHost {
         }
     }
 
-    async fn run(&self, slots: &Arc<Semaphore>, command: &Command) -> Result<Output, RemoteError> {
+    async fn run(&self, slots: &Arc<Semaphore>, command: &Command, sink: Sink) -> Result<Output, RemoteError> {
         let permit = self.slot(slots, command).await?;
         let job = self.job(command);
         let script = format!("{INTRODUCE}{}", job.frame.wrap(&command.script));
         let (tx, rx) = oneshot::channel();
         self.link.tasks.spawn(async move {
             let mut tx = tx;
-            let (result, rest) = job.exec(script, tx.closed()).await;
+            let (result, rest) = job.exec(script, sink, tx.closed()).await;
             if tx.send(result).is_err() {
                 tracing::debug!("nobody waits for this answer any more");
             }
@@ -108,8 +118,36 @@ impl SshHost {
         Ok(Stream { output: reader, input })
     }
 
+    async fn converse(&self, command: &Command, terminal: Option<Terminal>) -> Result<Talk, RemoteError> {
+        let job = self.job(command);
+        let line = talk::line(&command.script);
+        let (output, pieces) = mpsc::channel(PIECES);
+        let (input, told) = mpsc::channel(INPUT);
+        let (tx, rx) = oneshot::channel();
+        let (ended, end) = oneshot::channel();
+        self.link.tasks.spawn(async move {
+            let how = job.talk(line, terminal, output, told, tx).await;
+            if ended.send(how).is_err() {
+                tracing::debug!("nobody waits for the end of this talk");
+            }
+        });
+        rx.await.unwrap_or_else(|_| Err(self.link.lost()))?;
+        Ok(Talk { output: pieces, input, end })
+    }
+
+    /// Tries an address. Many are tried side by side, for one that does not answer must hold up none; who is refused asks again alone, so that
+    /// the reason is its own. Waiting for a turn is no part of the time that the address has.
     async fn ask(&self, address: &str, port: u16, within: Duration) -> Result<Reached, RemoteError> {
-        match self.link.open_tcp(address, port, Instant::now() + within, true).await {
+        let Ok(_turn) = self.ways.acquire().await else { return Err(self.link.lost()) };
+        let mut opened = {
+            let _beside = self.alone.read().await;
+            self.link.open_tcp(address, port, Instant::now() + within, false).await
+        };
+        if let Opened::Refused { .. } = opened {
+            let _alone = self.alone.write().await;
+            opened = self.link.open_tcp(address, port, Instant::now() + within, true).await;
+        }
+        match opened {
             Opened::Channel(channel) => {
                 link::close(&channel, &self.link.dead).await;
                 Ok(Reached::Open)
@@ -123,15 +161,23 @@ impl SshHost {
 
 impl Remote for SshHost {
     fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
-        self.run(&self.commands, command).boxed()
+        self.run(&self.commands, command, Sink::keep(command.limit)).boxed()
+    }
+
+    fn relay<'a>(&'a self, command: &'a Command, pieces: mpsc::Sender<Piece>) -> BoxFuture<'a, Result<i32, RemoteError>> {
+        async { Ok(self.run(&self.commands, command, Sink::pass(pieces)).await?.code) }.boxed()
     }
 
     fn urgent<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
-        self.run(&self.urgent, command).boxed()
+        self.run(&self.urgent, command, Sink::keep(command.limit)).boxed()
     }
 
     fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>> {
         self.follow(command).boxed()
+    }
+
+    fn talk<'a>(&'a self, command: &'a Command, terminal: Option<Terminal>) -> BoxFuture<'a, Result<Talk, RemoteError>> {
+        self.converse(command, terminal).boxed()
     }
 
     fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>> {
@@ -174,6 +220,10 @@ pub(super) struct Job {
     cut: CancellationToken,
 }
 
+/// The signals that SSH names (RFC 4254, 6.10), with their numbers.
+const NUMBERS: [(&str, i32); 10] =
+    [("HUP", 1), ("INT", 2), ("QUIT", 3), ("ILL", 4), ("ABRT", 6), ("FPE", 8), ("KILL", 9), ("SEGV", 11), ("PIPE", 13), ("TERM", 15)];
+
 /// How a channel ended, as far as it has.
 #[derive(Default)]
 pub(super) struct End {
@@ -188,6 +238,14 @@ impl End {
     /// Whether the remote shell is over.
     pub(super) fn over(&self) -> bool {
         self.status.is_some() || self.signal.is_some()
+    }
+
+    /// The exit status as a shell sees it: 128 + n where signal n ended it.
+    pub(super) fn code(&self) -> Option<i32> {
+        match (&self.signal, self.status) {
+            (Some(name), _) => Some(128 + NUMBERS.iter().find(|(known, _)| known == name).map_or(0, |(_, number)| *number)),
+            (None, status) => status.map(|status| i32::try_from(status).unwrap_or(255)),
+        }
     }
 
     fn words(&self) -> String {
@@ -209,13 +267,6 @@ pub(super) struct Rest {
     pub(super) shell: Option<u32>,
 }
 
-/// What has come of a script so far.
-struct Answer {
-    collector: Collector,
-    stderr: Bounded,
-    end: End,
-}
-
 impl Job {
     pub(super) fn deadline(&self) -> Instant {
         self.started + self.timeout
@@ -226,7 +277,7 @@ impl Job {
     }
 
     pub(super) fn lost(&self) -> RemoteError {
-        link::lost(&self.host, &self.left)
+        link::lost(&self.left)
     }
 
     pub(super) fn cut_off(&self, end: &End, stderr: &[u8], noise: &[u8]) -> RemoteError {
@@ -237,7 +288,7 @@ impl Job {
 
     pub(super) fn no_shell(&self) -> RemoteError {
         RemoteError::Refused {
-            what: format!("{} refused to start /bin/sh for `{}`", self.host, self.title),
+            what: format!("sshd refused to start /bin/sh for `{}`", self.title),
             hint: "is there a ForceCommand, a command= before the key in authorized_keys, or a login shell like nologin?".to_owned(),
         }
     }
@@ -254,7 +305,7 @@ impl Job {
             }
             Some(Ok(Ok(channel))) => Ok(channel),
             Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => Err(RemoteError::Refused {
-                what: format!("{} opens no further session for `{}`", self.host, self.title),
+                what: format!("sshd opens no further session for `{}`", self.title),
                 hint: "sshd_config needs MaxSessions of at least 6 (10 is the default)".to_owned(),
             }),
             Some(Ok(Err(_))) => Err(self.lost()),
@@ -262,60 +313,66 @@ impl Job {
     }
 
     /// Runs a script to its end mark; what is left of its channel must be finished then.
-    async fn exec(&self, script: String, unwanted: impl Future<Output = ()>) -> (Result<Output, RemoteError>, Option<Rest>) {
+    async fn exec(
+        &self,
+        script: String,
+        mut sink: Sink,
+        unwanted: impl Future<Output = ()>,
+    ) -> (Result<Output, RemoteError>, Option<Rest>) {
         let (mut read, write) = match self.open().await {
             Ok(channel) => channel.split(),
             Err(error) => return (Err(error), None),
         };
-        let collector = Collector::new(self.frame.clone(), OUTPUT_LIMIT);
-        let mut answer = Answer { collector, stderr: Bounded::default(), end: End::default() };
+        let (mut answer, mut end) = (Answer::new(self.frame.clone()), End::default());
         let result = tokio::select! {
             biased;
             () = unwanted => Err(self.late()),
-            result = self.collect(&mut read, &mut answer) => result,
+            result = self.collect(&mut read, &mut answer, &mut end, &mut sink) => result,
             error = sending(&write, script) => {
                 tracing::debug!(host = %self.host, %error, "a script was not taken to its end");
-                self.collect(&mut read, &mut answer).await
+                self.collect(&mut read, &mut answer, &mut end, &mut sink).await
             }
         };
-        let Answer { collector, stderr, end } = answer;
-        let (kill, shell) = (result.is_err() && !end.over(), collector.shell());
-        let output = result.map(|()| {
-            let code = collector.ended().unwrap_or_default();
-            let (stdout, dropped) = collector.finish();
-            Output { code, stdout, stderr: stderr.bytes, dropped: dropped + stderr.dropped, elapsed: self.started.elapsed() }
+        let (kill, shell) = (result.is_err() && !end.over(), answer.shell());
+        let Kept { stdout, stderr } = sink.kept();
+        let output = result.map(|code| {
+            let dropped = stdout.dropped + stderr.dropped;
+            Output { code, stdout: stdout.bytes, stderr: stderr.bytes, dropped, elapsed: self.started.elapsed() }
         });
         (output, Some(Rest { read, write, end, kill, shell }))
     }
 
-    /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace.
-    async fn collect(&self, read: &mut ChannelReadHalf, answer: &mut Answer) -> Result<(), RemoteError> {
+    /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace. Gives the script's status.
+    async fn collect(&self, read: &mut ChannelReadHalf, answer: &mut Answer, end: &mut End, sink: &mut Sink) -> Result<i32, RemoteError> {
         let mut until = self.deadline();
         loop {
-            let done = answer.collector.ended().is_some();
+            let done = answer.ended();
             let message = tokio::select! {
                 // The time first: a script that never stops talking is late as well. What was received comes before the news of an end.
                 biased;
-                () = tokio::time::sleep_until(until) => return if done { Ok(()) } else { Err(self.late()) },
+                () = tokio::time::sleep_until(until) => return done.ok_or_else(|| self.late()),
                 message = read.wait() => message,
                 () = self.dead.cancelled() => None,
+                () = sink.unread() => return Err(self.late()),
             };
-            let Answer { collector, stderr, end } = answer;
-            match message.map(|message| note(message, end)) {
-                None => return if done { Ok(()) } else { Err(self.lost()) },
-                Some(Said::Out(bytes)) => collector.push(&bytes),
-                Some(Said::Err(bytes)) => stderr.push(&bytes, OUTPUT_LIMIT),
+            let taken = match message.map(|message| note(message, end)) {
+                None => return done.ok_or_else(|| self.lost()),
+                Some(Said::Out(bytes)) => sink.take(Piece::Out(answer.push(bytes)), self.deadline()).await,
+                Some(Said::Err(bytes)) => sink.take(Piece::Err(bytes), self.deadline()).await,
                 Some(Said::Nothing) if end.refused => return Err(self.no_shell()),
-                Some(Said::Nothing) => {}
+                Some(Said::Nothing) => true,
+            };
+            let ended = answer.ended();
+            if let Some(code) = ended.filter(|_| end.closed || end.eof && end.over()) {
+                return Ok(code);
             }
-            let ended = collector.ended().is_some();
-            if ended && (end.closed || end.eof && end.over()) {
-                return Ok(());
+            if !taken {
+                return Err(self.late());
             }
             if end.closed {
-                return Err(self.cut_off(end, &stderr.bytes, collector.noise()));
+                return Err(self.cut_off(end, sink.last_words(), answer.noise()));
             }
-            if ended && !done {
+            if ended.is_some() && done.is_none() {
                 until = Instant::now() + GRACE;
             }
         }

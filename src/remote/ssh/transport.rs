@@ -1,10 +1,10 @@
-//! The bytes beneath SSH: a TCP connection or a channel of a jump host, which can be cut from outside and notices silence by itself.
+//! The bytes beneath SSH: a TCP connection, a program or a channel of a jump host, which can be cut from outside and notices silence by
+//! itself.
 //!
-//! Uses `hop`. Knows nothing of SSH but that the first line names it.
+//! Uses nothing. Knows nothing of SSH but that the first line names it.
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +12,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::remote::RemoteError;
-use crate::remote::hop::{Family, Hop};
-
-/// How long the kernel keeps trying to hand over bytes that nobody acknowledges.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
-/// The least that one of several addresses gets of the connect timeout.
-const LEAST: Duration = Duration::from_secs(1);
-/// How much of the first line is kept for people.
+/// How much of what is said first is kept, and shown to people.
 const HEAD: usize = 160;
+const SHOWN: usize = 80;
 
 /// What a connection runs over.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -38,12 +30,17 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// What the other end said instead of an SSH greeting, in one line.
-    pub(super) fn refusal(&self) -> Option<String> {
+    /// The first line that the other end said, safe to show; `None` where it said nothing.
+    pub(super) fn first_line(&self) -> Option<String> {
         let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&head);
-        let line: String = text.lines().next()?.chars().filter(|c| !c.is_control()).collect();
-        (!line.is_empty() && !line.starts_with("SSH-")).then_some(line)
+        let line: String = text.lines().next()?.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+        (!line.is_empty()).then_some(line)
+    }
+
+    /// What the other end said instead of an SSH greeting, in one line.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.first_line().filter(|line| !line.starts_with("SSH-"))
     }
 
     /// Keeps the first bytes; says whether there is room for more.
@@ -98,11 +95,17 @@ impl Transport {
         Transport { wire, cut: [waiting(), waiting()], silence, patience, last: Instant::now(), heard, early: true }
     }
 
-    fn check(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
-        let (Some(cut), Some(silence)) = (self.cut.get_mut(side), self.silence.get_mut(side)) else { return Ok(()) };
-        if cut.as_mut().poll(cx).is_ready() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed from our side"));
+    /// Whether the knife has fallen.
+    fn uncut(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.cut.get_mut(side).map(|cut| cut.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed from our side")),
+            _ => Ok(()),
         }
+    }
+
+    /// Whether it is still worth to wait. Only asked where the wire makes us wait: who looks late finds what has come meanwhile.
+    fn patient(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(silence) = self.silence.get_mut(side) else { return Ok(()) };
         let patience = self.patience.get();
         let end = self.last + patience;
         if silence.deadline() > end {
@@ -116,13 +119,30 @@ impl Transport {
         }
         Ok(())
     }
+
+    /// Writes with `how`, unless cut or left without an answer for too long.
+    fn out<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        how: impl FnOnce(Pin<&mut dyn Wire>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        self.uncut(1, cx)?;
+        let polled = how(Pin::new(&mut *self.wire), cx);
+        if polled.is_pending() {
+            self.patient(1, cx)?;
+        }
+        polled
+    }
 }
 
 impl AsyncRead for Transport {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.check(0, cx)?;
+        self.uncut(0, cx)?;
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.wire).poll_read(cx, buf);
+        if polled.is_pending() {
+            self.patient(0, cx)?;
+        }
         let new = buf.filled().get(before..).unwrap_or_default();
         if !new.is_empty() {
             self.last = Instant::now();
@@ -136,47 +156,19 @@ impl AsyncRead for Transport {
 
 impl AsyncWrite for Transport {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.check(1, cx)?;
-        Pin::new(&mut self.wire).poll_write(cx, buf)
+        self.out(cx, |wire, cx| wire.poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(1, cx)?;
-        Pin::new(&mut self.wire).poll_flush(cx)
+        self.out(cx, |wire, cx| wire.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.check(1, cx).is_err() {
+        if self.uncut(1, cx).is_err() {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.wire).poll_shutdown(cx)
+        self.out(cx, |wire, cx| wire.poll_shutdown(cx))
     }
-}
-
-/// Opens a TCP connection to a hop: every address gets its share of the time.
-pub(super) async fn tcp(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
-    let addresses = addresses(hop, deadline).await?;
-    let mut last = String::new();
-    for (at, address) in addresses.iter().enumerate() {
-        let left = u32::try_from(addresses.len() - at).unwrap_or(1);
-        let share = (deadline.saturating_duration_since(Instant::now()) / left).max(LEAST);
-        match tokio::time::timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                tune(&stream, hop);
-                return Ok(stream);
-            }
-            Ok(Err(e)) => last = format!("{address}: {}", words(&e)),
-            Err(_) => last = format!("{address}: no answer within {share:.1?}"),
-        }
-        if Instant::now() >= deadline {
-            break;
-        }
-    }
-    Err(RemoteError::Lost {
-        what: format!("could not connect to {}: {last}", hop.name),
-        hint: format!("is the host up, and does sshd listen on port {}?", hop.port),
-        retry: true,
-    })
 }
 
 /// An error of the system without its number.
@@ -184,42 +176,4 @@ pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     let plain = text.split(" (os error").next().unwrap_or(&text);
     plain.chars().next().map(|c| c.to_ascii_lowercase()).into_iter().chain(plain.chars().skip(1)).collect()
-}
-
-async fn addresses(hop: &Hop, deadline: Instant) -> Result<Vec<SocketAddr>, RemoteError> {
-    let unknown = |why: String| RemoteError::Lost {
-        what: format!("could not find the address of {} ({}): {why}", hop.name, hop.host),
-        hint: "give `address:` in the inventory or `HostName` in ssh_config".to_owned(),
-        retry: true,
-    };
-    let lookup = tokio::net::lookup_host((hop.host.as_str(), hop.port));
-    let found = match tokio::time::timeout_at(deadline, lookup).await {
-        Ok(Ok(found)) => found,
-        Ok(Err(e)) => return Err(unknown(words(&e).replace("failed to lookup address information: ", ""))),
-        Err(_) => return Err(unknown("no answer".to_owned())),
-    };
-    let wanted = |a: &SocketAddr| match hop.family {
-        Family::Any => true,
-        Family::V4 => a.is_ipv4(),
-        Family::V6 => a.is_ipv6(),
-    };
-    let found: Vec<SocketAddr> = found.filter(wanted).collect();
-    if found.is_empty() { Err(unknown("it has none of the wanted family".to_owned())) } else { Ok(found) }
-}
-
-/// Sets what makes death noticed and small packets quick. A kernel that refuses one of these still carries the connection.
-fn tune(stream: &TcpStream, hop: &Hop) {
-    let alive = socket2::TcpKeepalive::new().with_time(hop.keepalive.max(LEAST));
-    let socket = socket2::SockRef::from(stream);
-    let mut refused = Vec::new();
-    refused.extend(stream.set_nodelay(true).err());
-    refused.extend(socket.set_tcp_keepalive(&alive).err());
-    #[cfg(target_os = "linux")]
-    {
-        let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
-        refused.extend(rustix::net::sockopt::set_tcp_user_timeout(stream, millis).err().map(io::Error::from));
-    }
-    for error in refused {
-        tracing::debug!(host = %hop.name, %error, "a socket option was refused");
-    }
 }

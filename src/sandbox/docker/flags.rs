@@ -199,6 +199,7 @@ pub(super) fn of(command: &str) -> Known {
         "logs" => Known { plain: &["f=follow", "t=timestamps", "details"], valued: &["n=tail", "since", "until"] },
         "start" => Known { plain: &["a=attach", "i=interactive"], valued: &[] },
         "pull" => Known { plain: &["q=quiet", "a=all-tags", "disable-content-trust"], valued: &["platform"] },
+        "login" => Known { plain: &["password-stdin"], valued: &["u=username", "p=password"] },
         "images" => Known { plain: &["q=quiet", "a=all", "no-trunc", "digests"], valued: &["f=filter", "format"] },
         "version" | "info" => Known { plain: &[], valued: &["f=format"] },
         _ => Known { plain: &[], valued: &[] },

@@ -1,5 +1,6 @@
 //! Images: whether one is here, pulling it, `docker images` and `docker image inspect`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,6 +9,7 @@ use super::super::stand_in::{Answer, Here};
 use super::super::template::Template;
 use super::Failure;
 use super::flags::Flags;
+use super::login;
 use super::store::{State, Store, image_id, with_tag};
 
 fn is_here(state: &State, reference: &str) -> bool {
@@ -17,7 +19,7 @@ fn is_here(state: &State, reference: &str) -> bool {
 }
 
 /// Makes sure of an image as `--pull` says.
-pub(super) fn ensure(here: &Here, store: &Store, reference: &str, pull: &str) -> Result<(), Failure> {
+pub(super) fn ensure(here: &Here, store: &Store, config: &Path, reference: &str, pull: &str) -> Result<(), Failure> {
     let present = is_here(&store.read(), reference);
     match (pull, present) {
         ("never", true) | ("missing", true) => Ok(()),
@@ -26,19 +28,24 @@ pub(super) fn ensure(here: &Here, store: &Store, reference: &str, pull: &str) ->
             if !present {
                 Answer { stderr: format!("Unable to find image '{}' locally\n", with_tag(reference)), ..Answer::default() }.say();
             }
-            fetch(here, store, reference)
+            fetch(here, store, config, reference)
         }
         _ => Err(Failure::new(125, format!("invalid pull option: '{pull}': must be one of \"always\", \"missing\" or \"never\""))),
     }
 }
 
 /// Pulls, as slowly as the faults say.
-fn fetch(here: &Here, store: &Store, reference: &str) -> Result<(), Failure> {
+fn fetch(here: &Here, store: &Store, config: &Path, reference: &str) -> Result<(), Failure> {
     let faults = here.place.faults();
     std::thread::sleep(Duration::try_from_secs_f64(faults.pull_delay).unwrap_or_default());
     if faults.pull_fails {
         let server = reference.split_once('/').map(|(server, _)| server).filter(|s| s.contains('.')).unwrap_or("registry-1.docker.io");
         let text = format!("Get \"https://{server}/v2/\": dial tcp: lookup {server}: i/o timeout");
+        return Err(Failure::new(1, format!("Error response from daemon: {text}")));
+    }
+    let server = reference.split_once('/').map_or("registry-1.docker.io", |(server, _)| server);
+    if !login::opens(here, config, server) {
+        let text = format!("Head \"https://{server}/v2/\": unauthorized: authentication required");
         return Err(Failure::new(1, format!("Error response from daemon: {text}")));
     }
     let wanted = with_tag(reference);
@@ -56,9 +63,9 @@ fn fetch(here: &Here, store: &Store, reference: &str) -> Result<(), Failure> {
 }
 
 /// `docker pull`.
-pub(super) fn pull(here: &Here, store: &Store, flags: &Flags) -> Result<Answer, Failure> {
+pub(super) fn pull(here: &Here, store: &Store, config: &Path, flags: &Flags) -> Result<Answer, Failure> {
     let reference = flags.words.first().ok_or_else(|| Failure::new(1, "\"docker pull\" requires exactly 1 argument."))?;
-    fetch(here, store, reference)?;
+    fetch(here, store, config, reference)?;
     let full = with_tag(reference);
     if flags.has("quiet") {
         return Ok(Answer::ok(format!("{full}\n")));

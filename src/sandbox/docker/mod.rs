@@ -7,9 +7,11 @@ mod flags;
 mod image;
 mod inspect;
 mod life;
+mod login;
 mod run;
 mod store;
 mod supervise;
+mod tty;
 
 use std::process::ExitCode;
 
@@ -50,8 +52,14 @@ pub(super) fn main(here: &Here, words: &[String]) -> ExitCode {
 
 fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
     let mut words = words;
+    let mut config = None;
     // Global flags: which daemon is meant makes no difference here.
     while let Some((word, rest)) = words.split_first() {
+        if let Some(folder) = word.strip_prefix("--config=") {
+            config = Some(folder);
+        } else if word == "--config" {
+            config = rest.first().map(String::as_str);
+        }
         match word.as_str() {
             "-H" | "--host" | "--config" | "-c" | "--context" | "-l" | "--log-level" => words = rest.get(1..).unwrap_or_default(),
             _ if word.starts_with("--host=") || word.starts_with("--config=") || word.starts_with("--context=") => words = rest,
@@ -67,6 +75,7 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
     let Some((command, args)) = words.split_first() else { return Ok(Answer::ok("Usage:  docker [OPTIONS] COMMAND\n").say()) };
     faults(here, command, words)?;
     let store = Store::of(&here.place);
+    let config = login::folder(config);
     let parsed =
         |anywhere| flags::of(command).parse(args, anywhere).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")));
     match (kind, command.as_str()) {
@@ -74,10 +83,11 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
         ("image", "ls") | (_, "images") => {
             Ok(image::list(&store, &flags::of("images").parse(args, true).map_err(|e| Failure::new(125, e))?).say())
         }
-        (_, "pull") => image::pull(here, &store, &parsed(true)?).map(|a| a.say()),
+        (_, "pull") => image::pull(here, &store, &config, &parsed(true)?).map(|a| a.say()),
+        (_, "login") => login::login(here, &config, &parsed(true)?).map(|a| a.say()),
         (_, "version") => inspect::version(&parsed(true)?).map(|a| a.say()),
         (_, "info") => inspect::info(here, &store, &parsed(true)?).map(|a| a.say()),
-        (_, "run" | "create") => run::run(here, &store, args, command),
+        (_, "run" | "create") => run::run(here, &store, &config, args, command),
         (_, "start") => life::start(here, &store, &parsed(true)?).map(|a| a.say()),
         (_, "exec") => run::exec(here, &store, args),
         (_, "inspect") => inspect::inspect(&store, &parsed(true)?).map(|a| a.say()),

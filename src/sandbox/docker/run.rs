@@ -17,7 +17,7 @@ use super::{Failure, image, life, no_container};
 const REMEMBERED: &[&str] = &["ulimit", "device", "cap-add", "cap-drop", "security-opt", "log-opt", "add-host", "group-add", "tmpfs"];
 
 /// `docker run` and `docker create`.
-pub(super) fn run(here: &Here, store: &Store, args: &[String], command: &str) -> Result<ExitCode, Failure> {
+pub(super) fn run(here: &Here, store: &Store, config: &std::path::Path, args: &[String], command: &str) -> Result<ExitCode, Failure> {
     let said = |text: String| Failure::new(125, format!("docker: {text}.\nSee 'docker run --help'."));
     let flags = RUN.parse(args, false).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")))?;
     let Some(reference) = flags.words.first() else {
@@ -26,7 +26,7 @@ pub(super) fn run(here: &Here, store: &Store, args: &[String], command: &str) ->
     if let Some(text) = here.place.faults().run_fails {
         return Err(said(format!("Error response from daemon: {text}")));
     }
-    image::ensure(here, store, reference, flags.last("pull").unwrap_or("missing"))
+    image::ensure(here, store, config, reference, flags.last("pull").unwrap_or("missing"))
         .map_err(|failure| said(failure.text.trim_end_matches('.').to_owned()))?;
     let container = build(here, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
     let id = container.id.clone();
@@ -337,9 +337,19 @@ pub(super) fn exec(here: &Here, store: &Store, args: &[String]) -> Result<ExitCo
         Err(_) if flags.has("detach") => return Ok(ExitCode::SUCCESS),
         Err(failure) => return Err(Failure::new(failure.code, format!("OCI runtime exec failed: exec failed: {}", failure.text))),
     };
+    let tty = flags.has("tty") && !flags.has("detach");
+    if tty && flags.has("interactive") && !rustix::termios::isatty(std::io::stdin()) {
+        return Err(Failure::new(1, "the input device is not a TTY"));
+    }
     let mut command = again("sandbox-shim")?;
-    command.arg("setsid").arg(found).args(rest).env_clear().envs(variables);
-    command.current_dir(workdir(store, container, flags.last("workdir"))?);
+    command.arg("setsid").args(tty.then_some("-c")).arg(found).args(rest).env_clear();
+    if tty {
+        command.env("TERM", "xterm");
+    }
+    command.envs(variables).current_dir(workdir(store, container, flags.last("workdir"))?);
+    if tty {
+        return super::tty::run(command, flags.has("interactive"));
+    }
     if flags.has("detach") {
         if container.gpus.is_some() {
             fs::write(store.gpu_record(&container.id), "")?;

@@ -50,6 +50,27 @@ const IGNORED: &[&str] = &[
     "t",
 ];
 
+/// Options that take a value and mean something here.
+const VALUED: &[&str] = &[
+    "nnodes",
+    "nproc_per_node",
+    "node_rank",
+    "master_addr",
+    "master_port",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_conf",
+    "max_restarts",
+];
+
+/// What `--help` prints, in both spellings, as newer torch does.
+pub(super) fn help() -> String {
+    let options = VALUED.iter().chain(IGNORED).filter(|name| name.len() > 1);
+    let lines = options.map(|name| format!("  --{}, --{name} {}\n", name.replace('_', "-"), name.to_uppercase()));
+    format!("usage: torchrun [-h] ... training_script ...\n\noptions:\n{}", lines.collect::<String>())
+}
+
 fn usage(text: &str) -> String {
     format!("usage: torchrun [-h] [--nnodes NNODES] [--nproc-per-node NPROC_PER_NODE] ... training_script ...\ntorchrun: error: {text}")
 }
@@ -71,8 +92,7 @@ pub(super) fn parse(words: &[String], gpus: u32) -> Result<Args, String> {
             "no_python" | "module" | "m" | "standalone" => {
                 given.insert(if name == "m" { "module".to_owned() } else { name }, String::new());
             }
-            "nnodes" | "nproc_per_node" | "node_rank" | "master_addr" | "master_port" | "rdzv_backend" | "rdzv_endpoint" | "rdzv_id"
-            | "rdzv_conf" | "max_restarts" => {
+            _ if VALUED.contains(&name.as_str()) => {
                 let value =
                     value.or_else(|| rest.next().cloned()).ok_or_else(|| usage(&format!("argument --{name}: expected one argument")))?;
                 given.insert(name, value);

@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(300);
 
 /// Acts as `torchrun`.
 pub(super) fn main(here: &Here, words: &[String]) -> ExitCode {
+    if matches!(words, [word] if word == "--help" || word == "-h") {
+        return Answer::ok(args::help()).say();
+    }
     let gpus = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|list| list != "all");
     let gpus = gpus.map_or_else(|| here.place.settings().gpus, |list| u32::try_from(list.split(',').count()).unwrap_or(1));
     let args = match args::parse(words, gpus) {

@@ -46,6 +46,22 @@ host_image() {
     echo "$tag"
 }
 
+# ml_image BASE: the torch image with accelerate, deepspeed and jax from PyPI.
+ml_image() {
+    local base=$1 tag
+    tag=orchestrate-ml:$(echo "$base" | cat - "$here/image/ml/Dockerfile" | recipe_hash)
+    if ! have_image "$tag"; then
+        say "building the image with accelerate, deepspeed and jax"
+        if ! tar -c -C "$here/image/ml" Dockerfile -C /etc/ssl/certs --transform 's/ca-certificates.crt/ca.crt/' --dereference \
+            ca-certificates.crt | DOCKER_BUILDKIT=0 docker build -q --network host --build-arg "BASE=$base" \
+            --build-arg "PIP_INDEX_URL=${PIP_INDEX_URL:-https://pypi.org/simple}" -t "$tag" - >"$cache/build/ml.log" 2>&1; then
+            tail -n 8 "$cache/build/ml.log" >&2
+            fail "could not build the image with accelerate, see $cache/build/ml.log"
+        fi
+    fi
+    echo "$tag"
+}
+
 # What a host may do: enough for an engine of its own, and never to set the clock.
 host_rights() {
     local cap
@@ -63,27 +79,28 @@ host_rights() {
 # payload DIR: a data folder of a Docker Engine that holds the images of the tests, made by the oldest engine of the
 # fleet. Every host gets a copy whose layers are hard links: overlay2 never writes to an image's layers.
 payload() {
-    local host=$1 torch=$2 busybox=$3 dir
-    dir=$cache/payload-$(echo "$torch $busybox" | cat - "$here/lib/images.sh" | recipe_hash)
+    local host=$1 torch=$2 busybox=$3 ml=$4 dir
+    dir=$cache/payload-$(echo "$torch $busybox $ml" | cat - "$here/lib/images.sh" | recipe_hash)
     if [ ! -e "$dir/complete" ]; then
         say "loading the payload images"
         rm -rf "$cache"/payload-*
-        payload_build "$host" "$torch" "$busybox" "$dir"
+        payload_build "$host" "$torch" "$busybox" "$ml" "$dir"
     fi
     echo "$dir"
 }
 
 payload_build() {
-    local host=$1 torch=$2 busybox=$3 dir=$4 name=orchestrate-payload rights
+    local host=$1 torch=$2 busybox=$3 ml=$4 dir=$5 name=orchestrate-payload rights
     mapfile -t rights < <(host_rights)
     docker rm -f $name >/dev/null 2>&1 || true
     mkdir -p "$dir/docker"
     docker tag "$torch" orchestrate-torch:test
     docker tag "$busybox" orchestrate-busybox:test
+    docker tag "$ml" orchestrate-ml:test
     docker run -d --name $name --hostname payload --network none "${rights[@]}" -v "$dir/docker:/var/lib/docker" \
         "$host" sleep infinity >/dev/null 2>&1
     docker exec $name engine start
-    docker save orchestrate-torch:test orchestrate-busybox:test | docker exec -i $name docker load >/dev/null
+    docker save orchestrate-torch:test orchestrate-busybox:test orchestrate-ml:test | docker exec -i $name docker load >/dev/null
     docker exec -i $name sh -eu <<'VARIANTS'
 build() {
     docker build -q -t "$1" - >/dev/null
@@ -91,6 +108,10 @@ build() {
 build orchestrate-entrypoint:test <<'FILE'
 FROM orchestrate-torch:test
 ENTRYPOINT ["/bin/echo", "this image has an entrypoint of its own"]
+FILE
+build orchestrate-through:test <<'FILE'
+FROM orchestrate-torch:test
+ENTRYPOINT ["/usr/bin/env", "sh", "-c", "echo \"it's through the entrypoint\"; exec \"$@\"", "entry"]
 FILE
 build orchestrate-user:test <<'FILE'
 FROM orchestrate-torch:test
@@ -111,7 +132,7 @@ payload_copy() {
 }
 
 images_all() {
-    local bookworm torch busybox tag
+    local bookworm torch busybox ml tag
     rm -rf --one-file-system "$cache/build"
     mkdir -p "$cache/build" "$cache/used"
     # The two slow ones at once.
@@ -120,11 +141,15 @@ images_all() {
     local other=$!
     torch=$(base_image torch)
     wait "$other" || fail "the bookworm root was not built"
+    ml=$cache/build/ml.tag
+    { ml_image "$torch" >"$ml"; } &
+    other=$!
     busybox=$(base_image busybox)
     image_bookworm=$(host_image bookworm "$(cat "$bookworm")")
     image_trixie=$(host_image trixie "$torch")
-    payload_dir=$(payload "$image_bookworm" "$torch" "$busybox")
-    for tag in "$torch" "$busybox" "$image_bookworm" "$image_trixie"; do
+    wait "$other" || fail "the image with accelerate was not built"
+    payload_dir=$(payload "$image_bookworm" "$torch" "$busybox" "$(cat "$ml")")
+    for tag in "$torch" "$busybox" "$(cat "$ml")" "$image_bookworm" "$image_trixie"; do
         touch "$cache/used/$tag"
     done
 }

@@ -1,9 +1,10 @@
 #!/bin/sh
 # One rank that does what files tell it: $SUITE/ctl/<name>/go[.<rank>] holds the code to end with.
+# TERM comes to the whole group: without `trap ""` it would also end the date that notes when it came.
 ctl=$SUITE/ctl/$ORCH_NAME
 case " $DEAF " in
 *" $RANK "*) trap 'echo "rank $RANK is deaf"' TERM ;;
-*) trap 'echo "rank $RANK saw TERM at $(date +%s.%N)"; exit 143' TERM ;;
+*) trap 'trap "" TERM; echo "rank $RANK saw TERM at $(date +%s.%N)"; exit 143' TERM ;;
 esac
 echo "rank $RANK is up on $ORCH_HOST"
 while :; do

@@ -1,11 +1,12 @@
 """A real DDP job on gloo, as small as one can be: every step is an all-reduce over all ranks."""
 
 import os
-import sys
+import time
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from leave import leave
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
@@ -19,11 +20,11 @@ for step in range(int(os.environ.get("STEPS", "3"))):
     loss.backward()
     optimizer.step()
     print(f"rank {rank} step {step} loss {loss.item():.4f}", flush=True)
+    time.sleep(float(os.environ.get("PACE", "0")))
 total = torch.ones(1)
 dist.all_reduce(total)
 weight = next(model.parameters()).detach().clone()
 dist.broadcast(weight, src=0)
 same = torch.equal(weight, next(model.parameters()).detach())
 print(f"rank {rank} of {world}: sum {total.item():.0f}, weights {'equal' if same else 'DIFFER'}", flush=True)
-dist.destroy_process_group()
-sys.exit(0 if same else 1)
+leave(0 if same else 1)

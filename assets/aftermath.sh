@@ -1,0 +1,56 @@
+# shellcheck shell=sh
+# What a host knows of a run that failed there; each line begins with who says it. Looks only, inside no container.
+#   docker: status=… exit=… oom-killed=… error=…     or what docker says instead
+#   cgroup: oom_kill <times since the run began>
+#   kernel: <a line of the kernel's log since the run began: memory, GPU, disk, network>
+#   disk: <mount point> is full: …
+# Set before: R (the run directory), container (its name; empty: a bare host), init (pid of its first process; empty: none).
+: "${R:=.}" "${container:=}" "${init:=}"
+
+# What hangs costs its own answer and no other.
+T() { if command -v timeout >/dev/null 2>&1; then timeout -k 1 3 "$@"; else "$@"; fi; }
+
+now=$(date +%s) began=
+{ read -r _ _ began _ <"$R/node.pid"; } 2>/dev/null
+began=${began%%.*}
+case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
+
+if [ -n "$container" ]; then
+  said=$(D inspect --type container --format 'status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)
+  printf 'docker: %s\n' "$(printf '%s\n' "$said" | grep . | head -n 1 | cut -c1-400)"
+fi
+
+# The counter of the cgroup, version 2 or 1; a kept container brings what it had counted before the run.
+if [ -n "$init" ] && [ -r "/proc/$init/cgroup" ]; then
+  two=$(sed -n 's/^0:://p' "/proc/$init/cgroup")
+  one=$(sed -n 's/^[0-9]*:\([^:]*,\)\{0,1\}memory\(,[^:]*\)\{0,1\}://p' "/proc/$init/cgroup")
+  for f in "/sys/fs/cgroup$two/memory.events" "/sys/fs/cgroup/memory$one/memory.oom_control"; do
+    n=$(sed -n 's/^oom_kill //p' "$f" 2>/dev/null)
+    before=0
+    { read -r _ before <"$R/oom"; } 2>/dev/null
+    case $n:$before in *[!0-9:]* | :* | *:) continue ;; esac
+    [ "$n" -gt "$before" ] && printf 'cgroup: oom_kill %s\n' $((n - before))
+  done
+fi
+
+telling() { grep -aiE 'out of memory|oom-kill|killed process|NVRM: |nvidia-nvswitch|I/O error|(EXT4|XFS|BTRFS).*(error|shutdown)|segfault at|general protection|mlx[45]_.*(error|down|fail)|link is down|MCE|Hardware Error' | tail -n 40 | cut -c1-500; }
+up=
+{ read -r up _ </proc/uptime; } 2>/dev/null
+up=${up%%.*}
+case $up in '' | *[!0-9]*) ;; *)
+  # The kernel counts from the boot; a second is given for its clock.
+  said=$(T dmesg 2>/dev/null | awk -v from=$((up - now + began - 1)) -F'[][]' '/^\[ *[0-9]+\.[0-9]+\]/ && $2 + 0 >= from' 2>/dev/null | telling | sed 's/^\[[^]]*\] *//')
+  if [ -z "$said" ] && command -v journalctl >/dev/null 2>&1; then
+    said=$(T journalctl -k -q --no-pager -o cat --since "@$began" 2>/dev/null | telling)
+  fi
+  [ -z "$said" ] || printf '%s\n' "$said" | sed 's/^/kernel: /' ;;
+esac
+
+for p in "$R" /tmp /dev/shm; do
+  # shellcheck disable=SC2046
+  set -- $(T df -Pk "$p" 2>/dev/null | tail -n 1)
+  [ $# -ge 6 ] || continue
+  case $2:$4 in *[!0-9:]* | 0:*) continue ;; esac
+  [ "$4" -lt 10240 ] && [ "$4" -lt $(($2 / 100)) ] && printf 'disk: %s is full: %s KiB of %s are free\n' "$6" "$4" "$2"
+done | sort -u
+exit 0

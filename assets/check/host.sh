@@ -1,0 +1,48 @@
+# shellcheck shell=sh
+# The machine: processors, memory, shared memory, limits, disks, network cards, InfiniBand, how its names resolve.
+# Set before: disks (paths, quoted for eval).
+: "${disks:=}"
+say arch "$(uname -m)"
+n=$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo 2>/dev/null); say cpus "$n"
+if [ -r /proc/meminfo ]; then
+  while read -r k v _; do case $k in MemTotal: | MemAvailable: | MemFree:) say "memory_${k%:}" "$v" ;; esac; done </proc/meminfo
+fi
+# A limit of the container or the session that this shell runs in counts as well.
+for f in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+  [ -r "$f" ] && { read -r l <"$f"; say memory_limit "$l"; break; }
+done
+# shellcheck disable=SC2046
+set -- $(df -Pk /dev/shm 2>/dev/null | tail -n 1); say shm "${2:-} ${4:-}"
+# shellcheck disable=SC3045
+say limit_nofile "$(ulimit -n 2>/dev/null)"
+# shellcheck disable=SC3045
+l=$(ulimit -l 2>/dev/null) && say limit_memlock "$l"
+eval "set -- $disks"
+for d in "$@"; do
+  # shellcheck disable=SC2088
+  case $d in '~') d=$HOME ;; '~/'*) d=$HOME/${d#\~/} ;; esac
+  while [ ! -e "$d" ] && [ "$d" != / ] && [ -n "$d" ]; do d=${d%/*}; done; d=${d:-/}
+  # shellcheck disable=SC2046
+  say disk "$d $(set -- $(df -Pk "$d" 2>/dev/null | tail -n 1); echo "${2:--} ${4:--}") $(set -- $(df -Pi "$d" 2>/dev/null | tail -n 1); echo "${2:--} ${4:--}")"
+done
+for f in /sys/class/net/*; do
+  [ -r "$f/mtu" ] || continue
+  i=${f##*/} m='' o='' v=''
+  read -r m <"$f/mtu"; { read -r o <"$f/operstate"; } 2>/dev/null; { read -r v <"$f/speed"; } 2>/dev/null
+  say nic "$i ${m:-} ${o:-unknown} ${v:--}"
+done
+for f in /sys/class/infiniband/*/ports/*; do
+  [ -r "$f/state" ] || continue
+  p=${f##*/} d=${f%/ports/*} s='' r='' l=''
+  read -r s <"$f/state"; { read -r r <"$f/rate"; } 2>/dev/null; { read -r l <"$f/link_layer"; } 2>/dev/null
+  say ib "${d##*/}/$p ${s##*: } ${l:-unknown} $(printf %s "${r:-}" | tr ' ' _)"
+done
+[ -r /etc/nccl.conf ] && say nccl_conf "$(sum </etc/nccl.conf)"
+{ read -r l </proc/sys/net/ipv4/ip_local_port_range; } 2>/dev/null && say port_range "$l"
+h=$(hostname 2>/dev/null || uname -n); say hostname "$h"
+if has getent; then
+  l=$(within 5 getent ahosts "$h" 2>/dev/null | while read -r a _; do printf '%s\n' "$a"; done | sort -u | one); say own_name "$l"
+elif [ -r /etc/hosts ]; then
+  l=$(while read -r a n; do case " $n " in *" $h "*) printf '%s\n' "$a" ;; esac; done </etc/hosts | sort -u | one); say own_name "$l"
+fi
+say did host

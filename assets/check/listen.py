@@ -1,0 +1,36 @@
+import os, select, socket, struct, sys, time
+# Listens on a port that the kernel chooses, and on one that is given (0: none), until standard input or the time ends.
+seconds, six, given = float(sys.argv[1]), sys.argv[2] == "6", int(sys.argv[3])
+def listen(port):
+    s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_STREAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("", port))
+    s.listen(128)
+    return s
+doors = []
+for label, port in (("ephemeral", 0), ("given", given)):
+    if label == "given" and not port:
+        continue
+    try:
+        doors.append(listen(port))
+        print("listens", label, doors[-1].getsockname()[1])
+    except OSError as e:
+        print("cannot", label, e)
+print("ready")
+sys.stdout.flush()
+end, guests = time.time() + seconds, []
+while time.time() < end:
+    for s in select.select(doors + guests + [0], [], [], max(0.0, end - time.time()))[0]:
+        if s == 0:
+            if not os.read(0, 4096):
+                sys.exit(0)
+        elif s in doors:
+            c = s.accept()[0]
+            # Who ends a connection first keeps its port a while: that is to be the guest; at our end it is reset.
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            guests.append(c)
+            if len(guests) > 200:
+                guests.pop(0).close()
+        else:
+            guests.remove(s)
+            s.close()

@@ -1,0 +1,59 @@
+#![expect(clippy::disallowed_methods, reason = "reads the file it is given and writes the inventory")]
+//! `init`: writes a commented inventory, with the hosts of another program's file where one is given.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::cli::args::InitArgs;
+use crate::cli::exit::Failure;
+use crate::cli::laptop::{print, say};
+use crate::event::Outcome;
+use crate::inventory::import::{self, Form};
+use crate::inventory::{Inventory, Source};
+
+/// Runs it.
+///
+/// # Errors
+/// What must be said to the person.
+pub fn run(args: &InitArgs) -> Result<Outcome, Failure> {
+    let (hosts, config) = match &args.from {
+        None => (Vec::new(), None),
+        Some(file) => read(file)?,
+    };
+    let from = args.from.as_ref().map(|file| file.display().to_string());
+    let text = import::write(&args.name, &hosts, from.as_deref(), config.as_deref());
+    let name = args.output.display().to_string();
+    // What we write must be what we read.
+    Inventory::load(&[Source { name: name.clone(), text: text.clone() }], &[])?;
+    if args.output == Path::new("-") {
+        print(&text);
+        return Ok(Outcome::Ok);
+    }
+    let made = std::fs::File::create_new(&args.output).and_then(|mut file| file.write_all(text.as_bytes()));
+    made.map_err(|error| {
+        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists {
+            "\n    help: choose another with -o, or `-o -` for standard output"
+        } else {
+            ""
+        };
+        Failure::Usage(format!("{name}: cannot be made: {error}{hint}"))
+    })?;
+    say(&format!(
+        "{name}: {}; edit `launch`, then `orchestrate plan {}`",
+        crate::report::words::count(hosts.len().max(2), "host"),
+        crate::shell::quote(&name)
+    ));
+    Ok(Outcome::Ok)
+}
+
+fn read(file: &Path) -> Result<(Vec<import::Imported>, Option<String>), Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
+    let hint = "a hostfile (gpu01 slots=8), an Ansible inventory, an ssh_config, or one host a line";
+    let (form, hosts) = import::read(&text).map_err(|why| Failure::Usage(format!("{name}: {why}\n    help: {hint}")))?;
+    say(&format!("{name}: {}, {}", import::said(form), crate::report::words::count(hosts.len(), "host")));
+    // The user's own file applies anyway.
+    let own = file.ends_with(".ssh/config");
+    let config = (form == Form::SshConfig && !own).then(|| std::path::absolute(file).map_or(name, |path| path.display().to_string()));
+    Ok((hosts, config))
+}

@@ -1,0 +1,220 @@
+//! The rules on their own lines, on lines of programs that are well, and on runs that failed for real.
+#![expect(clippy::disallowed_methods, reason = "reads the recorded runs")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::event::{Event, EventKind, Exit, LogFile, RankInfo, RunInfo};
+use crate::inventory::rules::Role;
+use crate::state::RunState;
+
+use super::{Evidence, Finding, Lang, Rules, findings};
+
+#[test]
+fn every_rule_knows_its_own_lines_first() {
+    let rules = Rules::built_in().expect("a good table");
+    let mut wrong = Vec::new();
+    for rule in rules.all() {
+        for line in &rule.examples {
+            let found = rules.line(line.as_bytes()).map(|(at, _)| rules.all()[at].id.as_str());
+            if found != Some(rule.id.as_str()) {
+                wrong.push(format!("{line}\n    {} wanted, {found:?} found", rule.id));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_speaks_both_languages_and_needs_a_word() {
+    let rules = Rules::built_in().expect("a good table");
+    for rule in rules.all().iter().filter(|rule| rule.role != Role::Harmless) {
+        for words in [&rule.what, &rule.why, &rule.next] {
+            assert!(!words.en.is_empty() && !words.zh.is_empty(), "{}", rule.id);
+            assert!(words.en.is_ascii() || words.en.contains(['×', '…']), "{}: {}", rule.id, words.en);
+        }
+        assert!(rule.what.zh.chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c)) || rule.id == "python-exception", "{}", rule.id);
+    }
+    assert_eq!(rules.slow(), Vec::<&str>::new(), "these are looked for in every line");
+}
+
+#[test]
+fn lines_of_a_training_are_not_even_looked_at() {
+    let rules = Rules::built_in().expect("a good table");
+    let text = b"step 7/1000 | loss 2.1234 | grad norm 0.12 | lr 3.00e-04 | 5212 tokens/s | mfu 41.3% | mem 61.2GiB\n\
+        {'loss': 2.1, 'grad_norm': 0.1, 'learning_rate': 3.0e-04, 'epoch': 0.2}\n\
+        2026-11-22 01:30:11,123 - INFO - trainer - saving checkpoint to /data/ckpt/step-1234\n\
+        gpu01:10000:10090 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA\n";
+    let mut looked = Vec::new();
+    rules.likely(text, |from, to| looked.push(String::from_utf8_lossy(&text[from..to]).into_owned()));
+    assert_eq!(looked, Vec::<String>::new());
+    let nan = |line: &str| rules.line(line.as_bytes()).map(|(at, _)| rules.all()[at].id.clone());
+    for line in ["loss is NaN at step 5", "grad_norm = inf", "Gradient became nan", "loss :inf"] {
+        assert_eq!(nan(line).as_deref(), Some("nan"), "{line}");
+    }
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/diagnosis").join(name)
+}
+
+#[test]
+fn lines_of_healthy_programs_mean_nothing() {
+    let rules = Rules::built_in().expect("a good table");
+    let text = std::fs::read_to_string(data("harmless.txt")).expect("lines");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with("## ")).collect();
+    assert!(lines.len() >= 200, "{}", lines.len());
+    let told = lines.iter().filter_map(|line| {
+        let (at, _) = rules.line(line.as_bytes())?;
+        let rule = &rules.all()[at];
+        (!matches!(rule.role, Role::Harmless | Role::Hint)).then(|| format!("{}: {line}", rule.id))
+    });
+    let told: Vec<String> = told.collect();
+    assert!(told.is_empty(), "{}", told.join("\n"));
+}
+
+/// A recorded run, with its log bytes from the files beside the journal.
+fn replayed(case: &Path) -> (RunState, Evidence) {
+    let (mut state, mut evidence) = (RunState::new(), Evidence::built_in());
+    let journal = std::fs::read_to_string(case.join("journal.jsonl")).expect("a journal");
+    for line in journal.lines().filter(|line| line.starts_with("{\"seq\"")) {
+        let mut event: Event = serde_json::from_str(line).expect("an event");
+        if let EventKind::Log { host, file, offset, bytes, len } = &mut event.kind {
+            let name = match file {
+                LogFile::Rank { rank, restart: 0 } => format!("rank-{rank}.log"),
+                LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}.log"),
+                LogFile::Node => format!("node-{host}.log"),
+            };
+            let all = std::fs::read(case.join(name)).expect("a log");
+            let (from, to) = (*offset as usize, (*offset + *len) as usize);
+            *bytes = Bytes::copy_from_slice(&all[from.min(all.len())..to.min(all.len())]);
+        }
+        state.apply(&event);
+        evidence.apply(&event);
+    }
+    (state, evidence)
+}
+
+/// `rule @ ranks or hosts` of the first finding.
+fn said(found: &[Finding], state: &RunState) -> String {
+    let Some(first) = found.first() else { return "nothing".to_owned() };
+    let ranks: Vec<String> = first.ranks.iter().map(u32::to_string).collect();
+    if !ranks.is_empty() {
+        return format!("{} @ {}", first.rule, ranks.join(","));
+    }
+    let hosts: Vec<&str> = first.hosts.iter().map(|host| state.host_name(*host)).collect();
+    format!("{} @ {}", first.rule, hosts.join(","))
+}
+
+/// The runs that were recorded on the test hosts (`tests/cluster/record.rs`), each with what was done to it.
+#[test]
+fn recorded_runs_are_explained() {
+    let expected = std::fs::read_to_string(data("expected.tsv")).expect("what is wanted");
+    let (mut right, mut report) = (0, String::new());
+    let mut wrong = 0;
+    for line in expected.lines().filter(|line| !line.starts_with('#')) {
+        let (case, wanted) = line.split_once('\t').expect("case, tab, finding");
+        if !data("recorded").join(case).exists() {
+            wrong += 1;
+            writeln!(report, "{case}: not recorded").expect("a String");
+            continue;
+        }
+        let (state, evidence) = replayed(&data("recorded").join(case));
+        let found = findings(&evidence, &state);
+        let said = said(&found, &state);
+        // `3|1`: whichever of them the clocks say was first.
+        if said == wanted || wanted.strip_suffix("any").is_some_and(|rule| said.starts_with(rule)) {
+            right += 1;
+        } else {
+            wrong += 1;
+            writeln!(report, "{case}: {wanted} wanted, {said} found").expect("a String");
+        }
+    }
+    println!("recorded runs: {right} explained rightly, {wrong} not");
+    assert_eq!(wrong, 0, "{report}");
+    let recorded = std::fs::read_dir(data("recorded")).expect("a folder").count();
+    assert_eq!(recorded, right, "every recorded run has its line in expected.tsv");
+}
+
+#[test]
+fn a_finding_reads_in_both_languages() {
+    let (state, evidence) = replayed(&data("recorded/missing-module"));
+    let found = findings(&evidence, &state);
+    let first = &found[0];
+    assert_eq!(first.what(Lang::En), "Python cannot import flash_attn_that_is_not_there");
+    assert_eq!(first.what(Lang::Zh), "Python 无法导入 flash_attn_that_is_not_there");
+    assert!(!first.next(Lang::En).contains('{') && !first.why(Lang::Zh).is_empty());
+}
+
+#[test]
+fn the_line_that_names_something_is_quoted() {
+    let (state, evidence) = replayed(&data("recorded/wrong-address"));
+    let first = &findings(&evidence, &state)[0];
+    assert_eq!(first.what(Lang::En), "another host cannot be reached from this one: 172.30.77.250");
+    assert!(first.evidence[0].contains("(172.30.77.250, 29611)"), "{:?}", first.evidence);
+    let found = died(Exit::Code(1), "OSError: [Errno 113] No route to host\n", &[]);
+    assert_eq!(found[0].what(Lang::Zh), "从该主机无法到达另一台主机");
+}
+
+/// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
+fn died(exit: Exit, log: &str, aftermath: &[&str]) -> Vec<Finding> {
+    let (mut state, mut evidence) = (RunState::new(), Evidence::built_in());
+    let file = LogFile::Rank { rank: 1, restart: 0 };
+    let bytes = Bytes::copy_from_slice(log.as_bytes());
+    let info = RunInfo {
+        hosts: vec!["gpu01".to_owned(), "gpu02".to_owned()],
+        ranks: (0..2).map(|rank| RankInfo { rank, host: rank, local_rank: 0 }).collect(),
+        ..RunInfo::default()
+    };
+    let kinds = [
+        EventKind::RunStarted(info),
+        EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 1 },
+        EventKind::RankStarted { host: 1, rank: 1, restart: 0, when: 1 },
+        EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes },
+        EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, when: 9, uncertainty: 0 },
+        EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
+        EventKind::Aftermath { host: 1, lines: aftermath.iter().map(|line| (*line).to_owned()).collect() },
+    ];
+    for (seq, kind) in (1..).zip(kinds) {
+        let event = Event { seq, at: 1000, kind };
+        state.apply(&event);
+        evidence.apply(&event);
+    }
+    findings(&evidence, &state)
+}
+
+#[test]
+fn what_the_host_knows_explains_a_death_without_a_word() {
+    let rules = |found: Vec<Finding>| found.iter().map(|finding| format!("{} {:?}", finding.rule, finding.ranks)).collect::<Vec<_>>();
+    let well = "docker: status=running exit=0 oom-killed=false error=";
+    assert_eq!(rules(died(Exit::Signal(9), "step 7\n", &[well])), ["killed [1]"]);
+    for (line, rule) in [
+        ("docker: status=running exit=0 oom-killed=true error=", "container-oom"),
+        ("cgroup: oom_kill 1", "container-oom"),
+        ("kernel: Memory cgroup out of memory: Killed process 42 (python) total-vm:7kB", "cgroup-limit"),
+        ("kernel: Out of memory: Killed process 42 (python) total-vm:7kB", "host-oom"),
+        ("docker: Error: No such container: orch-a-gpu02", "container-gone"),
+        ("docker: status=exited exit=137 oom-killed=false error=", "container-ended"),
+        ("disk: /tmp is full: 0 KiB of 65536 are free", "host-disk-full"),
+    ] {
+        assert_eq!(rules(died(Exit::Signal(9), "step 7\n", &[line])), [format!("{rule} [1]")], "{line}");
+        // Its own words come first, and a full disk alone is no second cause.
+        let own = rules(died(Exit::Code(1), "ModuleNotFoundError: No module named 'einops'\n", &[line]));
+        assert_eq!(own[0], "py-module [1]", "{line}");
+    }
+}
+
+#[test]
+fn a_fault_of_the_gpu_comes_before_what_cuda_made_of_it() {
+    let log = "RuntimeError: CUDA error: an illegal memory access was encountered\n";
+    let found = died(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."]);
+    let rules: Vec<&str> = found.iter().map(|finding| finding.rule.as_str()).collect();
+    assert_eq!(rules, ["xid", "cuda-illegal"]);
+    assert_eq!((found[0].ranks.as_slice(), found[0].groups["xid"].as_str()), ([1].as_slice(), "79"));
+    // One that a program causes is told after it.
+    let found = died(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, MMU fault"]);
+    assert_eq!(found[0].rule, "cuda-illegal");
+    assert_eq!(found[1].rule, "xid");
+}

@@ -1,0 +1,67 @@
+//! `memory`: main memory.
+
+use super::probe::Probe;
+use super::scene::Place;
+use super::scene::Scene;
+use super::{Area, Cell, Check};
+
+/// See its `looks`.
+pub(super) const CHECK: Check = Check {
+    name: "memory",
+    area: Area::Host,
+    looks: "less than 10 % of the memory is available, a host has 10 % less than the most common, or shm_size is more than there is",
+    needs: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &Scene<'_>) -> Vec<Cell> {
+    let total = |host: &Place<'_>| host.told.number("memory_MemTotal").filter(|n| *n > 0);
+    let mut all: Vec<u64> = scene.hosts.iter().filter_map(total).collect();
+    all.sort_unstable();
+    let middle = all.get(all.len() / 2).copied().unwrap_or(0);
+    scene.each(|host| {
+        let Some(total) = total(host) else { return Cell::skipped("there is no /proc/meminfo to read") };
+        let free = host.told.number("memory_MemAvailable").or_else(|| host.told.number("memory_MemFree")).unwrap_or(total);
+        let what = format!("{} of {} available", gib(free), gib(total));
+        let shm = host.container().and_then(|c| size_kib(&c.shm_size)).unwrap_or(0);
+        if free < total / 10 {
+            return Cell::warn(what, "`ps aux --sort=-rss | head` there shows who has it");
+        }
+        if shm > total {
+            let hint = "lower container.shm_size: what is written there is memory";
+            return Cell::warn(format!("shm_size is {}, the memory {}", gib(shm), gib(total)), hint);
+        }
+        if total < middle / 10 * 9 {
+            let agree = all.iter().filter(|n| **n >= middle / 10 * 9).count();
+            let cell =
+                Cell::warn(format!("{} instead of {}", gib(total), gib(middle)), "look for a failed module: `dmidecode -t memory` there");
+            return Cell { agree, ..cell };
+        }
+        Cell::pass(what)
+    })
+}
+
+/// KiB as people write them.
+pub(super) fn gib(kib: u64) -> String {
+    match kib {
+        0..1024 => format!("{kib} KiB"),
+        1024..1_048_576 => format!("{} MiB", kib >> 10),
+        _ => format!("{:.1} GiB", kib as f64 / f64::from(1 << 20)),
+    }
+}
+
+/// Docker's `32g`, in KiB.
+pub(super) fn size_kib(text: &str) -> Option<u64> {
+    let text = text.trim().to_lowercase();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits.parse().ok()?;
+    let unit = match text.get(digits.len()..)?.trim_end_matches('b') {
+        "" => 1.0 / 1024.0,
+        "k" => 1.0,
+        "m" => 1024.0,
+        "g" => 1024.0 * 1024.0,
+        "t" => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    Some((number * unit) as u64)
+}

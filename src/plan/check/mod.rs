@@ -1,0 +1,288 @@
+//! Preflight: one check a file. A check says what it must be told by the hosts (`probe`), and judges the answers of all hosts at once.
+//!
+//! Uses `inventory` and facts. Pure: nothing here asks a host. A check changes nothing on a host either: what is asked is read-only, but for
+//! files that are made and removed at once where it is tried whether something can be written.
+
+mod arch;
+mod cgroup;
+mod clock;
+mod container_name;
+mod cpus;
+mod disk;
+mod docker;
+mod docker_disk;
+mod driver;
+mod ecc;
+mod fabric_manager;
+mod gpu_capability;
+mod gpu_count;
+mod gpu_idle;
+mod gpu_model;
+mod hostname;
+mod image;
+mod image_versions;
+mod infiniband;
+mod inodes;
+mod leftovers;
+mod limits;
+mod master_address;
+mod master_port;
+mod memory;
+mod mig;
+mod mount_content;
+mod mount_system;
+mod mount_write;
+mod mounts;
+mod mtu;
+mod nccl_conf;
+mod nic;
+mod nvidia_runtime;
+mod paths;
+mod persistence;
+pub mod probe;
+mod reach_ephemeral;
+mod reach_master;
+mod row_remap;
+mod same;
+pub mod scene;
+mod shm;
+pub mod smoke;
+pub mod told;
+mod xid;
+
+#[cfg(test)]
+mod tests;
+
+use crate::inventory::Job;
+use crate::inventory::checks::{NAMES, meant};
+use crate::plan::words::Level;
+
+use self::probe::Probe;
+use self::scene::Scene;
+
+/// What a check is about: a column of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Area {
+    /// The machine.
+    Host,
+    /// Docker and what is left of earlier runs.
+    Docker,
+    /// The image and what is in it.
+    Image,
+    /// The GPUs.
+    Gpu,
+    /// Mounts, paths, outputs that must be equal.
+    Files,
+    /// Addresses, ports, cards.
+    Network,
+}
+
+impl Area {
+    /// All, in their order.
+    pub const ALL: [Area; 6] = [Area::Host, Area::Docker, Area::Image, Area::Gpu, Area::Files, Area::Network];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Area::Host => "host",
+            Area::Docker => "docker",
+            Area::Image => "image",
+            Area::Gpu => "gpu",
+            Area::Files => "files",
+            Area::Network => "network",
+        }
+    }
+}
+
+/// One check.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Its stable name, one of [`NAMES`].
+    pub name: &'static str,
+    /// What it is about.
+    pub area: Area,
+    /// What it looks at and when it complains, for people.
+    pub looks: &'static str,
+    /// What the hosts must be asked for it.
+    pub needs: &'static [Probe],
+    /// The judgement: a cell for each host of the scene, in its order.
+    pub judge: fn(&Scene<'_>) -> Vec<Cell>,
+}
+
+/// What a check found on one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// How it ended.
+    pub level: Level,
+    /// What was found; for [`Level::Skipped`] why it was not looked at. Names no host.
+    pub what: String,
+    /// What to do next; may be empty.
+    pub hint: String,
+    /// Lines of the host that show it.
+    pub evidence: Vec<String>,
+    /// How many hosts agree on something else, where hosts are compared; 0: they are not.
+    pub agree: usize,
+}
+
+impl Cell {
+    fn new(level: Level, what: impl Into<String>, hint: impl Into<String>) -> Cell {
+        Cell { level, what: what.into(), hint: hint.into(), evidence: Vec::new(), agree: 0 }
+    }
+
+    /// In order.
+    pub fn pass(what: impl Into<String>) -> Cell {
+        Cell::new(Level::Pass, what, "")
+    }
+
+    /// Not looked at.
+    pub fn skipped(why: impl Into<String>) -> Cell {
+        Cell::new(Level::Skipped, why, "")
+    }
+
+    /// A warning.
+    pub fn warn(what: impl Into<String>, hint: impl Into<String>) -> Cell {
+        Cell::new(Level::Warn, what, hint)
+    }
+
+    /// A failure.
+    pub fn fail(what: impl Into<String>, hint: impl Into<String>) -> Cell {
+        Cell::new(Level::Fail, what, hint)
+    }
+
+    /// With the lines that show it.
+    #[must_use]
+    pub fn showing(mut self, lines: impl IntoIterator<Item = String>) -> Cell {
+        self.evidence.extend(lines.into_iter().take(8));
+        self
+    }
+}
+
+/// What one check found on all hosts that answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Which.
+    pub check: Check,
+    /// The host's index in the inventory, and its cell.
+    pub cells: Vec<(usize, Cell)>,
+}
+
+/// Equal cells of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The indexes of the hosts in the inventory.
+    pub hosts: Vec<usize>,
+    /// What was found on each of them.
+    pub cell: Cell,
+}
+
+impl Answer {
+    /// The worst of its cells; without any it was not looked at.
+    pub fn level(&self) -> Level {
+        self.cells.iter().map(|(_, cell)| cell.level).max().unwrap_or(Level::Skipped)
+    }
+
+    /// Equal cells put together, the worst first.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for (host, cell) in &self.cells {
+            match groups
+                .iter_mut()
+                .find(|g| (g.cell.level, &g.cell.what, &g.cell.hint, g.cell.agree) == (cell.level, &cell.what, &cell.hint, cell.agree))
+            {
+                Some(group) => group.hosts.push(*host),
+                None => groups.push(Group { hosts: vec![*host], cell: cell.clone() }),
+            }
+        }
+        groups.sort_by_key(|g| (std::cmp::Reverse(g.cell.level), g.hosts.first().copied()));
+        groups
+    }
+}
+
+/// Every check, in the order of [`NAMES`].
+pub const ALL: [Check; NAMES.len()] = [
+    clock::CHECK,
+    arch::CHECK,
+    cpus::CHECK,
+    memory::CHECK,
+    disk::CHECK,
+    inodes::CHECK,
+    limits::CHECK,
+    shm::CHECK,
+    leftovers::CHECK,
+    docker::CHECK,
+    container_name::CHECK,
+    docker_disk::CHECK,
+    cgroup::CHECK,
+    image::CHECK,
+    image_versions::CHECK,
+    nvidia_runtime::CHECK,
+    gpu_count::CHECK,
+    gpu_model::CHECK,
+    gpu_capability::CHECK,
+    driver::CHECK,
+    mig::CHECK,
+    ecc::CHECK,
+    row_remap::CHECK,
+    persistence::CHECK,
+    xid::CHECK,
+    fabric_manager::CHECK,
+    gpu_idle::CHECK,
+    mounts::CHECK,
+    mount_system::CHECK,
+    mount_content::CHECK,
+    mount_write::CHECK,
+    paths::CHECK,
+    same::CHECK,
+    master_address::CHECK,
+    hostname::CHECK,
+    nic::CHECK,
+    mtu::CHECK,
+    infiniband::CHECK,
+    nccl_conf::CHECK,
+    master_port::CHECK,
+    reach_master::CHECK,
+    reach_ephemeral::CHECK,
+];
+
+/// The checks of `--only` without those of `--skip` and `checks.skip`; an area's word means all of its checks, no `only` means all.
+///
+/// # Errors
+/// A word that names neither, with what was probably meant.
+pub fn chosen(only: &[String], skip: &[String], skipped: &[String]) -> Result<Vec<Check>, String> {
+    let known = |word: &&String| ALL.iter().all(|c| c.name != word.as_str() && c.area.word() != word.as_str());
+    if let Some(word) = only.iter().chain(skip).find(known) {
+        return Err(format!("there is no check `{word}`; {}", meant(word)));
+    }
+    let named = |list: &[String], check: &Check| list.iter().any(|word| word == check.name || word == check.area.word());
+    let wanted = |check: &&Check| (only.is_empty() || named(only, check)) && !named(skip, check);
+    // Who asks for a check by its name means it, whatever the inventory leaves out.
+    let left_out = |check: &Check| skipped.iter().any(|word| word == check.name) && !only.iter().any(|word| word == check.name);
+    Ok(ALL.iter().filter(wanted).filter(|check| !left_out(check)).copied().collect())
+}
+
+/// The checks that every launch is preceded by: all but those that look inside the image. What the user wrote down is looked at whatever it
+/// takes.
+pub fn fast(job: &Job) -> Vec<Check> {
+    let wanted = |check: &Check| !check.needs.contains(&Probe::Inside) || (check.name == "same" && !job.checks.same.is_empty());
+    chosen(&[], &[], &job.checks.skip).unwrap_or_default().into_iter().filter(wanted).collect()
+}
+
+/// Judges all hosts of the scene by each of these checks.
+pub fn judge(scene: &Scene<'_>, checks: &[Check]) -> Vec<Answer> {
+    checks
+        .iter()
+        .map(|check| {
+            let mut cells = match scene.hosts.is_empty() {
+                true => Vec::new(),
+                false => (check.judge)(scene),
+            };
+            // What was not asked, or not answered, is not judged.
+            for (host, cell) in scene.hosts.iter().zip(&mut cells) {
+                if let Some(probe) = check.needs.iter().find(|probe| !host.told.answered(**probe)) {
+                    *cell = Cell::skipped(host.told.why_not(*probe));
+                }
+            }
+            Answer { check: *check, cells: scene.hosts.iter().map(|h| h.index).zip(cells).collect() }
+        })
+        .collect()
+}

@@ -1,0 +1,206 @@
+//! Every launcher on one, two and three hosts, in containers and without: the plan as a person reads it, beside this in `tests/data/plans`.
+#![expect(clippy::disallowed_methods, reason = "the golden plans are read")]
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::inventory::{Inventory, Known, Source};
+use crate::plan::build::{Ids, Terms, launch};
+use crate::plan::text;
+
+const LAUNCHERS: [(&str, &str); 9] = [
+    ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),
+    ("torchrun-c10d", "with: torchrun\n  rendezvous: c10d\n  max_restarts: 3\n  min_nodes: 1\n  command: [-m, pkg.train]"),
+    ("accelerate", "with: accelerate\n  args: [--mixed-precision, bf16, --use_deepspeed]\n  command: [train.py]"),
+    ("accelerate-config", "with: accelerate\n  args: [--config_file, accelerate_configs/deepspeed_16gpu.yaml]\n  command: [train.py]"),
+    ("deepspeed", "with: deepspeed\n  command: [train.py, --deepspeed, ds_config.json]"),
+    ("deepspeed-hostfile", "with: deepspeed\n  rendezvous: hostfile\n  command: [train.py, --deepspeed, ds_config.json]"),
+    ("processes", "with: processes\n  setup: source ~/venv/bin/activate\n  command: [python3, train.py]"),
+    ("processes-own", "with: processes\n  gpu_visibility: own\n  shell: |\n    exec python3 train.py"),
+    ("script", "with: script\n  command: [./train.sh, \"8\", h100]"),
+];
+
+fn facts(hosts: usize, gpus: usize) -> Vec<HostFacts> {
+    (0..hosts)
+        .map(|host| {
+            let address = format!("10.0.0.{}", host + 1);
+            HostFacts {
+                run_dir: "/home/me/.orchestrate".to_owned(),
+                home: "/home/me".to_owned(),
+                addresses: vec![address.clone()],
+                arrived_at: Some(address.clone()),
+                interfaces: [(address, "bond0".to_owned())].into(),
+                writable: true,
+                gpus: (0..gpus).map(|i| format!("GPU {i}: H20 (UUID: GPU-{i})")).collect(),
+                ..HostFacts::default()
+            }
+        })
+        .collect()
+}
+
+/// The plan of an inventory on hosts with so many GPUs each.
+fn planned(text: &str, hosts: usize, gpus: usize) -> crate::plan::Plan {
+    let source = Source { name: "inventory.yaml".to_owned(), text: text.to_owned() };
+    let inventory = Inventory::load(&[source], &[]).unwrap_or_else(|p| panic!("{text}\n{p:#?}"));
+    let mut facts = facts(hosts, gpus);
+    for (host, facts) in inventory.hosts.iter().zip(&mut facts) {
+        if let Some(address) = &host.address {
+            facts.addresses = vec![address.clone()];
+            facts.interfaces = [(address.clone(), "bond0".to_owned())].into();
+            facts.arrived_at = Some(address.clone());
+        }
+    }
+    let addresses = crate::plan::build::addresses(&inventory, &facts).unwrap_or_default();
+    let known = Known {
+        run_id: "20261121-101500-ab12".to_owned(),
+        run_stamp: "20261121101500".to_owned(),
+        gpus: inventory.hosts.iter().zip(&facts).map(|(host, facts)| Some(crate::plan::world::given_gpus(host, facts))).collect(),
+        addresses: addresses.into_iter().map(Some).collect(),
+        master_port: Some(23456),
+    };
+    let job = inventory.job(&known).unwrap_or_else(|p| panic!("{p:#?}"));
+    let ids = Ids { run: known.run_id.clone(), ..Ids::default() };
+    let texts = vec![(String::new(), String::new()); hosts];
+    let terms =
+        Terms { inventory: &inventory, job: &job, facts: &facts, texts: &texts, ids: &ids, secrets: &[], passwords: &[], checks: &[] };
+    launch(terms).unwrap_or_else(|t| panic!("{t:?}"))
+}
+
+fn inventory(launch: &str, hosts: usize, contained: bool) -> String {
+    let names: Vec<String> = (1..=hosts).map(|i| format!("gpu0{i}")).collect();
+    let container = if contained { "container: { image: \"train:1\" }\nworkdir: /work\n" } else { "workdir: ~/work\n" };
+    format!("name: train\nhosts: [{}]\n{container}env: {{ OMP_NUM_THREADS: 8 }}\nlaunch:\n  {launch}\n", names.join(", "))
+}
+
+#[test]
+fn every_launcher_has_its_golden_plan() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/plans");
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut wrong = Vec::new();
+    for (name, launch) in LAUNCHERS {
+        let mut found = String::new();
+        for (hosts, contained) in [(1, true), (1, false), (2, true), (2, false), (3, true), (3, false)] {
+            let text = inventory(launch, hosts, contained);
+            found.push_str(&format!("=== {hosts} x {}\n", if contained { "docker" } else { "bare" }));
+            found.push_str(&text::plan(&planned(&text, hosts, 2), None, false));
+        }
+        let file = folder.join(format!("{name}.txt"));
+        if bless {
+            std::fs::write(&file, &found).expect("written");
+        }
+        let golden = std::fs::read_to_string(&file).unwrap_or_default();
+        if golden != found {
+            wrong.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/plans; BLESS=1 writes them anew, for a person to read");
+}
+
+fn starts(text: &str, hosts: usize) -> Vec<Start> {
+    let steps = planned(text, hosts, 2).steps;
+    let starts = steps.into_iter().filter_map(|step| match step.action {
+        crate::plan::action::Action::Prepare(prepare) => Some(prepare.start),
+        _ => None,
+    });
+    starts.collect()
+}
+
+#[test]
+fn the_workers_command_is_what_the_launcher_would_run() {
+    let worker = |command: &str| starts(&inventory(&format!("command: {command}"), 1, true), 1).remove(0);
+    assert_eq!(worker("[train.py, -m, x]").worker, ["python3", "-u", "train.py", "-m", "x"]);
+    assert_eq!(worker("[train.py, -m, x]").needs.entry.as_deref(), Some("train.py"));
+    assert_eq!(worker("[-m, pkg.train]").worker, ["python3", "-u", "-m", "pkg.train"]);
+    assert_eq!(worker("[-m, pkg.train]").needs.entry, None);
+    assert_eq!(worker("[--no_python, ./a, b]").worker, ["./a", "b"]);
+}
+
+#[test]
+fn the_interface_is_said_unless_somebody_said_it() {
+    let launch = "with: processes\n  command: [./a]";
+    let both = &starts(&inventory(launch, 2, true), 2)[1].defaults;
+    assert_eq!(both.get("NCCL_SOCKET_IFNAME").map(String::as_str), Some("=bond0"));
+    assert_eq!(both.get("GLOO_SOCKET_IFNAME").map(String::as_str), Some("bond0"));
+    assert!(starts(&inventory(launch, 1, true), 1)[0].defaults.is_empty(), "one host alone needs no network");
+    let own = inventory(launch, 2, true).replace("env: {", "env: { NCCL_SOCKET_IFNAME: ib0,");
+    assert_eq!(starts(&own, 2)[0].defaults.keys().collect::<Vec<_>>(), ["GLOO_SOCKET_IFNAME"]);
+    let bridged = inventory(launch, 2, true).replace("image: \"train:1\"", "image: \"train:1\", network: bridge");
+    assert!(starts(&bridged, 2)[0].defaults.is_empty(), "inside another network interfaces have other names");
+}
+
+#[test]
+fn a_port_that_was_picked_is_used_everywhere() {
+    let start = starts(&inventory("master_port: auto\n  command: [train.py]", 2, false), 2).remove(1);
+    assert!(start.argv.contains(&"--master_port=23456".to_owned()), "{:?}", start.argv);
+    assert_eq!(start.env["ORCH_MASTER_PORT"], "23456");
+}
+
+#[test]
+fn a_config_file_that_says_otherwise_is_found_out() {
+    let start = starts(&inventory("with: accelerate\n  args: [--config_file=a.yaml]\n  command: [train.py]", 2, true), 2).remove(0);
+    assert!(!start.argv.iter().any(|w| w == "--multi_gpu"), "the file's distributed_type decides");
+    let config = start.needs.config.expect("a config file");
+    let said = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
+    let found = config.contradictions(&said(&[("num_machines", "1"), ("num_processes", "16"), ("zero_stage", "3")]));
+    assert_eq!(
+        found,
+        [("num_machines".to_owned(), "1".to_owned(), "2".to_owned()), ("num_processes".to_owned(), "16".to_owned(), "4".to_owned())]
+    );
+    assert_eq!(
+        config.contradictions(&said(&[("num_machines", "2"), ("num_processes", "4"), ("deepspeed_multinode_launcher", "standard")])),
+        []
+    );
+    assert_eq!(config.contradictions(&said(&[("deepspeed_multinode_launcher", "pdsh"), ("distributed_type", "NO")])).len(), 2);
+}
+
+/// Every launcher by hand, on the second of two hosts. The files are checked by shellcheck where it is installed.
+#[test]
+fn every_launcher_can_be_started_by_hand() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/rendered");
+    let bless = std::env::var_os("BLESS").is_some();
+    let (mut wrong, mut files) = (Vec::new(), Vec::new());
+    for (name, launch) in LAUNCHERS {
+        for (place, contained) in [("docker", true), ("bare", false)] {
+            let text = inventory(launch, 2, contained);
+            let source = Source { name: "inventory.yaml".to_owned(), text: text.clone() };
+            let job = Inventory::load(&[source], &[]).and_then(|i| i.job(&Known::default())).unwrap_or_else(|p| panic!("{p:#?}"));
+            let scripts = crate::plan::render::scripts(&planned(&text, 2, 2), &job);
+            assert_eq!(crate::plan::render::open(&scripts), Vec::<String>::new());
+            let found = &scripts[1].1;
+            let file = folder.join(format!("{name}-{place}.sh"));
+            if bless {
+                std::fs::write(&file, found).expect("written");
+            }
+            if std::fs::read_to_string(&file).unwrap_or_default() != *found {
+                wrong.push(file.display().to_string());
+            }
+            files.push(file);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?} differ; BLESS=1 writes them anew, for a person to read");
+    match std::process::Command::new("shellcheck").args(&files).output() {
+        Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout)),
+        Err(error) => eprintln!("shellcheck was not run: {error}"),
+    }
+}
+
+/// The guides' jobs, each on two hosts: the plan beneath a comment with the guide's own commands and what is otherwise here.
+#[test]
+fn every_guide_has_its_golden_plan() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for name in ["wan22", "taehv", "pretraining", "pi0-jax", "translation"] {
+        let text = std::fs::read_to_string(root.join(format!("configs/{name}.yaml"))).expect("the config");
+        let file = root.join(format!("tests/data/guides/{name}.txt"));
+        let golden = std::fs::read_to_string(&file).expect("the guide's commands");
+        let comment: String = golden.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+        assert!(comment.contains("# Here otherwise, and why:"), "{name}");
+        let found = format!("{comment}\n{}", text::plan(&planned(&text, 2, 8), None, false));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&file, &found).expect("written");
+        } else if golden != found {
+            wrong.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/guides; BLESS=1 writes them anew, for a person to read");
+}

@@ -1,0 +1,353 @@
+//! Lists of algorithms as ssh_config writes them (`a,b`, `+a`, `-a*`, `^a`), applied to what this program can do and would choose itself.
+//!
+//! Uses `known_hosts` for patterns. Pure: names come in, names go out; `ssh/offer` turns them into what the SSH library takes. The names are
+//! those of OpenSSH 10 (kex-names.c, cipher.c, mac.c, sshkey.c), and those of older versions that still stand in people's files.
+
+use super::known_hosts::glob;
+
+/// What a list is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `KexAlgorithms`.
+    Kex,
+    /// `Ciphers`.
+    Cipher,
+    /// `MACs`.
+    Mac,
+    /// `HostKeyAlgorithms`.
+    HostKey,
+    /// `CASignatureAlgorithms`.
+    Authority,
+}
+
+/// An evaluated list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct List {
+    /// What is offered, the most wanted first.
+    pub(super) names: Vec<String>,
+    /// What the user's list names and this program cannot do.
+    pub(super) lacking: Vec<String>,
+    /// Where the list stands; nothing for our own.
+    pub(super) place: Option<String>,
+}
+
+const KEX: [&str; 9] = [
+    "mlkem768x25519-sha256",
+    "curve25519-sha256",
+    "curve25519-sha256@libssh.org",
+    "diffie-hellman-group-exchange-sha256",
+    "diffie-hellman-group18-sha512",
+    "diffie-hellman-group17-sha512",
+    "diffie-hellman-group16-sha512",
+    "diffie-hellman-group15-sha512",
+    "diffie-hellman-group14-sha256",
+];
+/// Offered on request only; so are the other tables of this name.
+const KEX_MORE: [&str; 6] = [
+    "ecdh-sha2-nistp256",
+    "ecdh-sha2-nistp384",
+    "ecdh-sha2-nistp521",
+    "diffie-hellman-group-exchange-sha1",
+    "diffie-hellman-group14-sha1",
+    "diffie-hellman-group1-sha1",
+];
+/// Known to OpenSSH, and not to the SSH library; so are the other tables of this name.
+const KEX_LACKING: [&str; 3] = ["mlkem768nistp256-sha256", "sntrup761x25519-sha512", "sntrup761x25519-sha512@openssh.com"];
+
+const CIPHERS_AES: [&str; 5] =
+    ["aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes256-ctr", "aes128-ctr"];
+const CIPHERS_CHACHA: [&str; 5] =
+    ["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "aes256-ctr", "aes128-ctr"];
+const CIPHERS_MORE: [&str; 4] = ["aes192-ctr", "aes256-cbc", "aes192-cbc", "aes128-cbc"];
+const CIPHERS_LACKING: [&str; 2] = ["3des-cbc", "rijndael-cbc@lysator.liu.se"];
+
+const MACS: [&str; 4] = ["hmac-sha2-512-etm@openssh.com", "hmac-sha2-256-etm@openssh.com", "hmac-sha2-512", "hmac-sha2-256"];
+const MACS_MORE: [&str; 2] = ["hmac-sha1-etm@openssh.com", "hmac-sha1"];
+const MACS_LACKING: [&str; 10] = [
+    "hmac-sha1-96",
+    "hmac-sha1-96-etm@openssh.com",
+    "hmac-md5",
+    "hmac-md5-96",
+    "hmac-md5-etm@openssh.com",
+    "hmac-md5-96-etm@openssh.com",
+    "umac-64@openssh.com",
+    "umac-128@openssh.com",
+    "umac-64-etm@openssh.com",
+    "umac-128-etm@openssh.com",
+];
+
+/// The end of a certificate's algorithm name.
+const CERT: &str = "-cert-v01@openssh.com";
+const HOST_KEYS: [&str; 12] = [
+    "ssh-ed25519-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp256-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp384-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp521-cert-v01@openssh.com",
+    "rsa-sha2-512-cert-v01@openssh.com",
+    "rsa-sha2-256-cert-v01@openssh.com",
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+const HOST_KEYS_MORE: [&str; 1] = ["ssh-rsa"];
+const HOST_KEYS_LACKING: [&str; 11] = [
+    "ssh-rsa-cert-v01@openssh.com",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ssh-ed25519-cert-v01@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+    "sk-ecdsa-sha2-nistp256-cert-v01@openssh.com",
+    "webauthn-sk-ecdsa-sha2-nistp256@openssh.com",
+    "webauthn-sk-ecdsa-sha2-nistp256-cert-v01@openssh.com",
+    "ssh-mldsa44-ed25519@openssh.com",
+    "ssh-mldsa44-ed25519-cert-v01@openssh.com",
+    "ssh-dss",
+    "ssh-dss-cert-v01@openssh.com",
+];
+
+/// Signatures of authorities: OpenSSH's own default, and ssh-rsa on request.
+const AUTHORITY: [&str; 8] = [
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+const AUTHORITY_LACKING: [&str; 3] = ["webauthn-sk-ecdsa-sha2-nistp256@openssh.com", "ssh-mldsa44-ed25519@openssh.com", "ssh-dss"];
+
+impl Kind {
+    /// The keyword of ssh_config.
+    pub(super) fn keyword(self) -> &'static str {
+        match self {
+            Kind::Kex => "KexAlgorithms",
+            Kind::Cipher => "Ciphers",
+            Kind::Mac => "MACs",
+            Kind::HostKey => "HostKeyAlgorithms",
+            Kind::Authority => "CASignatureAlgorithms",
+        }
+    }
+
+    /// What one of its names is, for people.
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Kind::Kex => "key exchange",
+            Kind::Cipher => "cipher",
+            Kind::Mac => "MAC",
+            Kind::HostKey => "type of host key",
+            Kind::Authority => "signature of an authority",
+        }
+    }
+
+    /// What is offered where nobody says otherwise.
+    fn own(self) -> &'static [&'static str] {
+        match self {
+            Kind::Kex => &KEX,
+            Kind::Cipher if fast_aes() => &CIPHERS_AES,
+            Kind::Cipher => &CIPHERS_CHACHA,
+            Kind::Mac => &MACS,
+            Kind::HostKey => &HOST_KEYS,
+            Kind::Authority => &AUTHORITY,
+        }
+    }
+
+    /// Everything that can be done.
+    pub(super) fn able(self) -> Vec<&'static str> {
+        let more: &[&str] = match self {
+            Kind::Kex => &KEX_MORE,
+            Kind::Cipher => &CIPHERS_MORE,
+            Kind::Mac => &MACS_MORE,
+            Kind::HostKey | Kind::Authority => &HOST_KEYS_MORE,
+        };
+        [self.own(), more].concat()
+    }
+
+    fn lacking(self) -> &'static [&'static str] {
+        match self {
+            Kind::Kex => &KEX_LACKING,
+            Kind::Cipher => &CIPHERS_LACKING,
+            Kind::Mac => &MACS_LACKING,
+            Kind::HostKey => &HOST_KEYS_LACKING,
+            Kind::Authority => &AUTHORITY_LACKING,
+        }
+    }
+
+    /// Whether patterns may stand in lists that do not take away: OpenSSH allows them for key types only.
+    fn patterns(self) -> bool {
+        matches!(self, Kind::HostKey | Kind::Authority)
+    }
+}
+
+impl List {
+    /// Our own list.
+    pub(super) fn own(kind: Kind) -> Self {
+        List { names: kind.own().iter().map(|n| (*n).to_owned()).collect(), lacking: Vec::new(), place: None }
+    }
+
+    /// Reads what `ssh -G` prints: the list that ssh would offer, its own or the user's. What it leaves out is left out; the order is ours.
+    pub(super) fn of_ssh(kind: Kind, text: &str) -> Result<Self, String> {
+        let names: Vec<String> = kind.able().into_iter().filter(|name| text.split(',').any(|n| n == *name)).map(str::to_owned).collect();
+        if names.is_empty() { Err("this program offers none of it".to_owned()) } else { Ok(List { names, ..List::default() }) }
+    }
+
+    /// What the user's list names and is not offered, in a sentence.
+    pub(super) fn left_out(&self, kind: Kind) -> Option<String> {
+        let place = self.place.as_ref().filter(|_| !self.lacking.is_empty())?;
+        Some(format!("{place}: {} names {}, which this program does not offer", kind.keyword(), self.lacking.join(", ")))
+    }
+
+    /// Evaluates a value of ssh_config. An error is a fragment that says what is wrong with it.
+    pub(super) fn read(kind: Kind, text: &str) -> Result<Self, String> {
+        let (sign, names) = match text.chars().next() {
+            Some(sign @ ('+' | '-' | '^')) => (Some(sign), text.get(1..).unwrap_or_default()),
+            _ => (None, text),
+        };
+        let words: Vec<&str> = names.split(',').map(str::trim).filter(|w| !w.is_empty()).collect();
+        if words.is_empty() {
+            return Err("it names nothing".to_owned());
+        }
+        let own = kind.own();
+        if sign == Some('-') {
+            let taken = |name: &&str| words.iter().any(|w| glob(w.as_bytes(), name.as_bytes()));
+            let names: Vec<String> = own.iter().filter(|n| !taken(n)).map(|n| (*n).to_owned()).collect();
+            return if names.is_empty() { Err("it takes everything away".to_owned()) } else { Ok(List { names, ..List::default() }) };
+        }
+        let able = kind.able();
+        let (mut named, mut lacking) = (Vec::new(), Vec::new());
+        for word in words {
+            let fits = |name: &&&str| if kind.patterns() { glob(word.as_bytes(), name.as_bytes()) } else { **name == word };
+            let (can, cannot): (Vec<_>, Vec<_>) = (able.iter().filter(fits).collect(), kind.lacking().iter().filter(fits).collect());
+            if can.is_empty() && cannot.is_empty() {
+                return Err(format!("`{word}` is not known{}", nearest(kind, word)));
+            }
+            named.extend(can.into_iter().copied());
+            lacking.extend(cannot.into_iter().map(|n| (*n).to_owned()));
+        }
+        let all: Vec<&str> = match sign {
+            Some('+') => own.iter().copied().chain(named).collect(),
+            Some(_) => named.into_iter().chain(own.iter().copied()).collect(),
+            None => named,
+        };
+        let mut names: Vec<String> = Vec::new();
+        for name in all {
+            if !names.iter().any(|n| n == name) {
+                names.push(name.to_owned());
+            }
+        }
+        if names.is_empty() {
+            return Err(format!("this program offers none of {}; it offers {}", lacking.join(", "), able.join(", ")));
+        }
+        Ok(List { names, lacking, place: None })
+    }
+}
+
+/// A hint for a name that is not known.
+fn nearest(kind: Kind, word: &str) -> String {
+    let start = word.get(..word.len().min(6)).unwrap_or(word);
+    let near: Vec<&str> = kind.able().into_iter().filter(|n| n.starts_with(start)).take(3).collect();
+    if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) }
+}
+
+/// Whether a name is a certificate's.
+pub(super) fn is_certificate(name: &str) -> bool {
+    name.ends_with(CERT)
+}
+
+/// The algorithm of the key in a certificate; other names stay.
+pub(super) fn plain(name: &str) -> &str {
+    name.strip_suffix(CERT).unwrap_or(name)
+}
+
+/// The type of key that stands in known_hosts for a host key algorithm.
+pub(super) fn key_type(name: &str) -> &str {
+    let plain = plain(name);
+    if plain.starts_with("rsa-sha2-") { "ssh-rsa" } else { plain }
+}
+
+/// Host key algorithms with those first whose keys are known for the host: else a host with several keys would show one that is not known.
+pub(super) fn known_first(names: &[String], known: &[String]) -> Vec<String> {
+    let mut order = names.to_vec();
+    order.sort_by_key(|name| !known.iter().any(|k| k == key_type(name)));
+    order
+}
+
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn fast_aes() -> bool {
+    std::arch::is_x86_feature_detected!("aes")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn fast_aes() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes")
+}
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+fn fast_aes() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(kind: Kind, text: &str) -> Vec<String> {
+        List::read(kind, text).unwrap_or_else(|e| panic!("{text}: {e}")).names
+    }
+
+    #[test]
+    fn the_four_forms_are_those_of_openssh() {
+        assert_eq!(names(Kind::Mac, "hmac-sha2-256,hmac-sha1,hmac-sha2-256"), ["hmac-sha2-256", "hmac-sha1"]);
+        let plus = names(Kind::Mac, "+hmac-sha1,hmac-sha2-512");
+        assert_eq!((plus.len(), plus.last().map(String::as_str)), (5, Some("hmac-sha1")));
+        assert_eq!(names(Kind::Mac, "-*-etm@openssh.com,nosuch*"), ["hmac-sha2-512", "hmac-sha2-256"]);
+        let first = names(Kind::Kex, "^ecdh-sha2-nistp256,curve25519-sha256");
+        assert_eq!(first.get(..3).unwrap_or_default(), ["ecdh-sha2-nistp256", "curve25519-sha256", "mlkem768x25519-sha256"]);
+        assert_eq!(first.iter().filter(|n| *n == "curve25519-sha256").count(), 1);
+    }
+
+    #[test]
+    fn patterns_stand_for_key_types_only() {
+        assert_eq!(names(Kind::HostKey, "ecdsa-sha2-nistp256*"), ["ecdsa-sha2-nistp256-cert-v01@openssh.com", "ecdsa-sha2-nistp256"]);
+        assert!(List::read(Kind::Cipher, "aes*").is_err(), "as with OpenSSH");
+        assert!(!names(Kind::Cipher, "-aes*").iter().any(|n| n.starts_with("aes")));
+    }
+
+    #[test]
+    fn what_openssh_knows_and_we_lack_is_named_and_the_rest_holds() {
+        let list = List::read(Kind::Kex, "sntrup761x25519-sha512,curve25519-sha256").expect("something is left");
+        assert_eq!((list.names, list.lacking), (vec!["curve25519-sha256".to_owned()], vec!["sntrup761x25519-sha512".to_owned()]));
+        let error = List::read(Kind::Mac, "umac-64@openssh.com").expect_err("nothing is left");
+        assert!(error.contains("none of umac-64@openssh.com") && error.contains("hmac-sha2-512"), "{error}");
+        assert_eq!(
+            List::read(Kind::Cipher, "aes256-gcm"),
+            Err("`aes256-gcm` is not known (did you mean aes256-gcm@openssh.com, aes256-ctr, aes256-cbc?)".to_owned())
+        );
+        assert!(List::read(Kind::Cipher, "none").is_err() && List::read(Kind::Kex, "+").is_err() && List::read(Kind::Mac, "-*").is_err());
+    }
+
+    #[test]
+    fn no_name_stands_in_two_tables() {
+        for kind in [Kind::Kex, Kind::Cipher, Kind::Mac, Kind::HostKey, Kind::Authority] {
+            let mut all = [kind.able(), kind.lacking().to_vec()].concat();
+            let count = all.len();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), count, "{kind:?}");
+            assert!(List::own(kind).names.iter().all(|n| kind.able().contains(&n.as_str())), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn known_key_types_come_first_and_sha1_is_never_offered_unasked() {
+        let own = List::own(Kind::HostKey).names;
+        let plain: Vec<String> = own.iter().filter(|n| !is_certificate(n)).cloned().collect();
+        let order = known_first(&plain, &["ssh-rsa".to_owned()]);
+        assert_eq!(order.get(..3).unwrap_or_default(), ["rsa-sha2-512", "rsa-sha2-256", "ssh-ed25519"]);
+        assert_eq!(known_first(&plain, &[]).first().map(String::as_str), Some("ssh-ed25519"));
+        assert!(!own.contains(&"ssh-rsa".to_owned()));
+    }
+}

@@ -1,0 +1,322 @@
+//! Reads what `RevokedHostKeys` names: a list of public keys, or a key revocation list as `ssh-keygen -k` writes it (PROTOCOL.krl of OpenSSH).
+//!
+//! Uses `known_hosts` for key texts. Pure: bytes come in, an answer goes out. Whatever cannot be read whole is an error: it may have
+//! named the key in question.
+
+use std::collections::HashSet;
+
+use sha2::Digest as _;
+
+use super::known_hosts;
+
+const MAGIC: &[u8] = b"SSHKRL\n\0";
+const FORMAT: u32 = 1;
+
+/// A key or certificate that may be revoked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Suspect<'a> {
+    /// The plain key's blob.
+    pub(super) key: &'a [u8],
+    /// Its certificate.
+    pub(super) certificate: Option<Issued<'a>>,
+}
+
+/// Who issued a certificate, and under which number and name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Issued<'a> {
+    pub(super) authority: &'a [u8],
+    pub(super) serial: u64,
+    pub(super) id: &'a str,
+}
+
+/// Everything that one file revokes.
+#[derive(Debug, Default)]
+pub(super) struct Revoked {
+    keys: HashSet<Vec<u8>>,
+    sha1: HashSet<Vec<u8>>,
+    sha256: HashSet<Vec<u8>>,
+    issued: Vec<Certificates>,
+}
+
+/// Certificates of one authority, or of all.
+#[derive(Debug, Default)]
+struct Certificates {
+    authority: Option<Vec<u8>>,
+    ids: HashSet<Vec<u8>>,
+    ranges: Vec<(u64, u64)>,
+    bitmaps: Vec<(u64, Vec<u8>)>,
+}
+
+impl Revoked {
+    /// Reads a file of either form; an error is a fragment with the line, where there is one.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        match bytes.strip_prefix(MAGIC) {
+            Some(rest) => binary(rest).map_err(|what| format!("it is a damaged key revocation list: {what}")),
+            None => text(&String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    /// What revokes a key, as a fragment; nothing where it is not revoked.
+    pub(super) fn by(&self, suspect: &Suspect<'_>) -> Option<String> {
+        if let Some(how) = self.key(suspect.key) {
+            return Some(format!("it revokes this key{how}"));
+        }
+        let Issued { authority, serial, id } = suspect.certificate?;
+        let name = known_hosts::fingerprint(authority);
+        if let Some(how) = self.key(authority) {
+            return Some(format!("it revokes the authority {name}{how}"));
+        }
+        let of = self.issued.iter().filter(|c| c.authority.as_deref().is_none_or(|a| a == authority));
+        of.filter_map(|c| c.names(serial, id)).map(|how| format!("it revokes {how} of the authority {name}")).next()
+    }
+
+    fn key(&self, blob: &[u8]) -> Option<&'static str> {
+        if self.keys.contains(blob) {
+            return Some("");
+        }
+        let by_digest =
+            self.sha256.contains(sha2::Sha256::digest(blob).as_slice()) || self.sha1.contains(sha1::Sha1::digest(blob).as_slice());
+        by_digest.then_some(" by its fingerprint")
+    }
+}
+
+impl Certificates {
+    fn names(&self, serial: u64, id: &str) -> Option<String> {
+        if self.ids.contains(id.as_bytes()) {
+            return Some(format!("the certificate “{id}”"));
+        }
+        let bit = |(offset, bits): &(u64, Vec<u8>)| {
+            let at = usize::try_from(serial.checked_sub(*offset)?).ok()?;
+            let byte = bits.len().checked_sub(at / 8 + 1).and_then(|i| bits.get(i))?;
+            Some(byte >> (at % 8) & 1 == 1)
+        };
+        // Zero is what a certificate without a number has: it cannot be revoked by it.
+        let numbered = serial != 0
+            && (self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&serial))
+                || self.bitmaps.iter().any(|b| bit(b) == Some(true)));
+        numbered.then(|| format!("the certificate number {serial}"))
+    }
+}
+
+fn text(text: &str) -> Result<Revoked, String> {
+    let mut revoked = Revoked::default();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim_start_matches([' ', '\t']);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let mut words = line.split([' ', '\t']).filter(|w| !w.is_empty());
+        let key = words.next().and_then(|kind| known_hosts::blob(kind, words.next()?));
+        revoked.keys.insert(key.ok_or_else(|| format!("line {} is not a public key", at + 1))?);
+    }
+    Ok(revoked)
+}
+
+fn binary(bytes: &[u8]) -> Result<Revoked, String> {
+    let mut rest = Bytes(bytes);
+    let format = rest.u32()?;
+    if format != FORMAT {
+        return Err(format!("its format is {format}, and only {FORMAT} can be read"));
+    }
+    // Version, date and flags; a reserved field and a comment.
+    rest.take(24)?;
+    rest.string()?;
+    rest.string()?;
+    let mut revoked = Revoked::default();
+    while !rest.0.is_empty() {
+        let kind = rest.u8()?;
+        let mut section = Bytes(rest.string()?);
+        match kind {
+            1 => revoked.issued.push(certificates(&mut section)?),
+            2 => section.strings(&mut revoked.keys, None)?,
+            3 => section.strings(&mut revoked.sha1, Some(20))?,
+            // A signature: like OpenSSH, we trust the file and not what it says of itself.
+            4 => drop(rest.string()?),
+            5 => section.strings(&mut revoked.sha256, Some(32))?,
+            255 => extension(&mut section)?,
+            other => return Err(format!("it has a section of the unknown type {other}")),
+        }
+    }
+    Ok(revoked)
+}
+
+fn certificates(section: &mut Bytes<'_>) -> Result<Certificates, String> {
+    let authority = section.string()?;
+    section.string()?;
+    let mut all = Certificates { authority: (!authority.is_empty()).then(|| authority.to_vec()), ..Certificates::default() };
+    while !section.0.is_empty() {
+        let kind = section.u8()?;
+        let mut part = Bytes(section.string()?);
+        match kind {
+            0x20 => {
+                while !part.0.is_empty() {
+                    let serial = part.u64()?;
+                    all.ranges.push((serial, serial));
+                }
+            }
+            0x21 => all.ranges.push((part.u64()?, part.u64()?)),
+            0x22 => all.bitmaps.push((part.u64()?, part.string()?.to_vec())),
+            0x23 => part.strings(&mut all.ids, None)?,
+            0x39 => extension(&mut part)?,
+            other => return Err(format!("it has certificates of the unknown type {other:#x}")),
+        }
+        if !part.0.is_empty() {
+            return Err("a part is longer than what it holds".to_owned());
+        }
+    }
+    Ok(all)
+}
+
+/// An extension that must be understood is an error: none is known.
+fn extension(part: &mut Bytes<'_>) -> Result<(), String> {
+    let name = String::from_utf8_lossy(part.string()?).into_owned();
+    let critical = part.u8()? != 0;
+    part.string()?;
+    if critical { Err(format!("it needs the extension `{name}`")) } else { Ok(()) }
+}
+
+/// What is left to read.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let (head, rest) = self.0.split_at_checked(count).ok_or("it ends too early")?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    fn u8(&mut self) -> Result<u8, String> {
+        self.take(1).map(|b| b.first().copied().unwrap_or_default())
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.take(4).map(|b| b.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        self.take(8).map(|b| b.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], String> {
+        let length = usize::try_from(self.u32()?).map_err(|e| e.to_string())?;
+        self.take(length)
+    }
+
+    fn strings(&mut self, all: &mut HashSet<Vec<u8>>, length: Option<usize>) -> Result<(), String> {
+        while !self.0.is_empty() {
+            let string = self.string()?;
+            if length.is_some_and(|l| l != string.len()) {
+                return Err("a fingerprint has the wrong length".to_owned());
+            }
+            all.insert(string.to_vec());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the judge is ssh-keygen")]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::process::Command;
+
+    fn keygen(dir: &Path, args: &[&str]) -> bool {
+        let out = Command::new("ssh-keygen").current_dir(dir).args(args).output().expect("ssh-keygen is there");
+        out.status.success()
+    }
+
+    fn key(dir: &Path, name: &str) -> Vec<u8> {
+        let text = std::fs::read_to_string(dir.join(format!("{name}.pub"))).expect("a key");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        known_hosts::blob(words[0], words[1]).expect("a key")
+    }
+
+    /// A folder with an authority and two keys with certificates of these serials.
+    fn folder(serials: [(&str, u64); 2]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a folder");
+        for name in ["ca", "other_ca", "a", "b"] {
+            assert!(keygen(dir.path(), &["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", name]));
+        }
+        for (name, serial) in serials {
+            let (id, serial, public) = (format!("id-{name}"), serial.to_string(), format!("{name}.pub"));
+            assert!(keygen(dir.path(), &["-q", "-s", "ca", "-h", "-n", "x", "-I", &id, "-z", &serial, &public]));
+        }
+        dir
+    }
+
+    /// Writes a list from these lines and asks both `ssh-keygen -Q` and us about both certificates and both plain keys.
+    fn agree(dir: &Path, spec: &str, serials: [u64; 2]) -> [bool; 4] {
+        std::fs::write(dir.join("spec"), spec).expect("written");
+        assert!(keygen(dir, &["-k", "-q", "-f", "krl", "-s", "ca.pub", "spec"]), "{spec}");
+        let revoked = Revoked::read(&std::fs::read(dir.join("krl")).expect("a list")).unwrap_or_else(|e| panic!("{spec}: {e}"));
+        let ca = key(dir, "ca");
+        let mut answers = [false; 4];
+        for (at, name) in ["a", "b"].into_iter().enumerate() {
+            let (own, id) = (key(dir, name), format!("id-{name}"));
+            let issued = Issued { authority: &ca, serial: serials[at], id: &id };
+            let with = revoked.by(&Suspect { key: &own, certificate: Some(issued) });
+            let plain = revoked.by(&Suspect { key: &own, certificate: None });
+            assert_eq!(with.is_some(), !keygen(dir, &["-Q", "-f", "krl", &format!("{name}-cert.pub")]), "{spec}: {with:?}");
+            assert_eq!(plain.is_some(), !keygen(dir, &["-Q", "-f", "krl", &format!("{name}.pub")]), "{spec}: {plain:?}");
+            (answers[at * 2], answers[at * 2 + 1]) = (with.is_some(), plain.is_some());
+        }
+        answers
+    }
+
+    #[test]
+    fn ssh_keygen_agrees_about_every_kind_of_entry() {
+        let dir = folder([("a", 1000), ("b", 7)]);
+        let dir = dir.path();
+        let serials = [1000, 7];
+        let text = |name: &str| std::fs::read_to_string(dir.join(format!("{name}.pub"))).expect("a key");
+        let hash = |name: &str| {
+            let out = Command::new("ssh-keygen").current_dir(dir).args(["-l", "-f", &format!("{name}.pub")]).output().expect("a print");
+            String::from_utf8_lossy(&out.stdout).split_whitespace().nth(1).expect("a print").to_owned()
+        };
+        let a_only = [true, false, false, false];
+        let a_plain_too = [true, true, false, false];
+        assert_eq!(agree(dir, "serial: 1000\n", serials), a_only);
+        assert_eq!(agree(dir, "serial: 900-1100\n", serials), a_only);
+        // Dense and scattered numbers are written as a bitmap.
+        let bitmap: String = (0..200).filter(|n| n % 3 == 1).map(|n| format!("serial: {}\n", 900 + n)).collect();
+        assert_eq!(agree(dir, &bitmap, serials), a_only);
+        let shifted: String = (0..200).filter(|n| n % 3 == 2).map(|n| format!("serial: {}\n", 900 + n)).collect();
+        assert_eq!(agree(dir, &shifted, serials), [false; 4]);
+        assert_eq!(agree(dir, "id: id-a\n", serials), a_only);
+        assert_eq!(agree(dir, &format!("key: {}", text("a")), serials), a_plain_too);
+        assert_eq!(agree(dir, &text("a"), serials), a_plain_too);
+        assert_eq!(agree(dir, &format!("sha1: {}", text("a")), serials), a_plain_too);
+        assert_eq!(agree(dir, &format!("sha256: {}", text("a")), serials), a_plain_too);
+        assert_eq!(agree(dir, &format!("hash: {}\n", hash("a")), serials), a_plain_too);
+        assert_eq!(agree(dir, &text("ca"), serials), [true, false, true, false], "the authority's own key");
+        assert_eq!(agree(dir, "serial: 1-18446744073709551615\n", serials), [true, false, true, false]);
+        assert_eq!(agree(dir, "", serials), [false; 4]);
+    }
+
+    #[test]
+    fn a_text_of_keys_is_read_and_a_bad_line_is_named() {
+        let dir = folder([("a", 1), ("b", 2)]);
+        let (own, other) = (key(dir.path(), "a"), key(dir.path(), "b"));
+        let text = std::fs::read_to_string(dir.path().join("a.pub")).expect("a key");
+        let revoked = Revoked::read(format!("# gone\n\n \t{text}").as_bytes()).expect("a list");
+        assert!(revoked.by(&Suspect { key: &own, certificate: None }).is_some());
+        assert!(revoked.by(&Suspect { key: &other, certificate: None }).is_none());
+        assert_eq!(Revoked::read(format!("{text}nonsense\n").as_bytes()).err().as_deref(), Some("line 2 is not a public key"));
+    }
+
+    #[test]
+    fn a_list_that_is_cut_anywhere_is_an_error_and_never_a_smaller_list() {
+        let dir = folder([("a", 5), ("b", 9)]);
+        let text = std::fs::read_to_string(dir.path().join("b.pub")).expect("a key");
+        agree(dir.path(), &format!("serial: 5\nid: x\n{text}"), [5, 9]);
+        let bytes = std::fs::read(dir.path().join("krl")).expect("a list");
+        let whole = (44..bytes.len()).filter(|end| Revoked::read(&bytes[..*end]).is_ok()).count();
+        assert!(whole <= 2, "only where a section ends: {whole}");
+        let mut odd = bytes;
+        odd.extend([77, 0, 0, 0, 0]);
+        assert!(Revoked::read(&odd).is_err_and(|e| e.contains("unknown type 77")));
+        odd[11] = 9;
+        assert!(Revoked::read(&odd).is_err_and(|e| e.contains("format is 9")));
+    }
+}

@@ -1,0 +1,152 @@
+//! Programs of the laptop that speak for us: each in a process group of its own that is gone when its owner is.
+//!
+//! Uses nothing. Owns the processes; knows nothing of what they are for.
+#![expect(clippy::disallowed_methods, reason = "processes of the laptop")]
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+
+/// How many lines of a failed program are shown.
+const LINES: usize = 3;
+
+/// A running program with all that it has started in its group. Dropping it kills them.
+#[derive(Debug)]
+pub(super) struct Group {
+    child: Child,
+    group: Option<Pid>,
+}
+
+/// The ends of a program's pipes.
+pub(super) type Pipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
+
+impl Group {
+    /// Starts a program; `input`: whether it is given one, else it reads nothing.
+    pub(super) fn start<S: AsRef<OsStr>>(program: S, arguments: &[S], input: bool) -> io::Result<(Self, Pipes)> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(if input { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
+        let mut child = command.spawn()?;
+        let missing = || io::Error::other("it has no pipes");
+        let pipes = (child.stdin.take(), child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok((Group { child, group }, pipes))
+    }
+
+    /// Asks the group to end; that it is gone already is as good.
+    pub(super) fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    /// Waits until the program has ended by itself. What it has started goes with it.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await;
+        // A number that was waited for may belong to someone else soon, so this is the last signal.
+        self.signal(Signal::KILL);
+        self.group = None;
+        status
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(Err(error)) = self.group.map(|g| kill_process_group(g, signal)) {
+            tracing::debug!(%error, "the processes were gone already");
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// How a program ended, in words.
+pub(super) fn words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it ended with status {code}"),
+        (None, Some(signal)) => format!("it was killed by signal {signal}"),
+        (None, None) => "it ended".to_owned(),
+    }
+}
+
+/// The last lines that a program has written for people, as one, without control characters, at most 300 characters.
+pub(super) fn last_words(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().rev().map(str::trim).filter(|l| !l.is_empty()).take(LINES).collect();
+    let line = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+    (!line.is_empty()).then(|| line.chars().filter(|c| !c.is_control()).take(300).collect())
+}
+
+/// What a program said, up to a limit, and how it ended.
+pub(super) struct Said {
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
+    pub(super) status: ExitStatus,
+}
+
+/// Runs a program to its end. An error is a fragment: it could not be started, took too long, or said too much.
+pub(super) async fn run<S: AsRef<OsStr>>(program: S, arguments: &[S], within: Duration, limit: u64) -> Result<Said, String> {
+    let (mut group, (_, out, err)) = Group::start(program, arguments, false).map_err(|e| format!("it could not be started: {e}"))?;
+    let all = async {
+        let (out, err) = tokio::try_join!(read(out, limit), read(err, limit))?;
+        let status = group.ended().await.map_err(|e| e.to_string())?;
+        Ok(Said { out, err, status })
+    };
+    tokio::time::timeout(within, all).await.unwrap_or_else(|_| Err(format!("it did not end within {within:?}")))
+}
+
+async fn read(from: impl AsyncRead + Unpin, limit: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let count = from.take(limit + 1).read_to_end(&mut bytes).await.map_err(|e| e.to_string())?;
+    if u64::try_from(count).is_ok_and(|c| c > limit) { Err(format!("it said more than {limit} bytes")) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn sh(script: &str, within: Duration) -> Result<Said, String> {
+        run("/bin/sh", &["-c", script], within, 1000).await
+    }
+
+    #[tokio::test]
+    async fn a_program_is_heard_to_its_end() {
+        let said = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
+        assert_eq!(
+            (said.out.as_slice(), said.err.as_slice(), words(said.status).as_str()),
+            (&b"out\n"[..], &b"err\n"[..], "it ended with status 3")
+        );
+        let said = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
+        assert_eq!(words(said.status), "it was killed by signal 9");
+        assert_eq!(last_words(b"one\ntwo\n\n\tthree\x1b[0m\r\nfour\n\n").as_deref(), Some("two; three[0m; four"));
+        assert_eq!(last_words(b" \n"), None);
+        assert!(sh("head -c 2000 /dev/zero", SECOND * 10).await.is_err_and(|e| e.contains("more than 1000")));
+        assert!(run("/nowhere", &[], SECOND, 10).await.is_err_and(|e| e.contains("could not be started")));
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn a_program_that_hangs_goes_with_all_that_it_has_started() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("pid");
+        let script = format!("sleep 60 & echo $! >{}; wait", file.display());
+        assert!(sh(&script, SECOND).await.is_err_and(|e| e.contains("did not end within 1s")));
+        let pid = std::fs::read_to_string(file).expect("a pid");
+        for _ in 0..200 {
+            // Of one that nobody has waited for, a name without files is left.
+            if !std::path::Path::new(&format!("/proc/{}/fd/0", pid.trim())).exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{pid} is still there");
+    }
+}

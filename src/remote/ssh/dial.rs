@@ -1,0 +1,259 @@
+//! Opens a TCP connection: looks the name up, tries its addresses side by side (RFC 8305), from the address that ssh_config wants.
+//!
+//! Uses `hop`. Knows nothing of SSH.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Instant;
+
+use super::transport::words;
+use crate::remote::RemoteError;
+use crate::remote::hop::{Family, Hop};
+use crate::remote::way::Bind;
+
+/// How long the kernel keeps trying to hand over bytes that nobody acknowledges.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// The kernel's own probes do not come more often than this.
+const LEAST: Duration = Duration::from_secs(1);
+/// When the next address is tried beside one that has not answered yet (the Connection Attempt Delay of RFC 8305).
+const STAGGER: Duration = Duration::from_millis(250);
+/// Between two of `ConnectionAttempts`, as OpenSSH waits.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many failed addresses are named.
+const SHOWN: usize = 4;
+
+/// Opens a TCP connection to a hop. `ConnectionAttempts` are made until the deadline.
+pub(super) async fn tcp(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
+    let mut left = hop.attempts.max(1);
+    loop {
+        left -= 1;
+        let error = match once(hop, deadline).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        if left == 0 || !error.may_retry() || Instant::now() + PAUSE >= deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
+    let addresses = addresses(&hop.host, hop.port, hop.family, deadline).await.map_err(|why| RemoteError::Lost {
+        what: hop.says(&format!("its address was not found: {why}")),
+        hint: "give `address:` in the inventory or `HostName` in ssh_config".to_owned(),
+        retry: true,
+    })?;
+    let sources = sources(&hop.bind, hop.family, deadline).await?;
+    match race(interleaved(addresses), &sources, deadline).await {
+        Ok(stream) => {
+            tune(&stream, hop);
+            Ok(stream)
+        }
+        Err(failed) => Err(RemoteError::Lost {
+            what: hop.says(&format!("could not connect to port {}: {}", hop.port, told(&failed, hop.connect_timeout))),
+            hint: "is the host up, is its address right, and does sshd listen there?".to_owned(),
+            retry: true,
+        }),
+    }
+}
+
+/// Why none of the addresses answered; nothing as a reason means that there was no answer.
+type Failed = Vec<(SocketAddr, Option<String>)>;
+
+/// The reasons, with the addresses where there are several: many hosts share one reason.
+fn told(failed: &Failed, within: Duration) -> String {
+    let why = |why: &Option<String>| why.clone().unwrap_or_else(|| format!("no answer within {within:?}"));
+    if let [(_, only)] = failed.as_slice() {
+        return why(only);
+    }
+    let mut all: Vec<String> = failed.iter().take(SHOWN).map(|(address, reason)| format!("{address}: {}", why(reason))).collect();
+    if failed.len() > SHOWN {
+        all.push(format!("and {} more", failed.len() - SHOWN));
+    }
+    all.join("; ")
+}
+
+/// Tries one address after the other, each a moment after the one before it or as soon as that has failed; the first connection wins and the
+/// others are closed.
+async fn race(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline: Instant) -> Result<TcpStream, Failed> {
+    let mut waiting: VecDeque<SocketAddr> = addresses.into();
+    let mut trying = FuturesUnordered::new();
+    let mut failed: Failed = Vec::new();
+    let mut open: Vec<SocketAddr> = Vec::new();
+    loop {
+        if let Some(address) = waiting.pop_front() {
+            open.push(address);
+            trying.push(async move { (address, from(address, sources).await) });
+        }
+        let next = if waiting.is_empty() { deadline } else { deadline.min(Instant::now() + STAGGER) };
+        match tokio::time::timeout_at(next, trying.next()).await {
+            Ok(Some((_, Ok(stream)))) => return Ok(stream),
+            Ok(Some((address, Err(error)))) => {
+                open.retain(|a| *a != address);
+                failed.push((address, Some(words(&error))));
+            }
+            Ok(None) => return Err(failed),
+            Err(_) if Instant::now() >= deadline => {
+                failed.extend(open.into_iter().chain(waiting).map(|a| (a, None)));
+                return Err(failed);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Connects from the first source of the address's family; from anywhere where no source is wanted.
+async fn from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<TcpStream> {
+    if sources.is_empty() {
+        return TcpStream::connect(address).await;
+    }
+    let source = sources.iter().find(|s| s.is_ipv4() == address.is_ipv4());
+    let source = source.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to bind to is of its family"))?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(*source, 0)).map_err(|e| io::Error::new(e.kind(), format!("could not bind to {source}: {}", words(&e))))?;
+    socket.connect(address).await
+}
+
+/// The addresses of `BindAddress` or, without it, of `BindInterface`.
+async fn sources(bind: &Bind, family: Family, deadline: Instant) -> Result<Vec<IpAddr>, RemoteError> {
+    let wrong = |what: String| RemoteError::Settings { what, hint: "mend or leave out BindAddress and BindInterface".to_owned() };
+    if let Some(address) = &bind.address {
+        let found = addresses(address, 0, family, deadline).await;
+        return found.map(|all| all.iter().map(SocketAddr::ip).collect()).map_err(|why| wrong(format!("BindAddress {address}: {why}")));
+    }
+    let Some(interface) = &bind.interface else { return Ok(Vec::new()) };
+    let all = nix::ifaddrs::getifaddrs().map_err(|e| wrong(format!("BindInterface {interface}: {e}")))?;
+    let ip = |a: nix::sys::socket::SockaddrStorage| {
+        let (v4, v6) = (a.as_sockaddr_in().map(|a| IpAddr::V4(a.ip())), a.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())));
+        v4.or(v6)
+    };
+    let mut found: Vec<IpAddr> = all.filter(|a| a.interface_name == *interface).filter_map(|a| ip(a.address?)).collect();
+    found.retain(|a| family.has(a));
+    // A link-local address reaches nobody without its zone.
+    found.sort_by_key(|a| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local()));
+    if found.is_empty() {
+        Err(wrong(format!("BindInterface {interface}: there is no such interface, or it has no address")))
+    } else {
+        Ok(found)
+    }
+}
+
+/// Looks a name up; an error is a fragment.
+async fn addresses(host: &str, port: u16, family: Family, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
+    let found = match tokio::time::timeout_at(deadline, tokio::net::lookup_host((host, port))).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(e)) => return Err(words(&e).replace("failed to lookup address information: ", "")),
+        Err(_) => return Err("no answer".to_owned()),
+    };
+    let found: Vec<SocketAddr> = found.filter(|a| family.has(&a.ip())).collect();
+    if found.is_empty() { Err("it has none of the wanted family (AddressFamily)".to_owned()) } else { Ok(found) }
+}
+
+/// Families in turns, the first address's first, else in the order that they came.
+fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first = addresses.first().is_none_or(SocketAddr::is_ipv4);
+    let (mut one, mut other): (VecDeque<_>, VecDeque<_>) = addresses.into_iter().partition(|a| a.is_ipv4() == first);
+    let mut all = Vec::new();
+    while !one.is_empty() || !other.is_empty() {
+        all.extend(one.pop_front());
+        all.extend(other.pop_front());
+    }
+    all
+}
+
+/// Sets what makes death noticed and small packets quick. A kernel that refuses one of these still carries the connection.
+fn tune(stream: &TcpStream, hop: &Hop) {
+    let mut refused = Vec::new();
+    refused.extend(stream.set_nodelay(true).err());
+    if hop.tcp_keepalive {
+        let socket = socket2::SockRef::from(stream);
+        let set = match hop.keepalive {
+            Some(span) => socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(span.max(LEAST))),
+            None => socket.set_keepalive(true),
+        };
+        refused.extend(set.err());
+    }
+    #[cfg(target_os = "linux")]
+    {
+        let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+        refused.extend(rustix::net::sockopt::set_tcp_user_timeout(stream, millis).err().map(io::Error::from));
+    }
+    for error in refused {
+        tracing::debug!(host = %hop.name, %error, "a socket option was refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let all = ["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"].map(at).to_vec();
+        assert_eq!(interleaved(all), ["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"].map(at));
+        assert_eq!(interleaved(vec![at("1.1.1.1:1")]), [at("1.1.1.1:1")]);
+    }
+
+    /// Addresses on loopback where a connection hangs: the queue is full and nobody takes from it.
+    async fn full_door() -> (Vec<TcpStream>, tokio::net::TcpListener, SocketAddr) {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(at("127.0.0.1:0")).expect("bound");
+        let listener = socket.listen(0).expect("listens");
+        let address = listener.local_addr().expect("bound");
+        let mut held = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(address)).await {
+            held.push(stream);
+        }
+        (held, listener, address)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
+        let (_held, _door, silent) = full_door().await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let good = listener.local_addr().expect("bound");
+        let started = Instant::now();
+        let stream = race(vec![silent, good], &[], started + Duration::from_secs(10)).await.expect("connected");
+        assert_eq!(stream.peer_addr().expect("connected"), good);
+        assert!((STAGGER..Duration::from_secs(3)).contains(&started.elapsed()), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test]
+    async fn every_address_that_failed_is_told_with_its_reason() {
+        let (_held, _door, silent) = full_door().await;
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("an address");
+        let failed = race(vec![closed, silent], &[], Instant::now() + Duration::from_millis(600)).await.expect_err("nobody answers");
+        let told = told(&failed, Duration::from_millis(600));
+        assert_eq!(told, format!("{closed}: connection refused; {silent}: no answer within 600ms"));
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn a_connection_comes_from_the_wanted_address_or_interface() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let good = listener.local_addr().expect("bound");
+        let soon = || Instant::now() + Duration::from_secs(5);
+        let bind = Bind { address: Some("127.0.0.9".to_owned()), interface: None };
+        let from = sources(&bind, Family::Any, soon()).await.expect("an address");
+        let stream = race(vec![good], &from, soon()).await.expect("connected");
+        assert_eq!(stream.local_addr().expect("connected").ip().to_string(), "127.0.0.9");
+        let bind = Bind { address: None, interface: Some("lo".to_owned()) };
+        assert!(sources(&bind, Family::V4, soon()).await.expect("addresses").contains(&IpAddr::from([127, 0, 0, 1])));
+        let bind = Bind { address: None, interface: Some("nosuch0".to_owned()) };
+        assert!(sources(&bind, Family::Any, soon()).await.is_err_and(|e| e.to_string().contains("nosuch0")));
+        let failed = race(vec![good], &[IpAddr::from([203, 0, 113, 7])], soon()).await.expect_err("not ours");
+        assert!(told(&failed, STAGGER).contains("could not bind to 203.0.113.7"), "{failed:?}");
+    }
+}

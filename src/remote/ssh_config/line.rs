@@ -1,0 +1,166 @@
+//! One line of ssh_config: a keyword, an optional `=`, and words with quotes, backslashes and comments as OpenSSH splits them.
+//!
+//! Uses `condition` and `keywords`. Knows no files.
+
+use std::sync::Arc;
+
+use super::condition::{Condition, Pattern};
+use super::files::Source;
+use super::keywords::{self, Keyword};
+
+/// What a line says.
+#[derive(Debug)]
+pub(super) enum Statement {
+    Host(Vec<Pattern>),
+    Match(Condition),
+    /// The files that were found for an Include, once `files` has looked.
+    Include(Vec<Arc<Source>>),
+    /// An Include that is another one for each host: ssh fills its tokens in.
+    IncludeByHost,
+    Set(&'static Keyword, Vec<Arc<str>>),
+    /// Neither known here nor, unless IgnoreUnknown says so, allowed.
+    Unknown(String),
+}
+
+/// A line with something in it.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// From 1.
+    pub(super) number: usize,
+    /// An error is a fragment that says what is wrong with it.
+    pub(super) says: Result<Statement, String>,
+}
+
+const BLANKS: [char; 3] = [' ', '\t', '\r'];
+
+/// Reads a file's text. `include` looks for the files of an Include.
+pub(super) fn parse(text: &str, mut include: impl FnMut(&[String]) -> Result<Statement, String>) -> Vec<Line> {
+    let lines = text.split('\n').enumerate();
+    lines.filter_map(|(at, line)| statement(line, &mut include).map(|says| Line { number: at + 1, says })).collect()
+}
+
+fn statement(line: &str, include: &mut dyn FnMut(&[String]) -> Result<Statement, String>) -> Option<Result<Statement, String>> {
+    let line = line.trim_end_matches([' ', '\t', '\r', '\u{c}']).trim_start_matches(BLANKS);
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    Some(keyword(line).and_then(|(keyword, rest)| {
+        let words = split(rest).ok_or_else(|| format!("a quote behind {keyword} is not closed"))?;
+        let Some(known) = keywords::lookup(keyword) else { return Ok(Statement::Unknown(keyword.to_ascii_lowercase())) };
+        let full =
+            |words: &[String]| if words.iter().any(String::is_empty) { Err(format!("{} wants a value", known.name)) } else { Ok(()) };
+        match known.name {
+            "Host" => full(&words).map(|()| Statement::Host(words.iter().map(|w| Pattern::parse(w)).collect())),
+            "Match" => Condition::parse(&words).map(Statement::Match),
+            "Include" => full(&words).and_then(|()| include(&words)),
+            _ => Ok(Statement::Set(known, known.values(words, rest)?.into_iter().map(Arc::from).collect())),
+        }
+    }))
+}
+
+/// The keyword, which may be quoted, and what follows it and one `=`.
+fn keyword(line: &str) -> Result<(&str, &str), String> {
+    let (keyword, after) = match line.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').ok_or_else(|| "a quote is not closed".to_owned())?,
+        None => line.split_at(line.find([' ', '\t', '\r', '=']).unwrap_or(line.len())),
+    };
+    let after = after.trim_start_matches(BLANKS);
+    let rest = after.strip_prefix('=').unwrap_or(after).trim_start_matches(BLANKS);
+    if rest.is_empty() { Err(format!("{keyword} wants a value")) } else { Ok((keyword, rest)) }
+}
+
+/// Splits words as OpenSSH does: quotes of both kinds, within words too; a backslash before a quote, a backslash or, outside quotes, a blank;
+/// `#` at the beginning of a word ends the line. Nothing where a quote is not closed.
+pub(in crate::remote) fn split(text: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut chars = text.chars().peekable();
+    loop {
+        while chars.next_if(|c| matches!(c, ' ' | '\t')).is_some() {}
+        if chars.peek().is_none_or(|c| *c == '#') {
+            return Some(words);
+        }
+        let mut word = String::new();
+        let mut quote = None;
+        while let Some(c) = chars.next_if(|c| quote.is_some() || !matches!(c, ' ' | '\t')) {
+            match c {
+                '\\' => {
+                    let escaped = |n: &char| matches!(n, '\'' | '"' | '\\') || (quote.is_none() && *n == ' ');
+                    word.push(chars.next_if(escaped).unwrap_or(c));
+                }
+                '"' | '\'' if quote.is_none() => quote = Some(c),
+                c if quote == Some(c) => quote = None,
+                c => word.push(c),
+            }
+        }
+        if quote.is_some() {
+            return None;
+        }
+        words.push(word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(line: &str) -> String {
+        let mut include = |words: &[String]| Err(format!("include {words:?}"));
+        match statement(line, &mut include) {
+            None => "-".to_owned(),
+            Some(Ok(Statement::Set(keyword, values))) => format!("{} {values:?}", keyword.name),
+            Some(Ok(other)) => format!("{other:?}"),
+            Some(Err(what)) => format!("! {what}"),
+        }
+    }
+
+    #[test]
+    fn keywords_and_values_come_apart_in_every_spelling() {
+        for line in [
+            "User li",
+            " \tuser\t li \r",
+            "USER=li",
+            "User = li",
+            "User= li",
+            "User =li",
+            "\"User\" li",
+            "User \"li\"",
+            "User l'i' # me",
+            "User li\u{c}",
+        ] {
+            assert_eq!(shown(line), "User [\"li\"]", "{line:?}");
+        }
+        for line in ["", "  \r", "# User li", "\t#"] {
+            assert_eq!(shown(line), "-", "{line:?}");
+        }
+        assert_eq!(shown("User ==li"), "User [\"=li\"]");
+        assert_eq!(shown("User a#b"), "User [\"a#b\"]");
+        assert_eq!(shown("Nonsense x"), "Unknown(\"nonsense\")");
+    }
+
+    #[test]
+    fn words_are_split_as_openssh_splits_them() {
+        let split = |text| split(text).map(|words| words.join("|"));
+        assert_eq!(split(r#"a "b c" d\ e 'f "g' h"i j"k"#).as_deref(), Some(r#"a|b c|d e|f "g|hi jk"#));
+        assert_eq!(split(r#"a\b "c\ d" \"e\" f\\g"#).as_deref(), Some(r#"a\b|c\ d|"e"|f\g"#));
+        assert_eq!(split(r#"a "" #b c"#).as_deref(), Some("a|"));
+        assert_eq!(split(r#"a "b"#), None);
+        assert_eq!(split(r"a 'b"), None);
+    }
+
+    #[test]
+    fn broken_lines_say_what_is_wrong() {
+        for (line, says) in [
+            ("Port", "! Port wants a value"),
+            ("Port =", "! Port wants a value"),
+            ("Port # 22", "! Port wants a value"),
+            ("IdentityFile \"a b", "! a quote behind IdentityFile is not closed"),
+            ("\"User li", "! a quote is not closed"),
+            ("Host a \"\"", "! Host wants a value"),
+            ("Match", "! Match wants a value"),
+            ("Match # all", "! Match wants a criterion, such as `host` or `all`"),
+            ("Include \"\"", "! Include wants a value"),
+        ] {
+            assert_eq!(shown(line), says);
+        }
+    }
+}

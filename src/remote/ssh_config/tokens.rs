@@ -1,0 +1,186 @@
+//! `%` tokens, `~` and `${…}` in the values of ssh_config.
+//!
+//! Uses `settings` for variables. The list of tokens a keyword takes is that of ssh_config(5), TOKENS.
+
+use std::path::{Path, PathBuf};
+
+use sha1::Digest as _;
+
+use crate::remote::settings::Variables;
+
+/// The tokens that most keywords take.
+const COMMON: &str = "CdhijkLlnpru";
+
+/// What `%` tokens stand for.
+#[derive(Clone)]
+pub(in crate::remote) struct Tokens<'a> {
+    /// `%h`: the host that ssh connects to.
+    pub(in crate::remote) host: &'a str,
+    /// `%n`: the name as it was asked for.
+    pub(in crate::remote) alias: &'a str,
+    /// `%k`: the host key's name.
+    pub(in crate::remote) key_name: &'a str,
+    /// `%p`.
+    pub(in crate::remote) port: u16,
+    /// `%r`: the user on the host.
+    pub(in crate::remote) user: &'a str,
+    /// `%j`: the jump host, or nothing.
+    pub(in crate::remote) jump: &'a str,
+    /// `%u`: the user of the laptop.
+    pub(in crate::remote) local_user: &'a str,
+    /// `%d` and `~`.
+    pub(in crate::remote) home: &'a Path,
+    /// `%i`.
+    pub(in crate::remote) uid: u32,
+    /// `${…}`.
+    pub(in crate::remote) variables: &'a Variables,
+}
+
+impl Tokens<'_> {
+    /// Expands `~`, `~user`, `%` tokens and `${…}` in a path of IdentityFile, CertificateFile, IdentityAgent, UserKnownHostsFile,
+    /// RevokedHostKeys. An error is a fragment that names what cannot be expanded.
+    pub(in crate::remote) fn path(&self, text: &str) -> Result<PathBuf, String> {
+        // As OpenSSH: first `~`, so that a `~` out of a variable is none.
+        let text = self.tilde(text)?;
+        self.expand(&text, COMMON, &[], true).map(PathBuf::from)
+    }
+
+    /// Expands the command of ProxyCommand.
+    pub(in crate::remote) fn proxy_command(&self, text: &str) -> Result<String, String> {
+        self.expand(text, "hknpr", &[], false)
+    }
+
+    /// Expands the command of KnownHostsCommand. `key`: what `%f`, `%H`, `%I`, `%K` and `%t` stand for.
+    pub(in crate::remote) fn known_hosts_command(&self, text: &str, key: &[(char, &str)]) -> Result<String, String> {
+        self.expand(text, COMMON, key, true)
+    }
+
+    /// Expands User, which may not speak of itself.
+    pub(in crate::remote) fn user(&self, text: &str) -> Result<String, String> {
+        self.expand(text, "dhijkLlnpu", &[], true)
+    }
+
+    fn expand(&self, text: &str, allowed: &str, more: &[(char, &str)], variables: bool) -> Result<String, String> {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(['%', '$']) {
+            let (before, after) = rest.split_at(at);
+            out.push_str(before);
+            if let Some(inner) = after.strip_prefix("${").filter(|_| variables) {
+                let (name, behind) = inner.split_once('}').ok_or_else(|| format!("`{text}`: a `}}` is missing"))?;
+                out.push_str(&(self.variables)(name).ok_or_else(|| format!("`{text}`: the variable {name} is not set"))?);
+                rest = behind;
+                continue;
+            }
+            let mut chars = after.chars();
+            if chars.next() == Some('%') {
+                let token = chars.next();
+                let known = token.filter(|t| *t == '%' || allowed.contains(*t)).and_then(|t| self.token(t));
+                let known = known.or_else(|| more.iter().find(|(t, _)| Some(*t) == token).map(|(_, value)| (*value).to_owned()));
+                let name = || token.map(String::from).unwrap_or_default();
+                out.push_str(&known.ok_or_else(|| format!("`{text}`: the token %{} has no meaning here", name()))?);
+            } else {
+                out.push('$');
+            }
+            rest = chars.as_str();
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn token(&self, token: char) -> Option<String> {
+        Some(match token {
+            '%' => "%".to_owned(),
+            'h' => self.host.to_owned(),
+            'n' => self.alias.to_owned(),
+            'k' => self.key_name.to_owned(),
+            'p' => self.port.to_string(),
+            'r' => self.user.to_owned(),
+            'j' => self.jump.to_owned(),
+            'u' => self.local_user.to_owned(),
+            'd' => self.home.to_string_lossy().into_owned(),
+            'i' => self.uid.to_string(),
+            'l' => laptop(),
+            'L' => laptop().split('.').next().unwrap_or_default().to_owned(),
+            // %j has been part of it since OpenSSH 9.6.
+            'C' => {
+                let all = format!("{}{}{}{}{}", laptop(), self.host, self.port, self.user, self.jump);
+                sha1::Sha1::digest(all).iter().map(|b| format!("{b:02x}")).collect()
+            }
+            _ => return None,
+        })
+    }
+
+    fn tilde(&self, text: &str) -> Result<String, String> {
+        let Some(rest) = text.strip_prefix('~') else { return Ok(text.to_owned()) };
+        let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let home = home_of(user, self.home).ok_or_else(|| format!("`{text}`: there is no user {user}"))?;
+        Ok(home.join(rest.trim_start_matches('/')).to_string_lossy().into_owned())
+    }
+}
+
+/// The home folder of a user of the laptop; the empty name is the person's own.
+pub(super) fn home_of(user: &str, own: &Path) -> Option<PathBuf> {
+    if user.is_empty() {
+        return Some(own.to_owned());
+    }
+    nix::unistd::User::from_name(user).ok().flatten().map(|found| found.dir)
+}
+
+fn laptop() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn tokens(variables: &Variables) -> Tokens<'_> {
+        Tokens {
+            host: "10.0.0.1",
+            alias: "g1",
+            key_name: "g1key",
+            port: 22,
+            user: "root",
+            jump: "b1",
+            local_user: "li",
+            home: Path::new("/home/li"),
+            uid: 1000,
+            variables,
+        }
+    }
+
+    #[test]
+    fn tokens_are_expanded_and_unknown_ones_named() {
+        let variables: Variables = Arc::new(|name| (name == "KEYS").then(|| "/keys".to_owned()));
+        let tokens = tokens(&variables);
+        assert_eq!(tokens.path("~/.ssh/id_%h_%n_%k%%").as_deref(), Ok(Path::new("/home/li/.ssh/id_10.0.0.1_g1_g1key%")));
+        assert_eq!(tokens.path("%d/%u-%i-%r-%p-%j").as_deref(), Ok(Path::new("/home/li/li-1000-root-22-b1")));
+        assert_eq!(tokens.path("${KEYS}/id$").as_deref(), Ok(Path::new("/keys/id$")));
+        assert_eq!(tokens.path("${NOPE}/id"), Err("`${NOPE}/id`: the variable NOPE is not set".to_owned()));
+        assert_eq!(tokens.path("/x/%X"), Err("`/x/%X`: the token %X has no meaning here".to_owned()));
+        assert_eq!(tokens.path("/x/%"), Err("`/x/%`: the token % has no meaning here".to_owned()));
+        assert_eq!(tokens.path("~root/id").as_deref(), Ok(Path::new("/root/id")));
+        assert_eq!(tokens.path("~no-such-user/id"), Err("`~no-such-user/id`: there is no user no-such-user".to_owned()));
+    }
+
+    #[test]
+    fn each_keyword_takes_its_own_tokens() {
+        let variables: Variables = Arc::new(|_| None);
+        let tokens = tokens(&variables);
+        assert_eq!(tokens.proxy_command("nc %h %p %n %r %% ${X}").as_deref(), Ok("nc 10.0.0.1 22 g1 root % ${X}"));
+        assert!(tokens.proxy_command("nc %d").is_err() && tokens.user("%r").is_err());
+        assert_eq!(tokens.user("%u-%n").as_deref(), Ok("li-g1"));
+        assert_eq!(tokens.known_hosts_command("keys %H %h", &[('H', "[g1]:22")]).as_deref(), Ok("keys [g1]:22 10.0.0.1"));
+        assert!(tokens.path("%H").is_err());
+    }
+
+    #[test]
+    fn the_hash_is_that_of_laptop_host_port_user_and_jump_host() {
+        let variables: Variables = Arc::new(|_| None);
+        let all = format!("{}10.0.0.122rootb1", laptop());
+        let hash: String = sha1::Sha1::digest(all).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(tokens(&variables).path("/s/%C").as_deref(), Ok(Path::new(&format!("/s/{hash}"))));
+    }
+}

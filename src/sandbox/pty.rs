@@ -1,0 +1,127 @@
+//! Pseudo-terminals: the end that a fake sshd or the stand-in of docker holds, and the end that a program gets.
+//!
+//! Uses the system's. The size is told by whoever holds the terminal's other end, and the kernel tells the program (SIGWINCH).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Both ends, the holder's and the program's, as the system gives them.
+pub(super) fn ends(columns: u32, rows: u32) -> io::Result<(OwnedFd, OwnedFd)> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let slave = rustix::fs::open(ptsname(&master, Vec::new())?, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    tcsetwinsize(&master, size(columns, rows))?;
+    Ok((master, slave))
+}
+
+fn size(columns: u32, rows: u32) -> Winsize {
+    let short = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
+    Winsize { ws_row: short(rows), ws_col: short(columns), ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// A terminal that nobody uses yet.
+pub(super) struct Pty {
+    master: Master,
+    slave: OwnedFd,
+}
+
+/// The holder's end.
+#[derive(Clone)]
+pub(super) struct Master {
+    fd: Arc<AsyncFd<OwnedFd>>,
+    term: Arc<str>,
+}
+
+/// The way to tell a terminal its size; does not keep it open.
+pub(super) struct Size(Weak<AsyncFd<OwnedFd>>);
+
+impl Pty {
+    /// Opens one.
+    pub(super) fn open(term: &str, columns: u32, rows: u32) -> io::Result<Pty> {
+        let (master, slave) = ends(columns, rows)?;
+        let flags = rustix::fs::fcntl_getfl(&master)?;
+        rustix::fs::fcntl_setfl(&master, flags | OFlags::NONBLOCK)?;
+        #[expect(
+            deprecated,
+            reason = "what replaces it needs unsafe code; this one owns its descriptor, which is never changed or closed before"
+        )]
+        let fd = Arc::new(AsyncFd::new(master)?);
+        Ok(Pty { master: Master { fd, term: term.into() }, slave })
+    }
+
+    /// The way to tell its size.
+    pub(super) fn size(&self) -> Size {
+        Size(Arc::downgrade(&self.master.fd))
+    }
+
+    /// Both ends.
+    pub(super) fn into_ends(self) -> (Master, OwnedFd) {
+        (self.master, self.slave)
+    }
+}
+
+impl Size {
+    /// Tells it.
+    pub(super) fn set(&self, columns: u32, rows: u32) {
+        if let Some(master) = self.0.upgrade()
+            && let Err(error) = tcsetwinsize(master.get_ref(), size(columns, rows))
+        {
+            tracing::debug!(%error, "the size of a terminal");
+        }
+    }
+}
+
+impl Master {
+    /// What kind of terminal it is.
+    pub(super) fn term(&self) -> &str {
+        &self.term
+    }
+}
+
+impl AsyncRead for Master {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut guard = ready!(self.fd.poll_read_ready(context))?;
+            match guard.try_io(|fd| rustix::io::read(fd.get_ref(), buffer.initialize_unfilled()).map_err(io::Error::from)) {
+                Ok(Ok(count)) => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                // Nobody holds the program's end any more.
+                Ok(Err(error)) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Poll::Ready(Ok(())),
+                Ok(Err(error)) => return Poll::Ready(Err(error)),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Master {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.fd.poll_write_ready(context))?;
+            if let Ok(written) = guard.try_io(|fd| rustix::io::write(fd.get_ref(), bytes).map_err(io::Error::from)) {
+                return Poll::Ready(written);
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,428 @@
+#![expect(clippy::disallowed_methods, reason = "reads the pictures that the screens are compared with")]
+//! The look: every screen against its picture, and every size without a panic.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier};
+
+use crate::event::LogFile;
+
+use super::app::{App, Overlay, Screen};
+use super::dialog::Dialog;
+use super::keymap::{Cmd, TABLE};
+use super::scenes::{self, Make, Scene};
+use super::view;
+
+pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal of memory");
+    terminal.draw(|frame| view::draw(frame, app)).expect("drawn");
+    terminal.backend().buffer().clone()
+}
+
+/// The text of a screen, and beneath it which columns look how.
+pub(super) fn picture(buffer: &Buffer) -> String {
+    let (mut text, mut looks) = (String::new(), String::new());
+    for y in 0..buffer.area.height {
+        let mut row = String::new();
+        let mut runs: Vec<(u16, u16, String)> = Vec::new();
+        let mut skip = 0;
+        for x in 0..buffer.area.width {
+            let cell = &buffer[(x, y)];
+            if skip == 0 {
+                row.push_str(cell.symbol());
+                skip = unicode_width::UnicodeWidthStr::width(cell.symbol());
+            }
+            skip = skip.saturating_sub(1);
+            let look = look(cell.fg, cell.modifier);
+            match runs.last_mut() {
+                Some((_, end, known)) if *known == look => *end = x,
+                _ => runs.push((x, x, look)),
+            }
+        }
+        writeln!(text, "{}", row.trim_end()).expect("a String takes all");
+        for (from, to, look) in runs.into_iter().filter(|run| !run.2.is_empty()) {
+            writeln!(looks, "{y}:{from}-{to} {look}").expect("a String takes all");
+        }
+    }
+    format!("{text}---\n{looks}")
+}
+
+fn look(color: Color, modifier: Modifier) -> String {
+    let color = match color {
+        Color::Reset => String::new(),
+        Color::Indexed(index) => format!("{index}"),
+        other => format!("{other:?}"),
+    };
+    let modifier = if modifier.is_empty() { String::new() } else { format!("{modifier:?}") };
+    [color, modifier].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Compares with the picture in `pictures/`; with BLESS=1 in the environment it is painted anew.
+fn compare(name: &str, buffer: &Buffer) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/pictures").join(format!("{name}.txt"));
+    let now = picture(buffer);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &now).expect("painted");
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(known == now, "{name} looks different; BLESS=1 paints it anew. It is now:\n{now}");
+}
+
+const SCENES: [(&str, Make); 6] = [
+    ("healthy", scenes::healthy),
+    ("bad-day", scenes::bad_day),
+    ("launch", scenes::launch),
+    ("many", scenes::many),
+    ("ended", scenes::ended),
+    ("empty", scenes::empty),
+];
+
+#[test]
+fn every_screen_looks_as_its_picture() {
+    for (name, make) in SCENES {
+        let mut scene = make();
+        for (width, height) in [(80, 24), (120, 40)] {
+            for screen in Screen::ALL {
+                scene.app.screen = screen;
+                let title = screen.title().1.to_lowercase();
+                compare(&format!("{title}-{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
+            }
+        }
+        scene.app.screen = Screen::Overview;
+        compare(&format!("overview-{name}-200x60"), &draw(&mut scene.app, 200, 60));
+    }
+    for (name, make) in &SCENES[..2] {
+        let mut scene = make();
+        scene.app.screen = Screen::Logs;
+        scene.app.update(Cmd::Merge);
+        scene.app.update(Cmd::Times);
+        compare(&format!("logs-merged-{name}-80x24"), &draw(&mut scene.app, 80, 24));
+        compare(&format!("logs-merged-{name}-120x40"), &draw(&mut scene.app, 120, 40));
+        scene.app.update(Cmd::Fold);
+        compare(&format!("logs-unfolded-{name}-120x40"), &draw(&mut scene.app, 120, 40));
+    }
+}
+
+/// What lies on top of a screen.
+#[test]
+fn every_overlay_looks_as_its_picture() {
+    for (width, height) in [(80, 24), (120, 40)] {
+        let mut scene = scenes::healthy();
+        let shot = |scene: &mut Scene, name: &str| compare(&format!("{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
+        scene.app.overlay = Some(Overlay::Help(0));
+        shot(&mut scene, "help");
+        scene.app.overlay = Some(Overlay::Palette(super::palette::Palette::default()));
+        shot(&mut scene, "palette");
+        for (name, ask) in [
+            ("leave", Dialog::quit as fn(&App) -> Dialog),
+            ("stop", Dialog::stop),
+            ("kill", Dialog::kill),
+            ("restart", Dialog::restart),
+            ("tear-down", Dialog::tear_down),
+        ] {
+            scene.app.overlay = Some(Overlay::Dialog(ask(&scene.app)));
+            shot(&mut scene, name);
+        }
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::start("wan22", "nothing of this name is there; 2 hosts would be launched")));
+        shot(&mut scene, "start");
+        let mut scene = scenes::tearing_down();
+        shot(&mut scene, "overview-tearing-down");
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::quit(&scene.app)));
+        shot(&mut scene, "leave-tearing-down");
+    }
+}
+
+/// The pictures that the README shows are what the screens look like.
+#[test]
+fn the_readme_shows_the_screens_as_they_are() {
+    let shown: [(&str, &str, Make, Screen); 4] = [
+        ("overview", "The overview of a run in which a rank failed and a host is lost", scenes::bad_day, Screen::Overview),
+        ("launch", "The overview during a launch: hosts and phases", scenes::launch, Screen::Overview),
+        ("host", "One host with its GPUs, ranks and processes", scenes::healthy, Screen::Host),
+        ("gpus", "1024 GPUs on one screen", scenes::many, Screen::Gpus),
+    ];
+    for (name, title, make, screen) in shown {
+        let mut scene = make();
+        scene.app.screen = screen;
+        let height = if screen == Screen::Host { 40 } else { 24 };
+        let now = super::svg::svg(&draw(&mut scene.app, if height == 40 { 120 } else { 100 }, height), title);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(&path, &now).expect("painted");
+        }
+        assert!(std::fs::read_to_string(&path).unwrap_or_default() == now, "{name}.svg looks different; BLESS=1 paints it anew");
+    }
+}
+
+/// The journals that the pictures are made from are what their makers make.
+#[test]
+fn the_journals_are_as_they_are_made() {
+    for (name, make) in scenes::JOURNALS {
+        let fresh = tempfile::tempdir().expect("a folder");
+        make().keep(fresh.path());
+        let kept = scenes::kept(name);
+        for part in ["", "logs"].into_iter().filter(|_| std::env::var_os("BLESS").is_some()) {
+            std::fs::create_dir_all(kept.join(part)).expect("a folder");
+            for (file, text) in files(&fresh.path().join(part)) {
+                std::fs::write(kept.join(part).join(file), text).expect("written");
+            }
+        }
+        for part in ["", "logs"] {
+            let (made, known) = (files(&fresh.path().join(part)), files(&kept.join(part)));
+            assert!(made == known, "{name}/{part} differs; BLESS=1 makes it anew");
+            assert!(made.len() >= 2, "{name}/{part}");
+        }
+    }
+}
+
+fn files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}; BLESS=1 makes it", dir.display()));
+    let entries = entries.map(|entry| entry.expect("listed")).filter(|entry| entry.path().is_file());
+    entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path()).expect("read"))).collect()
+}
+
+/// Every size to 220 columns and 70 rows, and none at all: each with one of the scenes, screens and overlays in turn, so that over all sizes
+/// each of them is drawn at every width and every height.
+#[test]
+fn no_size_is_too_small() {
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            scope.spawn(move || sweep((part..=220).step_by(4)));
+        }
+    });
+}
+
+fn sweep(widths: impl Iterator<Item = u16>) {
+    let mut all: Vec<Scene> = SCENES.iter().map(|(_, make)| make()).collect();
+    let cases = all.len() * Screen::ALL.len();
+    for (width, height) in widths.flat_map(|width| (0..=70_u16).map(move |height| (width, height))) {
+        // Neither 13 nor 17 divides the number of cases: a step to the side or down goes through all of them.
+        let case = (usize::from(width) * 13 + usize::from(height) * 17) % cases;
+        // A thousand ranks take their time: one size in eight.
+        let scene = case / Screen::ALL.len();
+        let scene = if SCENES[scene].0 == "many" && (width + height) % 8 > 0 { 0 } else { scene };
+        let app = &mut all[scene].app;
+        app.screen = Screen::ALL[case % Screen::ALL.len()];
+        app.host.raw = height % 2 == 0;
+        app.gpus.faults = width % 3 == 0;
+        app.logs = view::logs::View::default();
+        app.overlay = match (width + height) % 13 {
+            0 => Some(Overlay::Help(usize::from(height))),
+            1 => Some(Overlay::Dialog(Dialog::quit(app))),
+            2 => Some(Overlay::Dialog(Dialog::start("wan22", "nothing of this name is there"))),
+            _ => None,
+        };
+        if width % 5 == 0 {
+            app.update(Cmd::Wrap);
+        }
+        draw(app, width, height);
+    }
+}
+
+/// Whatever was told, nothing that steers a terminal is in a cell.
+#[test]
+fn no_cell_steers_the_terminal() {
+    let mut scene = scenes::bad_day();
+    scene.app.logs.show((5, LogFile::Rank { rank: 40, restart: 0 }));
+    for screen in Screen::ALL {
+        scene.app.screen = screen;
+        let buffer = draw(&mut scene.app, 120, 40);
+        for cell in buffer.content() {
+            assert!(cell.symbol().chars().all(|c| !c.is_control() && !('\u{202a}'..='\u{202e}').contains(&c)), "{:?}", cell.symbol());
+        }
+    }
+}
+
+/// Where the terminal knows ASCII only, or no colours, it is told nothing else.
+#[test]
+fn ascii_and_no_colours() {
+    for (name, make) in SCENES {
+        let mut scene = make();
+        scene.app.theme = super::theme::Theme::new(super::theme::Skin::Mono, true);
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::quit(&scene.app)));
+        for screen in Screen::ALL {
+            scene.app.screen = screen;
+            for cell in draw(&mut scene.app, 120, 40).content() {
+                assert!(cell.symbol().is_ascii() && cell.fg == Color::Reset && cell.bg == Color::Reset, "{name}: {cell:?}");
+            }
+        }
+    }
+}
+
+/// Every key of the table does something or is harmless in every scene, and the screen can be drawn afterwards.
+#[test]
+fn every_key_can_be_pressed_everywhere() {
+    for (name, make) in SCENES {
+        let mut scene = make();
+        for screen in Screen::ALL {
+            for row in TABLE {
+                scene.app.screen = screen;
+                scene.app.overlay = None;
+                scene.app.update(row.cmd);
+                draw(&mut scene.app, 80, 24);
+            }
+        }
+        assert!(!scene.app.asks.iter().any(|ask| matches!(ask, super::feed::Ask::Stop | super::feed::Ask::Kill)), "{name}");
+    }
+}
+
+/// What is wrong stands above what is right, and the cause before its consequences.
+#[test]
+fn the_worst_is_first() {
+    let mut scene = scenes::bad_day();
+    let text = picture(&draw(&mut scene.app, 80, 24));
+    let rows: Vec<&str> = text.lines().collect();
+    assert!(rows[4].contains("gpu04") && rows[4].contains('✗'), "{text}");
+    assert!(rows[5].contains("gpu09") && rows[5].contains('?'), "{text}");
+    let cause = rows.iter().position(|row| row.contains("rank 37 exit 1, failed first")).expect("the cause is told");
+    assert!(rows[..cause].iter().all(|row| !row.contains("clock is")), "{text}");
+}
+
+/// Equal hosts are one row where they do not fit; it is unfolded in place and folded again, and what is wrong never folds.
+#[test]
+fn equal_hosts_fold_and_unfold_in_place() {
+    let mut scene = scenes::many();
+    let row = |app: &mut App, at: usize| picture(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
+    assert!(row(&mut scene.app, 4).contains("gpu90 ") && row(&mut scene.app, 5).contains("127 hosts"));
+    press(&mut scene.app, "j l");
+    assert!(row(&mut scene.app, 5).starts_with(" - gpu[00-89,91-") && row(&mut scene.app, 6).starts_with("     gpu00 "));
+    press(&mut scene.app, "G");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains(" gpu127 "));
+    press(&mut scene.app, "h");
+    assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-89,91-"), "folded from within");
+    press(&mut scene.app, "enter");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
+}
+
+/// The same in the matrix of a launch, where hosts that are equally far are one row.
+#[test]
+fn a_launch_folds_and_unfolds_in_place() {
+    let mut scene = scenes::launching(40);
+    let row = |app: &mut App, at: usize| picture(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
+    assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "{}", row(&mut scene.app, 4));
+    assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-01,03"), "{}", row(&mut scene.app, 5));
+    press(&mut scene.app, "l");
+    assert!(row(&mut scene.app, 4).starts_with(" - gpu[02,04] ") && row(&mut scene.app, 5).contains("    gpu02 "));
+    assert!(row(&mut scene.app, 6).contains("    gpu04 "));
+    assert!(row(&mut scene.app, 7).starts_with(" + gpu[00-01,03"));
+    press(&mut scene.app, "j h");
+    assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "folded from within");
+    press(&mut scene.app, "G l G");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
+}
+
+/// What is looked for stays where it is; the rest is dimmed, and n goes from one to the next.
+#[test]
+fn the_matrix_dims_what_is_not_meant() {
+    let mut scene = scenes::bad_day();
+    press(&mut scene.app, "5 !");
+    let buffer = draw(&mut scene.app, 80, 24);
+    let text = picture(&buffer);
+    // Eight of the lost host and of the one whose nvidia-smi fails, the dead rank's, and four odd ones.
+    assert!(text.contains("only faults (!): 21 of 128 GPUs"), "{text}");
+    let dimmed = |x: u16, y: u16| buffer[(x, y)].modifier.contains(Modifier::DIM);
+    assert!(dimmed(9 + 4, 5) && !dimmed(9 + 20, 8), "gpu01 is well, the dead rank's GPU is not");
+    press(&mut scene.app, "n");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("rank 37 exit 1 | RuntimeError"), "from one to the next");
+    press(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
+    press(&mut scene.app, "/ h o t > 1 enter");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("hot: not one of util, power, mem, temp"));
+}
+
+/// nvidia-smi is asked once until it answers; what it prints is shown with its age, and steers nothing.
+#[test]
+fn raw_nvidia_smi_is_asked_for_and_shown() {
+    use super::feed::Ask;
+    let mut scene = scenes::healthy();
+    press(&mut scene.app, "2 v r v v");
+    assert_eq!(scene.app.asks, [Ask::Look(0)], "it has not answered yet");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("waiting for its answer"));
+    scene.wait(2_000);
+    let text = "| 0  H200 \u{1b}[2J ERR! |\nthe end\n".to_owned();
+    scene.tell(1, crate::event::EventKind::NvidiaSmi { host: 0, text, error: "it said 9".to_owned() });
+    scene.wait(4_000);
+    let shown = picture(&draw(&mut scene.app, 80, 24));
+    assert!(shown.contains("nvidia-smi  4s ago") && shown.contains("ERR! |") && shown.contains("it said 9"), "{shown}");
+    press(&mut scene.app, "]");
+    assert_eq!(scene.app.asks, [Ask::Look(0), Ask::Look(1)], "the next host is asked too");
+    scene.app.offer.role = super::feed::Role::Replay;
+    press(&mut scene.app, "[ r ]");
+    assert_eq!(scene.app.asks.len(), 2, "there is nobody to ask");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));
+}
+
+pub(super) struct File(pub(super) String);
+
+impl super::feed::Stored for File {
+    fn len(&self, _: u32, _: LogFile) -> std::io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+    fn read(&self, _: u32, _: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+        let from = usize::try_from(from).expect("small").min(self.0.len());
+        Ok(self.0.as_bytes()[from..(from + most).min(self.0.len())].to_vec())
+    }
+}
+
+pub(super) fn press(app: &mut App, keys: &str) {
+    for key in keys.split(' ') {
+        if !app.answer(key) {
+            let code = match key {
+                "enter" => KeyCode::Enter,
+                "pgup" => KeyCode::PageUp,
+                "space" => KeyCode::Char(' '),
+                key => KeyCode::Char(key.chars().next().expect("a key")),
+            };
+            let cmd =
+                app.bindings.find(KeyEvent::new(code, KeyModifiers::NONE), &app.places()).unwrap_or_else(|| panic!("{key} means nothing"));
+            app.update(cmd);
+        }
+        draw(app, 80, 24);
+    }
+}
+
+#[test]
+fn a_log_is_searched_both_ways_and_the_place_stays() {
+    let mut scene = scenes::healthy();
+    let mut text: String = (0..50_000).map(|n| format!("line {n}\n")).collect();
+    text.insert_str(0, "Error one\n");
+    text.push_str("an ERROR two\nthe end\n");
+    scene.app.hear(super::feed::Note::Stored(Box::new(File(text))));
+    press(&mut scene.app, "4 / e r r o r enter");
+    let shown = |app: &mut App| picture(&draw(app, 80, 24));
+    assert!(shown(&mut scene.app).contains(">an ERROR two"), "the newest first, whatever its case");
+    press(&mut scene.app, "n");
+    assert!(shown(&mut scene.app).contains(">Error one"));
+    press(&mut scene.app, "n");
+    assert!(shown(&mut scene.app).contains("no earlier line has it"));
+    scene.wait(9_000);
+    press(&mut scene.app, "N");
+    assert!(shown(&mut scene.app).contains(">an ERROR two"));
+    press(&mut scene.app, "pgup");
+    let before = shown(&mut scene.app);
+    scene.wait(500);
+    assert_eq!(rows_of(&before), rows_of(&shown(&mut scene.app)), "time moves nothing");
+    press(&mut scene.app, "/ ( enter");
+    assert!(shown(&mut scene.app).contains("no earlier line has it"), "what is no regular expression is text");
+}
+
+/// The rows between head and foot.
+fn rows_of(picture: &str) -> Vec<String> {
+    picture.lines().skip(3).take(20).map(str::to_owned).collect()
+}
+
+#[test]
+fn from_a_problem_to_its_log() {
+    let mut scene = scenes::bad_day();
+    press(&mut scene.app, "7 enter");
+    let text = picture(&draw(&mut scene.app, 80, 24));
+    assert!(text.contains("LOG r37 gpu04:g5") && text.contains("RuntimeError: CUDA error"), "{text}");
+    press(&mut scene.app, "1 enter");
+    assert!(picture(&draw(&mut scene.app, 80, 24)).contains(" gpu04  ✗ rank 37: exit 1"));
+}

@@ -1,0 +1,210 @@
+//! The first screen: the table of hosts, what is wrong, what the ranks last said. While steps are under way the table is the matrix of hosts
+//! and phases. A wide screen has what is wrong in a column of its own.
+//!
+//! Uses `hosts`, `launch` and `problems`. The row under the cursor is remembered by its host, so that it stays while rows move.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::event::LogFile;
+use crate::report::words;
+use crate::tui::app::{App, Screen};
+use crate::tui::keymap::Cmd;
+
+use super::list::List;
+use super::{hosts, launch, problems, put, rows, text, training};
+
+/// From so many columns and rows on, what is wrong has a column of its own.
+const WIDE: (u16, u16) = (180, 36);
+/// The width of that column.
+const SIDE: u16 = 60;
+
+/// What the overview remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// The rows: whether one stands for several hosts, and its first host.
+    pub(super) list: List<(bool, u32)>,
+    /// The groups of equal hosts that are unfolded, by what their hosts have in common.
+    pub(super) open: BTreeSet<String>,
+    /// The group and the group's first host of every host that is in one, as it was drawn.
+    pub(super) groups: BTreeMap<u32, (String, u32)>,
+    /// The last lines of the ranks, made anew only for those that have said something since.
+    said: BTreeMap<u32, Said>,
+}
+
+/// What a rank last said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    /// How much of which log was seen then.
+    seen: (u32, u64),
+    /// Clean.
+    line: String,
+    /// The same without what differs between ranks.
+    key: String,
+}
+
+/// A click in this row of the terminal; `false`: nothing is there.
+pub(super) fn touch(app: &mut App, y: u16) -> bool {
+    app.overview.list.touch(y)
+}
+
+/// The host under the cursor.
+pub(crate) fn under(app: &App) -> Option<u32> {
+    app.overview.list.at().map(|(_, host)| host)
+}
+
+/// Obeys a command.
+pub(crate) fn update(app: &mut App, cmd: Cmd) {
+    if app.overview.list.go(cmd, app.page) {
+        return;
+    }
+    let Some((_, host)) = app.overview.list.at() else { return };
+    let view = &mut app.overview;
+    match cmd {
+        Cmd::Right => view.open.extend(view.groups.get(&host).map(|(group, _)| group.clone())),
+        Cmd::Left => {
+            if let Some((group, first)) = view.groups.get(&host).cloned()
+                && view.open.remove(&group)
+            {
+                view.list.choose((true, first));
+            }
+        }
+        Cmd::Open => {
+            app.host = super::host::View::of(host);
+            app.screen = Screen::Host;
+        }
+        Cmd::Output => {
+            let log = worst_log(app, host);
+            app.logs.show(log);
+            app.screen = Screen::Logs;
+        }
+        _ => {}
+    }
+}
+
+/// The log that tells most about a host: that of a rank that failed, of its first rank, or of its launcher.
+pub(super) fn worst_log(app: &App, host: u32) -> (u32, LogFile) {
+    let mut own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host == host).collect();
+    own.sort_by_key(|rank| (!rank.failed() || app.state.was_stopped(rank), rank.started.is_none(), rank.rank));
+    let seen = own.first().filter(|rank| rank.started.is_some());
+    seen.map_or((host, LogFile::Node), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
+}
+
+/// Draws it.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+    let area = training::head(frame, area, app);
+    let found = problems::problems(app);
+    if area.width >= WIDE.0 && area.height >= WIDE.1 {
+        let left = Rect { width: area.width - SIDE - 1, ..area };
+        let right = Rect { x: left.x + left.width + 1, width: SIDE, ..area };
+        column(frame, right, app, &found);
+        stack(frame, left, app, &[]);
+    } else {
+        stack(frame, area, app, &found);
+    }
+}
+
+/// What is wrong, each in as many rows as it needs.
+fn column(frame: &mut Frame<'_>, area: Rect, app: &App, found: &[problems::Problem]) {
+    let width = usize::from(area.width);
+    let room = usize::from(area.height);
+    let mut lines = vec![Line::styled(text::pad(&format!(" problems  {}", found.len()), width), app.theme.head())];
+    for (n, problem) in found.iter().enumerate() {
+        let mut own = problems::told(app, problem, width);
+        if lines.len() + own.len() + usize::from(n + 1 < found.len()) > room {
+            lines.push(Line::styled(format!(" {} and {} more", app.theme.more(), found.len() - n), app.theme.dim()));
+            break;
+        }
+        lines.append(&mut own);
+    }
+    if found.is_empty() {
+        lines.push(Line::styled(" nothing is wrong", app.theme.dim()));
+    }
+    put(frame, area, lines);
+}
+
+/// The table above, what is wrong and the last lines beneath it.
+fn stack(frame: &mut Frame<'_>, area: Rect, app: &mut App, found: &[problems::Problem]) {
+    let width = usize::from(area.width);
+    let height = usize::from(area.height);
+    let strip = found.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
+    listen(app);
+    let tails = tails(app, height / 2);
+    // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
+    let most = height.saturating_sub(strip + 6);
+    let table = if app.stepping() { None } else { Some(hosts::Table::of(app, most)) };
+    let needed = 2 + table.as_ref().map_or(app.state.hosts.len(), hosts::Table::len);
+    let spare = height.saturating_sub(strip + needed.min(height));
+    let least = usize::from(needed + strip + 6 > height) * 5;
+    let shown = tails.len().min(if height >= 30 { 12 } else { 8 }).min(spare.max(least).saturating_sub(1)).min(height / 2);
+    let below = strip + if shown > 0 { shown + 1 } else { 0 };
+    let upper = rows(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
+    app.page = usize::from(upper.height.saturating_sub(1));
+    match table {
+        Some(table) => table.draw(frame, upper, app),
+        None => launch::draw(frame, upper, app),
+    }
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for (n, problem) in found.iter().take(strip).enumerate() {
+        if n + 1 == strip && found.len() > strip {
+            lines.push(Line::styled(format!(" {} and {} more", app.theme.more(), found.len() - n), app.theme.dim()));
+        } else {
+            lines.push(super::problem_line(app, problem, width));
+        }
+    }
+    if shown > 0 {
+        lines.push(Line::styled(text::pad(" last lines", width), app.theme.head()));
+        lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(app, &who, &line, width)));
+    }
+    put(frame, rows(area, upper.height, area.height - upper.height), lines);
+}
+
+fn tail_line(app: &App, who: &str, line: &str, width: usize) -> Line<'static> {
+    let room = (width / 4).clamp(8, 24);
+    Line::from(vec![
+        Span::raw(" "),
+        Span::styled(text::pad(who, room), app.theme.dim()),
+        Span::raw(" "),
+        Span::raw(words::cut(line, width.saturating_sub(room + 2))),
+    ])
+}
+
+/// Takes the last lines of those that have said something.
+fn listen(app: &mut App) {
+    let mut said = std::mem::take(&mut app.overview.said);
+    said.retain(|rank, _| app.state.ranks.contains_key(rank));
+    for rank in app.state.ranks.values() {
+        let seen = (rank.restart, rank.tail.next);
+        if said.get(&rank.rank).is_some_and(|said| said.seen == seen) {
+            continue;
+        }
+        let line = rank.tail.last(1).pop().map(|last| app.clean(&last)).unwrap_or_default();
+        let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
+        said.insert(rank.rank, Said { seen, line, key });
+    }
+    app.overview.said = said;
+}
+
+/// What the ranks last said, those who say the same but for digits as one; the largest group first.
+fn tails(app: &App, most: usize) -> Vec<(String, String)> {
+    let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
+    for (rank, said) in app.overview.said.iter().filter(|(_, said)| !said.line.is_empty()) {
+        groups.entry(&said.key).or_insert_with(|| (Vec::new(), &said.line)).0.push(*rank);
+    }
+    let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();
+    groups.sort_by_key(|(ranks, _)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
+    groups.truncate(most);
+    groups.into_iter().map(|(ranks, line)| (words::ranks(&ranks).replacen("ranks ", "r[", 1), line.to_owned())).map(close).collect()
+}
+
+/// `r[0-7]`, `r3`.
+fn close((who, line): (String, String)) -> (String, String) {
+    let who = match who.strip_prefix("rank ") {
+        Some(one) => format!("r{one}"),
+        None => format!("{who}]"),
+    };
+    (who, line)
+}

@@ -1,0 +1,190 @@
+//! What the lines tell of the training: step, loss and speed of the run and of each rank, with their course, and progress bars.
+//!
+//! Uses `state/metrics`. An axis goes from the least to the greatest value that is shown, since a loss has no fixed one.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::event::Millis;
+use crate::report::words;
+use crate::state::metrics::{LOSS, Metrics, Progress, STEP, Series};
+use crate::tui::app::App;
+use crate::tui::theme::{Status, Theme};
+
+use super::{put, rows, text};
+
+/// A bar that was not drawn for so long says nothing of now, milliseconds.
+const FRESH: i64 = 120_000;
+/// Below this many rows there is no room for it.
+const LEAST: u16 = 12;
+
+/// Draws the run's values on top of an area where there are any, and gives the rest of the area.
+pub(crate) fn head(frame: &mut Frame<'_>, area: Rect, app: &App) -> Rect {
+    if app.state.metrics.is_empty() || area.height < LEAST {
+        return area;
+    }
+    put(frame, rows(area, 0, 1), vec![of_run(app, usize::from(area.width))]);
+    rows(area, 1, area.height - 1)
+}
+
+fn of_run(app: &App, width: usize) -> Line<'static> {
+    let mut spans = vec![Span::styled(" training ", app.theme.head())];
+    for (metric, series) in &app.state.metrics {
+        let name = app.clean(app.state.metric_name(*metric));
+        let Some((last, at)) = app.state.metric(*metric) else { continue };
+        let age = if app.stale_for(at, FRESH) { format!(" {} ago", text::age(at, app.now)) } else { String::new() };
+        let value = format!(" {name} {}{age} ", short(last));
+        let course = if *metric == STEP { 0 } else { (width / 12).clamp(6, 24) };
+        if text::width(&spans) + value.chars().count() + course + 1 > width {
+            break;
+        }
+        let status = if last.is_finite() { Status::Ok } else { Status::Bad };
+        spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, app.theme.status(status)) });
+        if course > 0 {
+            spans.push(Span::styled(spark(series.points(), course, app.theme), app.theme.status(status)));
+            spans.push(Span::raw(" "));
+        }
+    }
+    Line::from(spans)
+}
+
+/// The columns of one rank's step and loss, and how wide they are.
+pub(crate) struct Columns {
+    course: usize,
+}
+
+impl Columns {
+    /// The columns that fit into `room` beside a last line, if any rank told something.
+    pub(crate) fn of(app: &App, room: usize) -> Option<Columns> {
+        let any = app.state.metrics.contains_key(&STEP) || app.state.metrics.contains_key(&LOSS);
+        (any && room >= 28).then(|| Columns { course: (room / 5).clamp(4, 20) })
+    }
+
+    /// How wide they are together.
+    pub(crate) fn width(&self) -> usize {
+        7 + 8 + self.course + 1
+    }
+
+    /// Their heads.
+    pub(crate) fn head(&self) -> String {
+        format!("{:>6} {:>7} {} ", "STEP", "LOSS", text::pad("", self.course))
+    }
+
+    /// A rank's values.
+    pub(crate) fn row(&self, theme: Theme, metrics: &Metrics) -> Vec<Span<'static>> {
+        let value = |metric| metrics.get(&metric).map_or_else(|| "-".to_owned(), |series: &Series| short(series.last));
+        let loss = metrics.get(&LOSS);
+        let status = if loss.is_some_and(|loss| !loss.last.is_finite()) { Status::Bad } else { Status::Ok };
+        let course = loss.map(|loss| spark(loss.points(), self.course, theme)).unwrap_or_default();
+        let number = format!("{:>7} ", words::cut(&value(LOSS), 7));
+        vec![
+            Span::raw(format!("{:>6} ", words::cut(&value(STEP), 6))),
+            if status == Status::Bad { Span::styled(number, theme.status(status)) } else { Span::raw(number) },
+            Span::styled(text::pad(&course, self.course), theme.status(status)),
+            Span::raw(" "),
+        ]
+    }
+}
+
+/// A progress bar that is still being drawn, in `width` columns: `37% ███▌     371/1000 19s left`.
+pub(crate) fn gauge(progress: &Progress, now: Millis, width: usize, theme: Theme) -> Option<String> {
+    if now - progress.at > FRESH || width < 6 {
+        return None;
+    }
+    let percent = format!("{:>3.0}%", progress.percent);
+    let count = progress.count.map_or_else(String::new, |(done, all)| format!(" {done}/{all}"));
+    let left = progress.left.map_or_else(String::new, |left| format!(" {} left", words::span(left.saturating_mul(1000))));
+    let tail = format!("{count}{left}");
+    let room = width.saturating_sub(percent.len() + tail.len() + 1).min(20);
+    let bar = if room >= 4 { format!(" {}", filled(progress.percent, room, theme.ascii)) } else { String::new() };
+    Some(words::cut(&format!("{percent}{bar}{tail}"), width))
+}
+
+fn filled(percent: f32, room: usize, ascii: bool) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a few columns")]
+    let share = percent.clamp(0.0, 100.0) / 100.0 * room as f32;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the columns")]
+    let full = (share.floor() as usize).min(room);
+    let (on, off) = if ascii { ("#", ".") } else { ("█", "░") };
+    on.repeat(full) + &off.repeat(room - full)
+}
+
+/// The course of a value as bars between its least and its greatest; the last `width` points, spread over what is there.
+pub(crate) fn spark(points: impl Iterator<Item = f32>, width: usize, theme: Theme) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const PLAIN: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
+    let bars = if theme.ascii { PLAIN } else { BARS };
+    let all: Vec<f32> = points.collect();
+    if all.is_empty() || width == 0 {
+        return String::new();
+    }
+    // All that was told, in as many columns as there are: the mean of each part.
+    let part = all.len().div_ceil(width).max(1);
+    let shown: Vec<f32> =
+        all.chunks(part).map(|chunk| chunk.iter().sum::<f32>() / f32::from(u16::try_from(chunk.len()).unwrap_or(1))).collect();
+    let finite = || shown.iter().copied().filter(|value| value.is_finite());
+    let (least, most) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
+    let bar = |value: f32| {
+        if !value.is_finite() {
+            return '!';
+        }
+        let share = if most > least { (value - least) / (most - least) } else { 0.5 };
+        // 0 to 7 by the bounds.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
+        let at = (share * 7.0).round().clamp(0.0, 7.0) as usize;
+        bars.get(at).copied().unwrap_or(' ')
+    };
+    shown.into_iter().map(bar).collect()
+}
+
+/// A value in at most seven columns: `1180`, `2.318`, `12.9k`, `3.0e-4`.
+pub(crate) fn short(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    match value.abs() {
+        v if v.is_infinite() => if value > 0.0 { "inf" } else { "-inf" }.to_owned(),
+        0.0 => "0".to_owned(),
+        v if v < 0.001 => format!("{value:.1e}"),
+        v if v >= 1e9 => format!("{value:.1e}"),
+        v if v >= 1e6 => format!("{:.1}M", value / 1e6),
+        v if v >= 100_000.0 => format!("{:.0}k", value / 1e3),
+        v if v.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 10_000.0 => format!("{:.1}k", value / 1e3),
+        v if v >= 100.0 => format!("{value:.1}"),
+        v if v >= 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Theme = Theme::new(crate::tui::theme::Skin::Mono, false);
+
+    #[test]
+    fn values_are_short() {
+        let values = [0.0, 3e-4, 2.3182, 31.456, 412.25, 1180.0, 12_874.3, 512_000.0, 3.2e6, 7e12, f64::NAN];
+        assert_eq!(values.map(short).join(" "), "0 3.0e-4 2.318 31.46 412.2 1180 12.9k 512k 3.2M 7.0e12 nan");
+        assert!(values.iter().all(|value| short(*value).len() <= 7));
+    }
+
+    #[test]
+    fn a_course_goes_from_the_least_to_the_greatest() {
+        assert_eq!(spark([9.0, 5.0, 1.0].into_iter(), 8, FULL), "█▅▁");
+        assert_eq!(spark([2.0, 2.0].into_iter(), 8, FULL), "▅▅");
+        assert_eq!(spark((0..100_u8).map(f32::from), 4, FULL), "▁▃▆█");
+        assert_eq!(spark([1.0, f32::NAN, 2.0].into_iter(), 8, FULL), "▁!█");
+        assert_eq!(spark(std::iter::empty(), 8, FULL), "");
+    }
+
+    #[test]
+    fn a_gauge_fits_and_grows_old() {
+        let bar = Progress { percent: 37.1, count: Some((371, 1000)), left: Some(19), at: 1_000 };
+        assert_eq!(gauge(&bar, 2_000, 40, FULL).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
+        assert_eq!(gauge(&bar, 2_000, 14, FULL).as_deref(), Some(" 37% 371/1000…"));
+        assert_eq!((gauge(&bar, 200_000, 40, FULL), gauge(&bar, 2_000, 3, FULL)), (None, None));
+    }
+}

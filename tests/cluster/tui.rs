@@ -1,0 +1,67 @@
+//! The dashboard at a real torchrun job: its ranks, hosts, GPUs (of a stand-in for nvidia-smi) and loss, and a rank that is killed stands first
+//! among the problems with its last lines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::laptop::{Laptop, word};
+use crate::support::{Cluster, Job};
+use crate::terminal::Terminal;
+
+/// Kills rank 3 itself, not its wrapper.
+const KILL: &str = "for p in $(pgrep python3); do if tr '\\0' '\\n' <\"/proc/$p/environ\" | grep -qx RANK=3; then kill -9 \"$p\"; fi; done";
+
+#[test]
+fn the_dashboard_shows_every_rank_and_the_killed_one_first() {
+    let Some(cluster) = Cluster::take() else { return };
+    let laptop = Laptop::new();
+    let mut job = Job::torch("screen").command(&["/mnt/train.py"]);
+    job.env.push_str("STEPS: \"100000\"\nPACE: \"0.2\"\n");
+    let file = cluster.inventory(&laptop, &job);
+    let text = |path: &Path| path.display().to_string();
+    let variables: BTreeMap<String, String> =
+        [("HOME", text(laptop.home())), ("XDG_STATE_HOME", text(&laptop.home().join("state"))), ("USER", "tester".to_owned())]
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+    let program = Path::new(env!("CARGO_BIN_EXE_orchestrate"));
+    let mut terminal = Terminal::start(program, &["tui", word(&file)], laptop.home(), &variables, (120, 40));
+    terminal.sees("PLAN");
+    terminal.press("U");
+    terminal.sees("START screen");
+    terminal.press("\r");
+    terminal.sees("RUNNING");
+    terminal.sees("2h/4r");
+    // Every rank trains, and stands beside its host.
+    terminal.press("3");
+    let ranks = |screen: &str| {
+        (0..4).all(|rank| {
+            let host = if rank < 2 { "gpu01" } else { "gpu02" };
+            screen.lines().any(|line| line.contains(host) && line.contains(&format!("rank {rank} step ")))
+        })
+    };
+    terminal.until("every rank beside its host", ranks);
+    terminal.press("1");
+    let trains = |screen: &str| {
+        let loss = screen.lines().find_map(|line| line.split_once("training").and_then(|(_, rest)| rest.split_once(" loss ")));
+        let curve = loss.is_some_and(|(_, rest)| rest.chars().filter(|c| ('\u{2581}'..='\u{2588}').contains(c)).count() >= 3);
+        curve && ["gpu01", "gpu02"].iter().all(|host| screen.contains(host))
+    };
+    terminal.until("both hosts and the curve of the loss", trains);
+    terminal.press("5");
+    let gpus = |screen: &str| screen.contains("UTIL, percent") && ["gpu01 g", "/700W"].iter().all(|words| screen.contains(words));
+    terminal.until("the GPUs", gpus);
+    cluster.on("gpu02", KILL);
+    terminal.press("7");
+    // The first problem, and beneath it what the rank said last.
+    let screen = terminal.until("the killed rank first", |screen| {
+        let first = screen.lines().nth(2).unwrap_or("");
+        first.contains("rank 3 on gpu02") && first.contains("killed") && screen.contains("rank 3 signal 9")
+    });
+    assert!(screen.contains("rank 3 step "), "its last lines are the evidence:\n{screen}");
+    terminal.sees("FAILED");
+    terminal.press("Q");
+    assert_eq!(terminal.ends(), 1, "{}", terminal.text());
+    terminal.is_as_before();
+    cluster.as_before();
+}

@@ -1,0 +1,22 @@
+//! Any bytes as a journal: what can be read is read, the rest is an error, and the state takes every event that was read.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use orchestrate::diagnose::{Evidence, findings};
+use orchestrate::report::journal::Reader;
+use orchestrate::state::RunState;
+
+fuzz_target!(|bytes: &[u8]| {
+    // With a header of ours most inputs get past the first line.
+    let mut whole = b"{\"format\":\"1.3\",\"orchestrate\":\"0.1.0\"}\n".to_vec();
+    whole.extend_from_slice(bytes);
+    for input in [bytes, &whole] {
+        let Ok(mut reader) = Reader::new(input, "fuzzed") else { continue };
+        let (mut state, mut evidence) = (RunState::new(), Evidence::built_in());
+        while let Ok(Some(event)) = reader.read() {
+            state.apply(&event);
+            evidence.apply(&event);
+        }
+        findings(&evidence, &state);
+    }
+});

@@ -1,0 +1,207 @@
+//! A terminal for a program under test: a real pseudo-terminal, and a model of what a screen would show. Nothing here sleeps for luck:
+//! what is waited for is a state of the screen or of the program.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+
+/// The longest that anything may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What came out of the program.
+struct Shown {
+    screen: vt100::Parser,
+    /// Every byte.
+    raw: Vec<u8>,
+    /// No more will come.
+    over: bool,
+}
+
+/// A program in a terminal.
+pub(crate) struct Terminal {
+    pty: Option<Box<dyn MasterPty + Send>>,
+    keys: Option<Box<dyn std::io::Write + Send>>,
+    child: Box<dyn Child + Send + Sync>,
+    shown: Arc<Mutex<Shown>>,
+    /// The reader lets go of the terminal.
+    hang_up: Arc<AtomicBool>,
+    /// How the terminal was set before.
+    before: String,
+}
+
+fn lines(n: u16) -> NonZeroU16 {
+    NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)
+}
+
+fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn size(columns: u16, rows: u16) -> PtySize {
+    PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
+}
+
+impl Terminal {
+    /// Starts a program in a terminal of so many columns and rows.
+    pub(crate) fn start(
+        program: &Path,
+        words: &[&str],
+        home: &Path,
+        variables: &BTreeMap<String, String>,
+        (columns, rows): (u16, u16),
+    ) -> Terminal {
+        let pair = native_pty_system().openpty(size(columns, rows)).expect("a terminal");
+        let mut command = CommandBuilder::new(program);
+        command.args(words);
+        command.env_clear();
+        command.cwd(home);
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        for (name, value) in [("TERM", "xterm-256color"), ("LANG", "C.UTF-8")] {
+            command.env(name, value);
+        }
+        for (name, value) in variables {
+            command.env(name, value);
+        }
+        let before = format!("{:?}", pair.master.get_termios().expect("its settings"));
+        let child = pair.slave.spawn_command(command).expect("it starts");
+        drop(pair.slave);
+        let shown = Shown { screen: vt100::Parser::new(lines(rows), lines(columns), 200), raw: Vec::new(), over: false };
+        let (shown, hang_up) = (Arc::new(Mutex::new(shown)), Arc::new(AtomicBool::new(false)));
+        let mut reader = pair.master.try_clone_reader().expect("a reader");
+        let (sink, stop) = (Arc::clone(&shown), Arc::clone(&hang_up));
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            loop {
+                let read = reader.read(&mut chunk).unwrap_or(0);
+                let mut shown = lock(&sink);
+                if read == 0 || stop.load(Ordering::SeqCst) {
+                    shown.over = true;
+                    return;
+                }
+                shown.screen.process(&chunk[..read]);
+                shown.raw.extend_from_slice(&chunk[..read]);
+            }
+        });
+        let keys = pair.master.take_writer().expect("a writer");
+        Terminal { pty: Some(pair.master), keys: Some(keys), child, shown, hang_up, before }
+    }
+
+    /// The screen as text.
+    pub(crate) fn text(&self) -> String {
+        lock(&self.shown).screen.screen().contents()
+    }
+
+    /// Every byte that came.
+    pub(crate) fn raw(&self) -> String {
+        String::from_utf8_lossy(&lock(&self.shown).raw).into_owned()
+    }
+
+    /// Waits until the screen is so.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let text = self.text();
+            if holds(&text) {
+                return text;
+            }
+            let over = lock(&self.shown).over;
+            assert!(!over || holds(&self.text()), "it ended without {what}:\n{}", self.text());
+            assert!(Instant::now() < end, "never {what}; the screen is\n{text}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until this is on the screen.
+    #[track_caller]
+    pub(crate) fn sees(&self, wanted: &str) -> String {
+        self.until(&format!("{wanted:?}"), |text| text.contains(wanted))
+    }
+
+    /// Waits until this is on the screen no more.
+    #[track_caller]
+    pub(crate) fn sees_no(&self, unwanted: &str) -> String {
+        self.until(&format!("without {unwanted:?}"), |text| !text.contains(unwanted))
+    }
+
+    /// Types.
+    pub(crate) fn press(&mut self, keys: &str) {
+        let writer = self.keys.as_mut().expect("the terminal is there");
+        writer.write_all(keys.as_bytes()).expect("typed");
+        writer.flush().expect("typed");
+    }
+
+    /// Makes it larger or smaller; 0 by 0 is a terminal that does not know.
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
+        lock(&self.shown).screen.screen_mut().set_size(lines(rows.max(1)), lines(columns.max(1)));
+        self.pty.as_ref().expect("the terminal is there").resize(size(columns, rows)).expect("resized");
+    }
+
+    /// Sends the program a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let signal = match name {
+            "TERM" => Signal::TERM,
+            "HUP" => Signal::HUP,
+            "CONT" => Signal::CONT,
+            other => panic!("{other}?"),
+        };
+        let pid = self.child.process_id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
+        kill_process(pid, signal).expect("signalled");
+    }
+
+    /// Takes the terminal away, as a window that is closed. The reader lets go at the next byte.
+    pub(crate) fn close(&mut self) {
+        self.hang_up.store(true, Ordering::SeqCst);
+        (self.keys, self.pty) = (None, None);
+    }
+
+    /// Waits for the end of the program; its exit code.
+    #[track_caller]
+    pub(crate) fn ends(&mut self) -> u32 {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                // What it said last is on its way.
+                while self.pty.is_some() && !lock(&self.shown).over {
+                    assert!(Instant::now() < end, "its last words never came");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                return status.exit_code();
+            }
+            assert!(Instant::now() < end, "it does not end; the screen is\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The terminal is as it was before the program: its settings, the normal screen, cursor, mouse, paste and focus.
+    #[track_caller]
+    pub(crate) fn is_as_before(&self) {
+        let now = format!("{:?}", self.pty.as_ref().expect("the terminal is there").get_termios().expect("its settings"));
+        assert_eq!(now, self.before, "the terminal's settings");
+        let shown = lock(&self.shown);
+        let screen = shown.screen.screen();
+        assert!(!screen.alternate_screen(), "the alternate screen was left");
+        assert!(!screen.hide_cursor(), "the cursor is shown");
+        assert!(!screen.bracketed_paste(), "paste is plain");
+        assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None, "the mouse is the terminal's");
+        let raw = String::from_utf8_lossy(&shown.raw);
+        let last = |on: &str, off: &str| raw.rfind(on) <= raw.rfind(off);
+        assert!(last("\x1b[?1004h", "\x1b[?1004l"), "focus is not told");
+        assert!(last("\x1b[?2026h", "\x1b[?2026l"), "no frame is left open");
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.child.kill().ok();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! ProxyCommand: a program of the laptop carries the connection, and is gone when it is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orchestrate::inventory::Host;
+use orchestrate::remote::{Connect, RemoteError, SshFleet};
+
+use crate::sshd::{Person, Sshd, until};
+use crate::{need_sshd, sh};
+
+/// A host that is reached by a command, which notes its process number first.
+fn by(sshd: &Sshd, command: &str) -> Host {
+    let noted = format!("sh -c 'echo $$ >>{}; {command}' %h %p %r %n %%", sshd.shown("pids"));
+    sshd.write("ssh_config", &format!("# of this test\nHost *\n ProxyCommand {noted}\n"));
+    let mut host = sshd.host("gpu01");
+    host.ssh.connect_timeout = Some(Duration::from_secs(2));
+    host
+}
+
+/// What nc does, with what every machine has: two processes, both noted.
+fn relay(sshd: &Sshd) -> String {
+    let script = format!("exec 3<>/dev/tcp/$1/$2 || exit 1\ncat <&3 &\necho $! >>{}\nexec cat >&3\n", sshd.shown("pids"));
+    format!("bash {}", sshd.write("relay", &script))
+}
+
+fn pids(sshd: &Sshd) -> Vec<String> {
+    let text = std::fs::read_to_string(sshd.path("pids")).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Waits until none of the programs is left. One that nobody waited for would keep its name, but no files.
+async fn all_gone(sshd: &Sshd) {
+    assert!(!pids(sshd).is_empty(), "none was started");
+    let there = |pid: &String| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    until("the programs are gone", || !pids(sshd).iter().any(there)).await;
+}
+
+#[tokio::test]
+async fn a_program_carries_the_connection_and_goes_with_it() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = by(
+        &sshd,
+        &format!(
+            "[ \"$0 $1 $2 $3 $4\" = \"127.0.0.1 {} {} gpu01 %%\" ] && exec {} \"$0\" \"$1\"",
+            sshd.port,
+            crate::sshd::me(),
+            relay(&sshd)
+        ),
+    );
+    let fleet = sshd.fleet(vec![host; 3]);
+    let hosts = futures_util::future::join_all((0..3).map(|n| fleet.connect(n))).await;
+    for host in &hosts {
+        let host = host.as_ref().unwrap_or_else(|e| panic!("{e}\n{}", sshd.log()));
+        let out = host.exec(&sh("head -c 3000000 /dev/zero; exit 5")).await.expect("an answer");
+        assert_eq!((out.code, out.stdout.len()), (5, 3_000_000));
+    }
+    assert_eq!(pids(&sshd).len(), 6);
+    // One says goodbye, the others are dropped.
+    hosts[0].as_ref().expect("connected").close().await;
+    drop(hosts);
+    all_gone(&sshd).await;
+    until("sshd is left", || sshd.children().is_empty()).await;
+}
+
+#[tokio::test]
+async fn ssh_itself_may_be_the_program_and_a_jump_host_may_be_reached_by_one() {
+    need_sshd!();
+    let (bastion, sshd) = (Sshd::start(), Sshd::start());
+    bastion.host("known");
+    let ssh = format!(
+        "ssh -F none -o UserKnownHostsFile={} -o IdentitiesOnly=yes -i {} -p {} -W [%h]:%p {}@127.0.0.1",
+        bastion.shown("known"),
+        bastion.shown("id"),
+        bastion.port,
+        crate::sshd::me()
+    );
+    sshd.write("ssh_config", &format!("Host gpu01\n ProxyCommand {ssh}\n"));
+    let host = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", bastion.log()));
+    assert!(host.exec(&sh("true")).await.expect("an answer").ok());
+    assert!(bastion.log().contains("Accepted publickey"), "{}", bastion.log());
+    host.close().await;
+    until("the bastion is left", || bastion.children().is_empty()).await;
+
+    let outer = format!(
+        "Host outer\n HostName 127.0.0.1\n Port {}\n User {}\n IdentityFile {}\n UserKnownHostsFile {}\n ProxyCommand {} %h %p\n",
+        bastion.port,
+        crate::sshd::me(),
+        bastion.shown("id"),
+        bastion.shown("known"),
+        relay(&sshd)
+    );
+    sshd.write("ssh_config", &outer);
+    let mut host = sshd.host("gpu01");
+    host.ssh.jump = Some(vec!["outer".to_owned()]);
+    host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
+    let host = sshd.fleet(vec![host]).connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", bastion.log()));
+    assert!(host.exec(&sh("true")).await.expect("an answer").ok());
+    assert_eq!(bastion.log().matches("Accepted publickey").count(), 2);
+}
+
+#[tokio::test]
+async fn a_program_that_fails_is_told_with_its_place_its_end_and_its_words() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    for (command, says) in [
+        ("echo no route to the bastion >&2; exit 7", &["status 7", "no route to the bastion"][..]),
+        ("kill -9 $$", &["killed by signal 9"]),
+        ("echo what is this; echo; cat >/dev/null; exit 3", &["what is this"]),
+        ("nosuchprogram", &["status 127", "nosuchprogram"]),
+        ("exec sleep 60", &["within 2s"]),
+        ("head -c 100000 /dev/urandom; exec sleep 60", &["could not connect"]),
+        ("sleep 60 & sleep 60 & wait", &["within 2s"]),
+    ] {
+        std::fs::remove_file(sshd.path("pids")).ok();
+        let host = by(&sshd, command);
+        let started = Instant::now();
+        let error = sshd.fleet(vec![host]).connect(0).await.err().expect("no way");
+        let what = error.to_string();
+        assert!(matches!(error, RemoteError::Lost { .. }), "{command}: {error:?}");
+        let place = "~/ssh_config:3";
+        assert!(what.contains("ProxyCommand `sh -c") && what.contains(place), "{command}: {what}");
+        assert!(says.iter().all(|s| what.contains(s)), "{command}: {what}");
+        assert!(error.hint().contains("by hand"), "{command}: {}", error.hint());
+        assert!(started.elapsed() < Duration::from_secs(12), "{command}: {:?}", started.elapsed());
+        all_gone(&sshd).await;
+    }
+    let mut settings = sshd.settings(&Arc::new(Person::silent()));
+    settings.variables = Arc::new(|name| (name == "SHELL").then(|| "/no/such/shell".to_owned()));
+    let error = SshFleet::new(vec![by(&sshd, "true")], settings).connect(0).await.err().expect("no shell");
+    assert!(matches!(&error, RemoteError::Settings { .. }) && error.to_string().contains("/no/such/shell"), "{error}");
+}
+
+#[tokio::test]
+async fn a_program_that_dies_under_a_connection_loses_it() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let host = sshd.fleet(vec![by(&sshd, &format!("exec {} \"$0\" \"$1\"", relay(&sshd)))]).connect(0).await.expect("connected");
+    let command = sh("sleep 60");
+    let kill = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        crate::sshd::kill(&pids(&sshd)[0]);
+    };
+    let (result, ()) = tokio::join!(host.exec(&command), kill);
+    assert!(matches!(result, Err(RemoteError::Lost { retry: true, .. })), "{result:?}");
+    all_gone(&sshd).await;
+}
+
+#[tokio::test]
+async fn the_first_of_proxy_jump_and_proxy_command_holds() {
+    need_sshd!();
+    let sshd = Sshd::start();
+    let way = format!("ProxyCommand {} %h %p", relay(&sshd));
+    for (config, fails) in [
+        (format!("Host *\n {way}\n ProxyJump nowhere.invalid\n"), false),
+        (format!("Host *\n ProxyJump nowhere.invalid\n {way}\n"), true),
+        (format!("Host *\n ProxyJump none\n {way}\n"), false),
+        ("Host *\n ProxyCommand none\n ProxyJump nowhere.invalid\n".to_owned(), false),
+    ] {
+        sshd.write("ssh_config", &config);
+        let result = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await;
+        assert_eq!(result.is_err(), fails, "{config}: {:?}", result.err());
+    }
+    sshd.write("ssh_config", "Host *\n ProxyCommand exit 1\n");
+    let mut direct = sshd.host("gpu01");
+    direct.ssh.jump = Some(Vec::new());
+    sshd.fleet(vec![direct]).connect(0).await.expect("the inventory stands over both");
+    sshd.write("ssh_config", "Host *\n User x\n ProxyCommand nc %h %p\n ProxyUseFdpass yes\n");
+    let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("not supported");
+    let what = error.to_string();
+    assert!(matches!(error, RemoteError::Settings { .. }) && what.contains("ProxyUseFdpass") && what.contains("ssh_config:4"), "{what}");
+}
