@@ -70,11 +70,19 @@ async fn after_an_ended_run_the_kept_container_serves_the_next() {
     let ended = || bench.run_dir("ended", 0).join("node.rc").exists() && bench.run_dir("ended", 1).join("node.rc").exists();
     until("both launchers have ended", async || ended().then_some(())).await;
     let (first, boxes) = (bench.run_dir("ended", 0), (bench.containers(0), bench.containers(1)));
+    // The kept container's keeper notes something once a second: here without a pause, for as long as there is a directory to note it in.
+    let times = first.join("times");
+    let writer = std::thread::spawn(move || {
+        let began = std::time::Instant::now();
+        let note = || std::fs::OpenOptions::new().append(true).create(true).open(&times);
+        while note().is_ok() && began.elapsed().as_secs() < 60 {}
+    });
     bench.again();
     let up = laptop.start(&["up", word(&file)]);
     bench.ranks_up(4).await;
     assert_ne!(bench.run_dir("ended", 0), first);
     assert!(!first.exists(), "fetched and removed");
+    writer.join().expect("nothing is left to write into");
     let ids = |list: &[(String, String, String)]| list.iter().map(|c| c.1.clone()).collect::<Vec<_>>();
     assert_eq!((ids(&bench.containers(0)), ids(&bench.containers(1))), (ids(&boxes.0), ids(&boxes.1)), "the same containers");
     let log = std::fs::read(laptop.runs()[0].join("logs/rank-2.log")).expect("the first run's log");

@@ -63,6 +63,9 @@ pub struct Fetch {
 }
 
 /// Removes every run directory of this name and host, the lock last.
+///
+/// A directory gets another name before it is emptied: whoever still writes into it by its path, as a kept container's keeper does once a
+/// second, can put nothing back while `rm` looks away.
 #[derive(Debug, Clone)]
 pub struct Clean {
     /// Where.
@@ -75,15 +78,16 @@ impl Clean {
     pub(super) fn command(&self) -> Command {
         let site = &self.site;
         let mut script = site.guard();
+        script.push_str("rm -rf \"$H\"/.gone.* || exit 1\ngone() { [ ! -e \"$H/$1\" ] || { mv \"$H/$1\" \"$H/.gone.$1\" && rm -rf \"$H/.gone.$1\"; }; }\n");
         match &self.only_run {
             Some(run) => script.push_str(&format!(
-                "rm -rf \"$H\"/{run} || exit 1\n[ \"$(cat \"$H/current\" 2>/dev/null)\" = {run} ] && rm -f \"$H/current\"\nexit 0\n",
+                "gone {run} || exit 1\n[ \"$(cat \"$H/current\" 2>/dev/null)\" = {run} ] && rm -f \"$H/current\"\nexit 0\n",
                 run = quote(run)
             )),
             None => script.push_str(&format!(
                 "{}for e in \"$H\"/* \"$H\"/.[!.]*; do\n\
                  case $e in */lock | */lock.beat | */'*' | */'.[!.]*') continue ;; esac\n\
-                 rm -rf \"$e\" || failed=1\n\
+                 if [ -d \"$e\" ] && [ ! -L \"$e\" ]; then gone \"${{e##*/}}\"; else rm -f \"$e\"; fi || failed=1\n\
                  done\n\
                  [ -z \"$failed\" ]\n",
                 site.forget_logins()
