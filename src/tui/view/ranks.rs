@@ -13,6 +13,7 @@ use crate::report::words;
 use crate::state::{RankState, metrics};
 use crate::tui::app::{App, Screen};
 use crate::tui::keymap::Cmd;
+use crate::tui::theme::Status;
 
 use super::list::List;
 use super::training::{self, Columns};
@@ -39,6 +40,9 @@ impl Order {
         }
     }
 }
+
+/// A last line with fewer columns than this says too little of a failure: it takes the place of the training's values.
+const TELLING: usize = 24;
 
 /// What the ranks' pane remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,8 +112,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
     let fixed = 7 + name + 1 + 5 + 1 + 30;
     let columns = Columns::of(app, width.saturating_sub(fixed));
     let rest = width.saturating_sub(fixed + columns.as_ref().map_or(0, Columns::width));
+    let last = format!("LAST LINE ({})", app.ranks.order.name());
+    let last = [last.as_str(), "LAST LINE", "LAST"].into_iter().find(|head| head.len() <= rest).unwrap_or_default();
     let head = format!(
-        " {:>5} {} {:<4} ST {} {:>8} {:>5}  {}LAST LINE ({})",
+        " {:>5} {} {:<4} ST {} {:>8} {:>5}  {}{last}",
         "RANK",
         text::pad("HOST", name),
         "GPU",
@@ -117,7 +123,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
         "RUNS",
         "SAID",
         columns.as_ref().map(Columns::head).unwrap_or_default(),
-        app.ranks.order.name()
     );
     let mut lines = vec![Line::styled(words::cut(&head, width), app.theme.head())];
     for (n, rank) in keys.iter().enumerate().skip(top).take(room) {
@@ -133,6 +138,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
 
 fn row(app: &App, rank: &RankState, name: usize, rest: usize, columns: Option<&Columns>) -> Line<'static> {
     let (status, word) = sum::rank_status(&app.state, rank);
+    let (columns, rest) = match columns {
+        Some(columns) if status == Status::Bad && rest < TELLING => (None, rest + columns.width()),
+        columns => (columns, rest),
+    };
     let runs = match (rank.duration(), rank.started) {
         (Some(took), _) => text::clock(took),
         (None, Some(since)) if rank.exit.is_none() => text::clock(app.now - since),
