@@ -55,9 +55,9 @@ impl Laptop {
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let plain = |s: &str| s.replace([':', '\n', ' ', '/'], "-");
         Identity {
-            token: random(),
+            token: random().chars().take(8).collect(),
             owner: format!("{}@{}", plain(&self.user), plain(&self.name)),
-            laptop: crate::plan::run::hash(&format!("{}{machine}", self.name)),
+            laptop: crate::plan::run::hash(&format!("{}{machine}", self.name)).chars().take(8).collect(),
             pid: std::process::id(),
             alive: |pid| {
                 i32::try_from(pid)

@@ -79,7 +79,8 @@ pub struct Session {
     command: &'static str,
     args: HostArgs,
     base: PathBuf,
-    run: String,
+    /// The run that is followed, launched or cleared away; empty: none yet.
+    pub run: String,
 }
 
 impl Session {
@@ -165,13 +166,22 @@ impl Session {
 
     /// Asks every host what it is and what of this name is on it.
     pub async fn gather(&self, job: Option<&Job>) -> Vec<Result<HostFacts, RemoteError>> {
-        let commands = self.inventory.hosts.iter().enumerate().map(|(i, host)| {
+        self.engine.gather(self.questions(job).collect()).await
+    }
+
+    /// Asks again those who answered before; who does not answer now is told.
+    pub async fn gather_again(&self, seen: &[Option<HostFacts>]) -> Vec<Option<HostFacts>> {
+        let questions = self.questions(None).filter(|(host, _)| seen.get(*host).is_some_and(Option::is_some));
+        answered(self, self.engine.gather(questions.collect()).await).0
+    }
+
+    fn questions(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::shell::Command)> {
+        self.inventory.hosts.iter().enumerate().map(move |(i, host)| {
             let site = site(&self.inventory, host, &self.inventory.run_dir, "", None);
             let wanted =
                 if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, ..Wanted::default() } };
-            facts::command(&site, &wanted)
-        });
-        self.engine.gather(commands.collect()).await
+            (i, facts::command(&site, &wanted))
+        })
     }
 
     /// Looks at hosts that are no part of this operation, in silence; those that do not answer are left out.
@@ -182,7 +192,7 @@ impl Session {
             let site = site(others, host, &others.run_dir, "", None);
             facts::command(&site, &Wanted { docker: site.contained, ..Wanted::default() })
         };
-        let answers = aside.gather(others.hosts.iter().map(look).collect()).await;
+        let answers = aside.gather(others.hosts.iter().map(look).enumerate().collect()).await;
         aside.close().await;
         let names = others.hosts.iter().map(|h| h.name.clone());
         names.zip(answers).filter_map(|(name, answer)| answer.ok().map(|facts| (name, facts))).collect()
@@ -221,23 +231,42 @@ impl Session {
         Ok(offsets(logs))
     }
 
-    /// Locks the name on the hosts that answered.
+    /// Locks the name on the hosts that answered, on all of them or on none.
     ///
     /// # Errors
     /// The outcome, told to the person.
     pub async fn lock(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<Held, Outcome> {
+        self.engine.lock(self.lockable(facts), &self.identity, wait, force).await.map_err(|error| self.not_locked(&error))
+    }
+
+    /// Locks the name on those of the hosts that answered where that can be done, and tells where it cannot.
+    ///
+    /// # Errors
+    /// The outcome, told to the person: another operator holds it.
+    pub async fn lock_what_can_be(
+        &self,
+        facts: &[Option<HostFacts>],
+        wait: Duration,
+        force: bool,
+    ) -> Result<(Held, Vec<(usize, LockError)>), Outcome> {
+        let locked = self.engine.lock_what_can_be(self.lockable(facts), &self.identity, wait, force).await;
+        locked.map_err(|error| self.not_locked(&error))
+    }
+
+    fn lockable(&self, facts: &[Option<HostFacts>]) -> Vec<(usize, Site)> {
         let sites = self.sites(facts, Some(&self.identity.token));
-        let answered = sites.into_iter().enumerate().filter(|(i, _)| facts.get(*i).is_some_and(Option::is_some)).collect();
-        self.engine.lock(answered, &self.identity, wait, force).await.map_err(|error| {
-            let outcome = match &error {
-                LockError::Held { .. } => Outcome::Locked,
-                LockError::Remote { .. } => Outcome::Unreachable,
-                LockError::Impossible { .. } => Outcome::Refused,
-            };
-            let hint = if outcome == Outcome::Locked { "; wait for it, or take over with `down --yes`" } else { "" };
-            self.engine.emitter().notice(None, format!("{error}{hint}"), true);
-            outcome
-        })
+        sites.into_iter().enumerate().filter(|(i, _)| facts.get(*i).is_some_and(Option::is_some)).collect()
+    }
+
+    fn not_locked(&self, error: &LockError) -> Outcome {
+        let outcome = match error {
+            LockError::Held { .. } => Outcome::Locked,
+            LockError::Remote { .. } => Outcome::Unreachable,
+            LockError::Impossible { .. } => Outcome::Refused,
+        };
+        let hint = if outcome == Outcome::Locked { "; wait for it, or take over with `down --yes`" } else { "" };
+        self.engine.emitter().notice(None, format!("{error}{hint}"), true);
+        outcome
     }
 
     /// Adds the hosts that a run knows and the inventory no longer has, so that they are cleaned too; whether there were any.

@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::exit::{Failure, worse};
 use crate::cli::session::{Session, answered};
-use crate::cli::up::leftover;
 use crate::engine::decide::Temper;
 use crate::event::{EventKind, Goal, Outcome};
 use crate::plan::facts::HostFacts;
@@ -27,27 +26,62 @@ pub struct Way {
     pub grace: Option<Duration>,
 }
 
-/// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours.
+/// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours. Where
+/// this operation had to do with a run, another one that was launched since then is left alone.
 ///
 /// # Errors
 /// What must be said to the person.
 pub async fn locked(session: &mut Session, way: Way, wait: Duration, force: bool) -> Result<Outcome, Failure> {
-    let (facts, outcome) = answered(session, session.gather(None).await);
+    let (mut seen, outcome) = answered(session, session.gather(None).await);
     let mut worst = Outcome::Ok;
-    for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
-        leftover(session, host, "unreachable: it may still hold something of ours".to_owned());
+    let mut lost = |session: &Session, host: usize, why: String| {
+        leftover(session, host, why);
         worst = Outcome::Leftovers;
+    };
+    const SILENT: &str = "unreachable: it may still hold something of ours";
+    for (host, _) in seen.iter().enumerate().filter(|(_, f)| f.is_none()) {
+        lost(session, host, SILENT.to_owned());
     }
-    if facts.iter().flatten().all(|f| !f.has_something()) {
+    if seen.iter().flatten().all(|f| !f.has_something()) {
         return Ok(worst);
     }
-    let held = match session.lock(&facts, wait, force).await {
-        Ok(held) => held,
+    let (held, without) = match session.lock_what_can_be(&seen, wait, force).await {
+        Ok(locked) => locked,
         Err(locked) => return Ok(worse(locked, worse(outcome, worst))),
     };
-    let undone = carry_out(session, &facts, way, &CancellationToken::new()).await;
+    for (host, error) in without {
+        lost(session, host, error.to_string());
+        if let Some(facts) = seen.get_mut(host) {
+            *facts = None;
+        }
+    }
+    // Whoever held the lock until now has changed what was seen before.
+    let mut facts = session.gather_again(&seen).await;
+    for (host, _) in facts.iter().zip(&seen).enumerate().filter(|(_, (now, then))| now.is_none() && then.is_some()) {
+        lost(session, host, SILENT.to_owned());
+    }
+    leave_others_alone(session, &mut facts);
+    let undone = if facts.iter().flatten().any(HostFacts::has_something) {
+        carry_out(session, &facts, way, &CancellationToken::new()).await
+    } else {
+        Ok(Outcome::Ok)
+    };
     session.engine.unlock(held).await;
     Ok(worse(undone?, worst))
+}
+
+/// Takes those hosts out of the facts where a run is current that is not this operation's own, and tells it.
+fn leave_others_alone(session: &Session, facts: &mut [Option<HostFacts>]) {
+    if session.run.is_empty() {
+        return;
+    }
+    let other = |facts: &HostFacts| facts.current.clone().filter(|run| *run != session.run);
+    let Some(run) = facts.iter().flatten().find_map(other) else { return };
+    let text = format!("{run} was launched in the meantime: it is left alone");
+    session.engine.emitter().notice(None, text, true);
+    for facts in facts.iter_mut().filter(|f| f.as_ref().is_none_or(|f| f.current.as_ref() != Some(&session.run))) {
+        *facts = None;
+    }
 }
 
 /// Undoes what the facts show, under a lock that is held.
@@ -90,4 +124,9 @@ pub async fn carry_out(
         (_, false, _) | (_, _, true) => Outcome::Leftovers,
         (false, true, false) => Outcome::Ok,
     })
+}
+
+/// Says that a leftover is there.
+pub fn leftover(session: &Session, host: usize, text: String) {
+    session.engine.emitter().send(EventKind::Leftover { host: u32::try_from(host).unwrap_or(u32::MAX), text });
 }

@@ -19,14 +19,15 @@ use crate::engine::decide::Temper;
 use crate::engine::follow::{Finish, Run};
 use crate::engine::watch::Offsets;
 use crate::event::{EventKind, Goal, Outcome};
-use crate::inventory::{Inventory, Job, Known, Teardown};
+use crate::inventory::{Become, Inventory, Job, Known, Teardown};
 use crate::plan::Plan;
 use crate::plan::action::Trouble;
+use crate::plan::action::preflight::docker_trouble;
 use crate::plan::build::{self, Ids, Terms};
 use crate::plan::check::told::Told;
 use crate::plan::check::{Check, chosen, fast};
 use crate::plan::facts::HostFacts;
-use crate::plan::situation::{Part as LivePart, Situation, part, situation};
+use crate::plan::situation::{Part as LivePart, Situation, part, situation, unseen};
 use crate::plan::teardown::Depth;
 use crate::plan::world::given_gpus;
 use crate::report::loglines::Logs;
@@ -233,6 +234,13 @@ async fn look_and_change(
         Ok(found) => found,
         Err(outcome) => return Ok(Some((outcome, "nothing was changed".to_owned()))),
     };
+    if let Some((at, facts, says)) = unseen(&facts)
+        && let Some(host) = session.inventory.hosts.get(at)
+    {
+        let trouble = docker_trouble(says, &host.name, &facts.user, host.ssh.r#become == Become::Sudo);
+        let outcome = tell(session, &[(at, trouble)]);
+        return Ok(Some((outcome, "whether a run goes on there cannot be seen: nothing was changed".to_owned())));
+    }
     let names = session.names();
     let found = situation(&facts, &names, &texts);
     match &found {
@@ -580,9 +588,4 @@ async fn attach(
         _ => Teardown::Never,
     };
     over(session, args.lock_wait, finish, teardown, Duration::from_secs(file.stop_grace), signals).await.map(Some)
-}
-
-/// Says that a leftover is there.
-pub fn leftover(session: &Session, host: usize, text: String) {
-    session.engine.emitter().send(EventKind::Leftover { host: u32::try_from(host).unwrap_or(u32::MAX), text });
 }

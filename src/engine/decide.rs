@@ -21,7 +21,8 @@ pub enum Standing {
 pub enum Temper {
     /// A failure ends everything: no further step is begun (a launch).
     Strict,
-    /// A failure ends nothing, but a log that could not be fetched is not deleted (a teardown).
+    /// A failure ends nothing, but a log that could not be fetched is not deleted, nor the directory by which a run is found again that may
+    /// still go on (a teardown).
     Teardown,
 }
 
@@ -32,7 +33,14 @@ pub fn next(plan: &Plan, ledger: &[Standing], temper: Temper) -> Vec<u32> {
     if temper == Temper::Strict && !failed.is_empty() {
         return Vec::new();
     }
-    let open = |step: &Step| step.phase != Phase::Clean || !failed.iter().any(|f| f.host == step.host && f.phase == Phase::Fetch);
+    let has_failed = |host: usize, phase: Phase| failed.iter().any(|f| f.host == host && f.phase == phase);
+    // Ranks that could not be stopped have ended with their container.
+    let boxed = |host: usize| plan.sites.get(host).is_some_and(|site| site.contained);
+    let removed = |host: usize| {
+        boxed(host) && plan.steps.iter().any(|s| s.host == host && s.phase == Phase::Remove && standing(s.id) == Standing::Done)
+    };
+    let runs = |host: usize| has_failed(host, Phase::Remove) || has_failed(host, Phase::Stop) && !removed(host);
+    let open = |step: &Step| step.phase != Phase::Clean || !has_failed(step.host, Phase::Fetch) && !runs(step.host);
     let unfinished = |s: &&Step| match standing(s.id) {
         Standing::Waiting => open(s),
         Standing::Running => true,
@@ -58,6 +66,7 @@ pub fn next(plan: &Plan, ledger: &[Standing], temper: Temper) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::plan::action::{Action, preflight::Reach};
+    use crate::plan::site::Site;
     use Standing::{Done, Failed, Running, Waiting};
 
     fn plan() -> Plan {
@@ -86,6 +95,31 @@ mod tests {
         let ledger = [Failed, Waiting, Done, Waiting, Waiting];
         assert_eq!(next(&plan, &ledger, Temper::Strict), Vec::<u32>::new());
         assert_eq!(next(&plan, &ledger, Temper::Teardown), [1]);
+    }
+
+    #[test]
+    fn a_run_that_may_still_go_on_keeps_its_directory() {
+        let site = |contained| Site {
+            name: "n".to_owned(),
+            host: "h".to_owned(),
+            run: "r".to_owned(),
+            base: "/b".to_owned(),
+            sudo: false,
+            engine: None,
+            contained,
+            token: None,
+        };
+        let mut plan = Plan::empty(vec![site(true), site(false)]);
+        for (host, phase) in
+            [(0, Phase::Stop), (1, Phase::Stop), (0, Phase::Remove), (1, Phase::Remove), (0, Phase::Clean), (1, Phase::Clean)]
+        {
+            plan.push(host, phase, Action::Reach(Reach { address: String::new(), port: 1 }));
+        }
+        let clean = |ledger: [Standing; 4]| next(&plan, &[&ledger[..], &[Waiting, Waiting]].concat(), Temper::Teardown);
+        assert_eq!(clean([Done, Done, Done, Done]), [4, 5]);
+        assert_eq!(clean([Failed, Failed, Done, Done]), [4], "with its container all of it has ended, without one nothing is known");
+        assert_eq!(clean([Done, Done, Failed, Failed]), Vec::<u32>::new());
+        assert_eq!(clean([Failed, Done, Failed, Done]), [5]);
     }
 
     #[test]

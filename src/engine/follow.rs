@@ -61,6 +61,9 @@ pub enum Finish {
 /// How long reports of the same moment are awaited before a failed gang is stopped.
 const SETTLE: Duration = Duration::from_millis(150);
 
+/// How long every rank has to have lived before a run that is to be left alone is said to run: longer than a host takes to tell of an end.
+const STEADY: Duration = Duration::from_millis(600);
+
 struct Follower<'a> {
     engine: &'a Engine,
     run: &'a Run,
@@ -72,6 +75,8 @@ struct Follower<'a> {
     stops: JoinSet<(usize, bool)>,
     /// When a failed gang is stopped: the reports of one moment are awaited, so that the right one is named.
     alarm: Option<tokio::time::Instant>,
+    /// When it may be left alone: every rank was started a moment before.
+    steady: Option<tokio::time::Instant>,
     /// Whether it was stopped for a failure of its own.
     by_itself: bool,
     aftermath: Aftermath,
@@ -101,6 +106,7 @@ impl Engine {
             tails: std::collections::HashMap::new(),
             stops: JoinSet::new(),
             alarm: None,
+            steady: None,
             by_itself: false,
             aftermath: Aftermath::default(),
         };
@@ -157,7 +163,10 @@ impl Follower<'_> {
                 let stopped = if self.by_itself || self.goal == Goal::Up { self.blame() } else { self.why.take() };
                 return Finish::Ended { ok: self.gang.ok() && self.goal == Goal::Up, stopped };
             }
-            if self.run.until_running && self.goal == Goal::Up && self.gang.started() >= self.run.workers {
+            let now = tokio::time::Instant::now();
+            let well = self.goal == Goal::Up && self.gang.first().is_none();
+            if self.run.until_running && well && self.gang.started() >= self.run.workers && now >= *self.steady.get_or_insert(now + STEADY)
+            {
                 return Finish::Running;
             }
             tokio::select! {
@@ -173,6 +182,7 @@ impl Follower<'_> {
                         self.turn(Goal::Stop, why);
                     }
                 }
+                () = tokio::time::sleep_until(self.steady.unwrap_or(now)), if self.steady.is_some() && well => {}
                 Some(stopped) = self.stops.join_next() => self.stopped(stopped, reports).await,
                 control = controls.recv() => match control {
                     Some(Control::Stop { why }) => self.turn(Goal::Stop, why),

@@ -71,20 +71,47 @@ pub struct Held {
 }
 
 impl Engine {
-    /// Locks the name on the given hosts: the first alone, since every operator begins there, then the others at once. `force`: a living
-    /// holder is put aside.
+    /// Locks the name on all of the given hosts: the first alone, since every operator begins there, then the others at once. `force`: a
+    /// living holder is put aside.
     ///
     /// # Errors
     /// Who holds it, or which host did not answer; what was taken is given back.
     pub async fn lock(&self, sites: Vec<(usize, Site)>, who: &Identity, wait: Duration, force: bool) -> Result<Held, LockError> {
+        self.lock_where(sites, who, wait, force, |_| false).await.map(|(held, _)| held)
+    }
+
+    /// Locks the name on those of the given hosts that can be locked, and tells which cannot: one that is lost or full keeps nobody from
+    /// clearing away the others.
+    ///
+    /// # Errors
+    /// Who holds it; what was taken is given back.
+    pub async fn lock_what_can_be(
+        &self,
+        sites: Vec<(usize, Site)>,
+        who: &Identity,
+        wait: Duration,
+        force: bool,
+    ) -> Result<(Held, Vec<(usize, LockError)>), LockError> {
+        self.lock_where(sites, who, wait, force, |error| !matches!(error, LockError::Held { .. })).await
+    }
+
+    async fn lock_where(
+        &self,
+        sites: Vec<(usize, Site)>,
+        who: &Identity,
+        wait: Duration,
+        force: bool,
+        bearable: impl Fn(&LockError) -> bool,
+    ) -> Result<(Held, Vec<(usize, LockError)>), LockError> {
         let until = tokio::time::Instant::now() + wait;
-        let mut taken = Vec::new();
-        let mut current = Vec::new();
+        let (mut taken, mut current, mut without) = (Vec::new(), Vec::new(), Vec::new());
         let mut trouble = None;
-        let (first, rest) = sites.split_at(sites.len().min(1));
-        for group in [first, rest] {
+        let mut sites = sites.into_iter().peekable();
+        while sites.peek().is_some() && trouble.is_none() {
+            // Until there is a first one they are asked one after the other.
+            let group = if taken.is_empty() { 1 } else { usize::MAX };
             let mut tasks = JoinSet::new();
-            for (index, site) in group.iter().cloned() {
+            for (index, site) in sites.by_ref().take(group) {
                 let Some(link) = self.links.get(index).cloned() else { continue };
                 let who = who.clone();
                 tasks.spawn(async move { ((index, site.clone()), take(&link, &site, &who, until, force).await) });
@@ -95,12 +122,10 @@ impl Engine {
                         current.push((site.0, run));
                         taken.push(site);
                     }
+                    Ok((site, Err(error))) if bearable(&error) => without.push((site.0, error)),
                     Ok((_, Err(error))) => trouble = Some(error),
                     Err(_) => {}
                 }
-            }
-            if trouble.is_some() {
-                break;
             }
         }
         if let Some(error) = trouble {
@@ -109,7 +134,7 @@ impl Engine {
         }
         let beating = CancellationToken::new();
         let beat = tokio::spawn(beat(self.clone(), taken.clone(), beating.clone()));
-        Ok(Held { current, sites: taken, beating, beat })
+        Ok((Held { current, sites: taken, beating, beat }, without))
     }
 
     /// Gives a lock back; a host that does not answer loses it by age.

@@ -53,10 +53,11 @@ impl Engine {
     }
 
     /// Connects to every host and asks for its facts; one answer a host, in their order.
-    pub async fn gather(&self, commands: Vec<Command>) -> Vec<Result<HostFacts, RemoteError>> {
+    pub async fn gather(&self, commands: Vec<(usize, Command)>) -> Vec<Result<HostFacts, RemoteError>> {
         self.emit.send(EventKind::PhaseStarted { phase: Phase::Connect });
         let mut tasks = JoinSet::new();
-        for (index, (link, command)) in self.links.iter().cloned().zip(commands).enumerate() {
+        for (index, command) in commands {
+            let Some(link) = self.links.get(index).cloned() else { continue };
             let forks = self.forks.clone();
             tasks.spawn(async move {
                 let _turn = forks.acquire_owned().await;

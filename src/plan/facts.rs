@@ -386,9 +386,14 @@ impl Found {
 }
 
 impl Lock {
-    /// The lock's text: `token:created:pid:laptop:owner`.
+    /// The lock's text: `token:created:pid:laptop:owner`. The owner's end is cut off where it would be longer than 59 bytes: what ext4 keeps in
+    /// the link itself (linux, `fs/ext4/namei.c`), so that a name can be locked, and cleared away, on a full disk.
     pub fn text(token: &str, created: i64, pid: u32, laptop: &str, owner: &str) -> String {
-        format!("{token}:{created}:{pid}:{laptop}:{owner}")
+        let mut text = format!("{token}:{created}:{pid}:{laptop}:{owner}");
+        while text.len() > 59 {
+            text.pop();
+        }
+        text
     }
 
     fn read(value: &str, now: f64) -> Option<Lock> {

@@ -1,6 +1,6 @@
 //! What `up` finds, as `product.md` names the cases, from the facts of all hosts.
 
-use crate::plan::facts::{HostFacts, Node};
+use crate::plan::facts::{Docker, HostFacts, Node};
 use crate::plan::run::differences;
 use crate::plan::words::Exit;
 
@@ -56,6 +56,16 @@ pub fn part(facts: &HostFacts) -> Part {
             if runs { Part::Running } else { Part::Ended(Exit::Killed) }
         }
     }
+}
+
+/// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
+pub fn unseen(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
+    facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
+        Docker::Unusable(says) if facts.current.is_some() && facts.run_file().is_none_or(|run| run.contained) => {
+            Some((host, facts, says.as_str()))
+        }
+        _ => None,
+    })
 }
 
 /// Decides the case. `wanted`: container and launch text of each host as asked for now; empty where nothing is asked for.
@@ -167,5 +177,8 @@ mod tests {
         assert!(matches!(case([RUNS, Node::None], "nproc \"4\""), Situation::Partial { .. }));
         assert!(matches!(case([Node::None, Node::None], "nproc \"4\""), Situation::Partial { .. }));
         assert_eq!(situation(&[HostFacts::default()], &["a".to_owned()], &[]), Situation::Nothing);
+        let silent = HostFacts { docker: Docker::Unusable("no".to_owned()), ..facts(RUNS, "") };
+        assert_eq!(unseen(&[facts(RUNS, ""), silent.clone()]), Some((1, &silent, "no")));
+        assert_eq!(unseen(&[HostFacts { current: None, ..silent }]), None, "nothing is known to run");
     }
 }

@@ -14,6 +14,7 @@ mod failure;
 mod hang;
 mod launchers;
 mod many;
+mod meanwhile;
 mod refused;
 mod registry;
 mod rerun;

@@ -127,7 +127,9 @@ impl Stop {
         let script = if site.contained {
             format!(
                 "{preamble}[ -e {reap} ] || exit 0\n\
-                 [ \"$(D inspect --type container --format '{{{{.State.Running}}}}' {container} 2>/dev/null)\" = true ] || exit 0\n\
+                 runs=$(D inspect --type container --format '{{{{.State.Running}}}}' {container} 2>&1) || \
+                 case $runs in *[Nn]'o such'*) exit 0 ;; *) printf '%s\\n' \"$runs\" >&2; exit 78 ;; esac\n\
+                 case $runs in *true) ;; *) exit 0 ;; esac\n\
                  {inside}\n",
                 preamble = site.preamble(),
                 container = quote(&site.container()),

@@ -36,7 +36,8 @@ impl Remove {
             lib = include_str!("../../../assets/lib.sh"),
         );
         let containers = format!(
-            "for i in $(D ps -a -q --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={}); do D rm -f \"$i\" >/dev/null || exit 78; echo removed; done\n",
+            "ids=$(D ps -a -q --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={}) || exit 78\n\
+             for i in $ids; do D rm -f \"$i\" >/dev/null || exit 78; echo removed; done\n",
             quote(&self.site.name),
             quote(&self.site.host),
         );
@@ -65,7 +66,7 @@ pub struct Fetch {
 /// Removes every run directory of this name and host, the lock last.
 ///
 /// A directory gets another name before it is emptied: whoever still writes into it by its path, as a kept container's keeper does once a
-/// second, can put nothing back while `rm` looks away.
+/// second, can put nothing back while `rm` looks away. A follower writes from within: it ends when it sees what has happened.
 #[derive(Debug, Clone)]
 pub struct Clean {
     /// Where.
@@ -78,7 +79,11 @@ impl Clean {
     pub(super) fn command(&self) -> Command {
         let site = &self.site;
         let mut script = site.guard();
-        script.push_str("rm -rf \"$H\"/.gone.* || exit 1\ngone() { [ ! -e \"$H/$1\" ] || { mv \"$H/$1\" \"$H/.gone.$1\" && rm -rf \"$H/.gone.$1\"; }; }\n");
+        script.push_str(
+            "gone() { [ ! -e \"$H/$1\" ] || mv \"$H/$1\" \"$H/.gone.$1\" || return 1\n\
+             i=0; until rm -rf \"$H/.gone.$1\" 2>/dev/null; do i=$((i + 1)); [ $i -gt 20 ] && { rm -rf \"$H/.gone.$1\"; return; }; sleep 0.2; done; }\n\
+             rm -rf \"$H\"/.gone.* || exit 1\n",
+        );
         match &self.only_run {
             Some(run) => script.push_str(&format!(
                 "gone {run} || exit 1\n[ \"$(cat \"$H/current\" 2>/dev/null)\" = {run} ] && rm -f \"$H/current\"\nexit 0\n",
