@@ -1,0 +1,161 @@
+//! The scripts of a host, each in a real shell, where time and moments are the test's: what the sandbox's whole runs do not meet.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "the proof is real shells with real files, driven by helpers of a test"
+)]
+
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A name's directory on a host, with a clock of its own.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+/// A process of a test; it ends with the test.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.0.kill().and_then(|()| self.0.wait()).is_err() {
+            assert!(std::thread::panicking(), "it could not be ended");
+        }
+    }
+}
+
+fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = probe() {
+            return value;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn asset(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name)).expect("an asset")
+}
+
+fn executable(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+}
+
+impl Host {
+    fn new() -> Host {
+        let host = Host { dir: tempfile::tempdir().expect("a folder") };
+        std::fs::create_dir_all(host.at("bin")).expect("made");
+        // Each look at the clock is noted; a second passes in no time.
+        executable(&host.at("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.at("").display()));
+        executable(&host.at("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
+        host.clock(1000);
+        host
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let aside = self.at(&format!("{name}.aside"));
+        std::fs::write(&aside, text).expect("written");
+        std::fs::rename(aside, self.at(name)).expect("renamed");
+    }
+
+    fn clock(&self, second: u32) {
+        self.write("clock", &format!("{second}\n"));
+    }
+
+    /// A run directory as it is before the launch.
+    fn run(&self, name: &str, settings: &str) {
+        std::fs::create_dir_all(self.at(name)).expect("made");
+        for (file, text) in [("lib", asset("lib.sh")), ("reap", asset("reap.sh")), ("worker", asset("worker.sh"))] {
+            self.write(&format!("{name}/{file}"), &text);
+        }
+        self.write(&format!("{name}/settings"), settings);
+        self.write(&format!("{name}/node.log"), "here\n");
+        self.write("current", &format!("{name}\n"));
+    }
+
+    /// A shell whose first words are a script's, with our clock and sleep.
+    fn shell(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        let path = std::env::var("PATH").expect("a path");
+        command.env("PATH", format!("{}:{path}", self.at("bin").display()));
+        command.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    fn keeper(&self) -> Kept {
+        self.write("keeper", &asset("keeper.sh"));
+        Kept(self.shell().arg(self.at("keeper")).spawn().expect("a shell"))
+    }
+
+    /// The keeper goes round often enough to have seen what was there when this was called, and lives.
+    fn goes_on(&self, keeper: &mut Kept) {
+        let looks = || std::fs::metadata(self.at("looks")).map_or(0, |m| m.len());
+        let before = looks();
+        until("it looks at the clock", || {
+            assert_eq!(keeper.0.try_wait().expect("a child"), None, "it goes on");
+            (looks() >= before + 5).then_some(())
+        });
+    }
+
+    fn leaves(&self, keeper: &mut Kept) {
+        until("the keeper leaves", || keeper.0.try_wait().expect("a child"));
+    }
+}
+
+#[test]
+fn a_keeper_waits_for_the_next_run_from_when_the_last_one_went() {
+    let host = Host::new();
+    host.run("run1", "start_timeout=300\n");
+    let mut keeper = host.keeper();
+    until("the keeper has seen the run", || host.at("run1/times").exists().then_some(()));
+    // The launcher runs for long; its directory goes.
+    let launcher = format!("R='{}'; . \"$R/lib\"; record node; exec /bin/sleep 1000", host.at("run1").display());
+    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
+    until("the launcher is noted", || host.at("run1/node.pid").exists().then_some(()));
+    host.goes_on(&mut keeper);
+    host.write("keep", "");
+    host.clock(9000);
+    host.goes_on(&mut keeper);
+    std::fs::remove_file(host.at("current")).expect("removed");
+    std::fs::remove_dir_all(host.at("run1")).expect("removed");
+    host.goes_on(&mut keeper);
+    std::fs::remove_file(host.at("keep")).expect("removed");
+    host.goes_on(&mut keeper);
+    // Somebody is at work, and then nobody.
+    host.write("lock.beat", "9590\n");
+    host.clock(9601);
+    host.goes_on(&mut keeper);
+    host.clock(9701);
+    host.leaves(&mut keeper);
+}
+
+#[test]
+fn a_keeper_stays_while_a_launch_takes_its_time() {
+    let host = Host::new();
+    host.run("run1", "start_timeout=300\n");
+    let mut keeper = host.keeper();
+    until("the keeper has seen the run", || host.at("run1/times").exists().then_some(()));
+    host.write("lock.beat", "1300\n");
+    host.clock(1301);
+    host.goes_on(&mut keeper);
+    host.clock(1300);
+    host.goes_on(&mut keeper);
+    // What says nothing is no sign of life, nor an end of the keeper.
+    host.write("lock.beat", "");
+    host.goes_on(&mut keeper);
+    host.clock(1301);
+    host.leaves(&mut keeper);
+}
