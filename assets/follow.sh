@@ -9,7 +9,8 @@
 sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
 ack() { read -r acked acked_frames || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
-here() { t=$(date +%s); [ -z "$guards" ] || { printf '%s\n' "$t" >attached.new && mv -f attached.new attached; }; }
+# The keeper reads it, who may be another user.
+here() { t=$(date +%s); [ -z "$guards" ] || (umask 022; printf '%s\n' "$t" >attached.new && mv -f attached.new attached); }
 here
 while :; do
   moved=
