@@ -159,3 +159,30 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
     host.clock(1301);
     host.leaves(&mut keeper);
 }
+
+#[test]
+fn a_status_is_written_where_nothing_more_can_be() {
+    let host = Host::new();
+    host.run("run1", "");
+    let path = host.at("run1").display().to_string();
+    let sh = |script: &str| {
+        let script = format!("R='{path}'; . \"$R/lib\"; {script}");
+        assert!(host.shell().args(["-c", &script]).status().expect("a shell").success(), "{script}");
+    };
+    let status = || {
+        let text = std::fs::read_to_string(host.at("run1/node.rc")).expect("a status");
+        assert_eq!((text.len(), text.lines().count()), (64, 1), "{text:?}");
+        text.split_whitespace().next().map(str::to_owned)
+    };
+    sh("record node");
+    let room = host.at("run1/node.rc.new").metadata().expect("room is kept").ino();
+    // A shell that overwrites no file by `>`, as a full disk takes none that is emptied first.
+    sh("set -C; ended node 7");
+    assert_eq!((status().as_deref(), host.at("run1/node.rc").metadata().expect("a status").ino()), (Some("7"), room));
+    // Who was killed in the midst of it leaves no word of his beside that of the keeper.
+    sh("record node; printf '143 1795251815.123456789' 1<>\"$R/node.rc.new\"; ended node killed");
+    assert_eq!(status().as_deref(), Some("killed"));
+    // Without the room, as well as it can be.
+    sh("rm \"$R/node.rc\"; ended node 0");
+    assert_eq!(status().as_deref(), Some("0"));
+}
