@@ -24,11 +24,11 @@ boot() { b=-; { read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; print
 write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
 
 # record BASE: notes this process as the wrapper of BASE, with room for its status, which a full disk would not take. A status of an earlier life
-# goes away.
+# goes away last: a wrapper that is noted as dead has none.
 record() {
-  rm -f "$R/$1.rc"
   printf '%63s\n' '' >"$R/$1.rc.new"
   write "$R/$1.pid" "$$ $(born $$) $(now) $(boot)"
+  rm -f "$R/$1.rc"
 }
 
 # ended BASE STATUS: writes over the room that was kept. Blanks follow the time.

@@ -161,6 +161,39 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
 }
 
 #[test]
+fn each_life_of_a_rank_has_files_of_its_own() {
+    let host = Host::new();
+    host.run("run1", "");
+    host.write("run1/worker.argv", "set -- sh -c 'echo life $LIFE; exit $LIFE'\n");
+    for (restart, life) in [("0", 0), ("0", 1), ("1", 2), ("5", 3)] {
+        let mut worker = host.shell();
+        worker.arg(host.at("run1/worker")).envs([("RANK", "3"), ("TORCHELASTIC_RESTART_COUNT", restart), ("LIFE", &life.to_string())]);
+        assert_eq!(worker.status().expect("a shell").code(), Some(life));
+    }
+    for (number, life) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
+        let read = |end: &str| std::fs::read_to_string(host.at(&format!("run1/rank-3.{number}.{end}"))).expect("its file");
+        assert_eq!(read("log"), format!("life {life}\n"));
+        assert_eq!(read("rc").split_whitespace().next(), Some(life.to_string().as_str()));
+    }
+}
+
+#[test]
+fn a_wrapper_that_is_noted_has_no_status_of_an_earlier_life() {
+    let host = Host::new();
+    host.run("run1", "");
+    host.write("run1/node.pid", "1 earlier 1 -\n");
+    host.write("run1/node.rc", "killed 1\n");
+    // Whoever looks when the old status goes finds the new wrapper.
+    let path = host.at("run1").display().to_string();
+    executable(&host.at("bin/rm"), &format!("#!/bin/sh\ncat '{path}/node.pid' >'{path}/seen'\nexec /bin/rm \"$@\"\n"));
+    let script = format!("R='{path}'; . \"$R/lib\"; record node; alive node");
+    assert!(host.shell().args(["-c", &script]).status().expect("a shell").success());
+    let read = |name: &str| std::fs::read_to_string(host.at(name)).expect("a note");
+    assert_eq!(read("run1/seen"), read("run1/node.pid"));
+    assert!(!host.at("run1/node.rc").exists());
+}
+
+#[test]
 fn a_status_is_written_where_nothing_more_can_be() {
     let host = Host::new();
     host.run("run1", "");
