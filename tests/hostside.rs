@@ -219,3 +219,30 @@ fn a_status_is_written_where_nothing_more_can_be() {
     sh("rm \"$R/node.rc\"; ended node 0");
     assert_eq!(status().as_deref(), Some("0"));
 }
+
+/// The log stream of a run directory in which somebody looks on.
+fn follow(host: &Host, said: &Path) -> Kept {
+    let script = format!("umask 077\nonce='' guards=1\n{}", asset("follow.sh"));
+    let out = std::fs::File::create(said).expect("a file");
+    let mut follower = host.shell();
+    follower.args(["-c", &script]).current_dir(host.at("run1")).stdin(Stdio::piped()).stdout(out);
+    Kept(follower.spawn().expect("a shell"))
+}
+
+#[test]
+fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
+    let host = Host::new();
+    host.run("run1", "");
+    let said = host.at("said");
+    let mut follower = follow(&host, &said);
+    // The keeper, who may be another user, can read that somebody is there.
+    let note = until("it notes that it is there", || host.at("run1/attached").metadata().ok());
+    assert_eq!(note.permissions().mode() & 0o777, 0o644);
+    let text = || std::fs::read_to_string(&said).expect("its words");
+    until("it sends the log", || text().contains("here").then_some(()));
+    follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
+    std::fs::rename(host.at("run1"), host.at(".gone.run1")).expect("renamed");
+    std::fs::remove_dir_all(host.at(".gone.run1")).expect("removed");
+    let status = until("it ends", || follower.0.try_wait().expect("a child"));
+    assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
+}
