@@ -9,17 +9,20 @@
 sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
 ack() { read -r acked acked_frames || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
-here() { t=$(date +%s); [ -z "$guards" ] || { printf '%s\n' "$t" >attached.new && mv -f attached.new attached; }; }
+# The keeper reads it, who may be another user.
+here() { t=$(date +%s); [ -z "$guards" ] || (umask 022; printf '%s\n' "$t" >attached.new && mv -f attached.new attached); }
+# The directory may be removed under us: by another operator, or as an old run.
+there() { [ -e run.json ] || [ -e settings ]; }
 here
 while :; do
+  there || { printf 'N\n'; exit 0; }
   moved=
   ended=" "
   for f in *.rc; do [ -e "$f" ] && ended="$ended${f%.rc} "; done
   for f in *.pid; do
     b=${f%.pid}
     case $b in node | rank-*) ;; *) continue ;; esac
-    [ -e "$f" ] || continue
-    case " $known " in *" $b "*) ;; *) read -r pid start when <"$f"; known="$known $b"; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "$when" ;; esac
+    case " $known " in *" $b "*) ;; *) { read -r pid start when <"$f"; } 2>/dev/null || continue; known="$known $b"; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "$when" ;; esac
   done
   # The launcher last: its end passes on what its ranks did, and is told after theirs.
   # shellcheck disable=SC2046,SC2012
@@ -36,8 +39,7 @@ while :; do
     if [ "$at" -lt "$size" ]; then
       n=$((size - at))
       [ "$n" -gt "$frame" ] && n=$frame
-      printf 'F %s %s %s\n' "${file%.log}" "$at" "$n"
-      tail -c "+$((at + 1))" "$file" | head -c "$n"
+      { printf 'F %s %s %s\n' "${file%.log}" "$at" "$n"; tail -c "+$((at + 1))" | head -c "$n"; } 2>/dev/null <"$file" || continue
       at=$((at + n)) sent=$((sent + n)) moved=1
       eval "$v=\$at"
       frame_done
@@ -46,13 +48,14 @@ while :; do
     case $ended in *" $b "*)
       case " $told " in *" $b "*) continue ;; esac
       if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ]; then waits=1; continue; fi
-      read -r rc when <"$b.rc"; told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1 ;;
+      { read -r rc when <"$b.rc"; } 2>/dev/null || continue
+      told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1 ;;
     esac
   done
   # The container, or the keeper, is gone and left no status: nothing of it can run any more.
   if [ -n "$init" ] && [ -e node.pid ] && [ ! -e node.rc ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then
     sleep 1
-    [ -e node.rc ] || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
+    [ -e node.rc ] || ! there || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
   fi
   # Every 5 s of quiet, or some hundred frames: a sign of life that wants an answer, and the note that somebody is attached.
   beat=$((beat + 1))

@@ -5,7 +5,7 @@
 #   - notes once a second how far each log has grown (times),
 #   - stops this host's ranks when one failed and nobody is attached, or the lease ran out,
 #   - forwards TERM to the ranks and waits for them,
-#   - ends when the launcher has ended or none started in time, unless it is kept or somebody is attached.
+#   - ends when the launcher has ended or none started in time, unless it is kept, somebody is attached, or somebody who holds the lock is at work.
 H=${0%/*}
 term='' nap=''
 trap 'term=1' TERM INT
@@ -16,6 +16,8 @@ seen='' since=$(date +%s)
 attached() { { read -r beat gone <"$R/attached"; } 2>/dev/null && [ -z "$gone" ] && [ $((t - ${beat%%.*})) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"$R/keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"$R/keeper.log" 2>&1; }
 kept() { [ -e "$H/keep" ]; }
+# Somebody changes something here: who holds the lock says so every 5 s.
+worked_on() { { read -r beat _ <"$H/lock.beat" && [ "$beat" -gt $((t - 30)) ]; } 2>/dev/null; }
 leave() { [ -n "$nap" ] && kill "$nap" 2>/dev/null; exit 0; }
 
 while :; do
@@ -53,12 +55,14 @@ while :; do
           [ $((t - ${beat%%.*})) -gt "$lease" ] && stop_ranks 'the lease ran out'
         fi
       fi
-    elif [ $((t - since)) -gt "${start_timeout:-300}" ]; then
+    elif [ $((t - since)) -gt "${start_timeout:-300}" ] && ! worked_on; then
       kept || attached || leave
     fi
   else
+    # A run that was here is gone: the next one gets its time from now on.
+    [ -n "$seen" ] && seen='' since=$t
     [ -n "$term" ] && leave
-    [ $((t - since)) -gt 600 ] && ! kept && leave
+    [ $((t - since)) -gt 600 ] && ! kept && ! worked_on && leave
   fi
   sleep 1 & nap=$!
   wait "$nap"

@@ -23,11 +23,19 @@ boot() { b=-; { read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; print
 # write FILE TEXT: all or nothing.
 write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
 
-# record BASE: notes this process as the wrapper of BASE; a status of an earlier life goes away.
-record() { rm -f "$R/$1.rc"; write "$R/$1.pid" "$$ $(born $$) $(now) $(boot)"; }
+# record BASE: notes this process as the wrapper of BASE, with room for its status, which a full disk would not take. A status of an earlier life
+# goes away last: a wrapper that is noted as dead has none.
+record() {
+  printf '%63s\n' '' >"$R/$1.rc.new"
+  write "$R/$1.pid" "$$ $(born $$) $(now) $(boot)"
+  rm -f "$R/$1.rc"
+}
 
-# ended BASE STATUS
-ended() { write "$R/$1.rc" "$2 $(now)"; }
+# ended BASE STATUS: writes over the room that was kept. Blanks follow the time.
+ended() {
+  status=$(printf '%-63s' "$2 $(now)")
+  { printf '%s\n' "$status" 1<>"$R/$1.rc.new" && mv -f "$R/$1.rc.new" "$R/$1.rc"; } 2>/dev/null || { rm -f "$R/$1.rc.new"; write "$R/$1.rc" "$status"; }
+}
 
 # alive BASE: whether the wrapper of BASE still runs.
 alive() {

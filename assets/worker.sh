@@ -4,7 +4,10 @@
 R=${0%/*}
 # shellcheck source=assets/lib.sh
 . "$R/lib"
-base=rank-${RANK:?the launcher gave no RANK}.${TORCHELASTIC_RESTART_COUNT:-0}
+# torch does not count the restarts after which only the members of the gang are others: each life has files of its own all the same.
+life=${TORCHELASTIC_RESTART_COUNT:-0}
+while [ -e "$R/rank-${RANK:?the launcher gave no RANK}.$life.pid" ]; do life=$((life + 1)); done
+base=rank-$RANK.$life
 mask=$(umask); umask 022
 exec </dev/null >>"$R/$base.log" 2>&1
 umask "$mask"

@@ -91,6 +91,8 @@ impl Gang {
                     self.fail(Failure { host, rank, exit, when, uncertainty });
                 }
             }
+            // How it ended may be known already: then its directory was removed since.
+            Report::Nothing(host) if self.ended(host) => {}
             Report::Nothing(host) => {
                 if let Some(node) = self.nodes.get_mut(host) {
                     *node = Some(Exit::Killed);
@@ -251,6 +253,17 @@ mod tests {
         gang.apply(&node(0, Exit::Code(1)));
         assert!(gang.first().is_some(), "the rendezvous lives on the first");
         assert!(Gang::new(2, true).needing(0).spare == 0 && Gang::new(2, true).needing(2).spare == 0);
+    }
+
+    #[test]
+    fn a_directory_that_vanishes_changes_no_end_that_is_known() {
+        let mut gang = Gang::new(2, false);
+        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(0), 100, 1));
+        gang.apply(&Report::Nothing(0));
+        assert_eq!(gang.first(), None);
+        gang.apply(&Report::Nothing(1));
+        assert_eq!(gang.first().map(|f| (f.host, f.exit)), Some((1, Exit::Killed)));
+        assert!(gang.all_ended());
     }
 
     #[test]

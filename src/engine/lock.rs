@@ -15,6 +15,9 @@ use crate::plan::facts::Lock;
 use crate::plan::site::Site;
 use crate::remote::RemoteError;
 
+/// How often the holder shows that he lives.
+const BEAT: Duration = Duration::from_secs(5);
+
 /// Who locks.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -187,19 +190,119 @@ async fn seen(link: &Arc<Link>, site: &Site) -> Result<Option<Lock>, LockError> 
     Ok(crate::plan::facts::HostFacts::read(&output.text()).lock)
 }
 
+/// Shows on every host that the holder lives. Needs none of the `forks`, which steps keep for as long as they run, and a host that hangs delays
+/// no other.
 async fn beat(engine: Engine, sites: Vec<(usize, Site)>, end: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = end.cancelled() => return,
-            () = tokio::time::sleep(Duration::from_secs(5)) => {}
-        }
-        let commands = sites.iter().map(|(index, site)| (*index, lock::renew(site))).collect();
-        engine
-            .fan_out(commands, |index, answer| {
-                if let Err(error) = answer {
-                    tracing::debug!(host = index, %error, "the lock's heartbeat did not arrive");
+    let mut hosts = JoinSet::new();
+    for (index, site) in sites {
+        let Some(link) = engine.links.get(index).cloned() else { continue };
+        let end = end.clone();
+        hosts.spawn(async move {
+            let command = lock::renew(&site);
+            while end.run_until_cancelled(tokio::time::sleep(BEAT)).await.is_some() {
+                match tokio::time::timeout(command.timeout, link.exec(&command)).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => tracing::debug!(host = index, %error, "the lock's heartbeat did not arrive"),
+                    Err(_) => tracing::debug!(host = index, "the lock's heartbeat did not arrive in time"),
                 }
+            }
+        });
+    }
+    while hosts.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::BoxFuture;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::engine::emit::Emitter;
+    use crate::remote::{Connect, Piece, Reached, Remote, Stream, Talk, Terminal};
+    use crate::shell::{Command, Output};
+
+    /// A host that says yes to all; one that is deaf never answers a heartbeat.
+    #[derive(Clone, Default)]
+    struct Host {
+        deaf: bool,
+        beats: Arc<AtomicUsize>,
+    }
+
+    impl Remote for Host {
+        fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+            Box::pin(async move {
+                if command.title == "renew the lock" {
+                    self.beats.fetch_add(1, Ordering::Relaxed);
+                    if self.deaf {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                Ok(Output { code: 0, stdout: Vec::new(), stderr: Vec::new(), dropped: 0, elapsed: Duration::ZERO })
             })
-            .await;
+        }
+
+        fn relay<'a>(&'a self, _: &'a Command, _: mpsc::Sender<Piece>) -> BoxFuture<'a, Result<i32, RemoteError>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn stream<'a>(&'a self, _: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn talk<'a>(&'a self, _: &'a Command, _: Option<Terminal>) -> BoxFuture<'a, Result<Talk, RemoteError>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn reach<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn close(&self) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    struct Hosts(Vec<Host>);
+
+    impl Connect for Hosts {
+        fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {
+            let host: Arc<dyn Remote> = Arc::new(self.0[host].clone());
+            Box::pin(async move { Ok(host) })
+        }
+    }
+
+    #[tokio::test]
+    async fn neither_long_steps_nor_a_host_that_hangs_keep_the_others_from_hearing_that_the_holder_lives() {
+        let hosts = vec![Host { deaf: true, ..Host::default() }, Host::default()];
+        let beats = hosts[1].beats.clone();
+        let connect: Arc<dyn Connect> = Arc::new(Hosts(hosts));
+        let (emit, _events) = Emitter::new();
+        let engine = Engine::new(&connect, 2, 1, emit);
+        let site = |host: usize| Site {
+            name: "n".to_owned(),
+            host: format!("gpu0{host}"),
+            run: String::new(),
+            base: "/r".to_owned(),
+            sudo: false,
+            engine: None,
+            contained: false,
+            token: Some("tok".to_owned()),
+        };
+        let who = Identity { token: "tok".to_owned(), owner: "me".to_owned(), laptop: "lap".to_owned(), pid: 1, alive: |_| true };
+        let held = engine.lock(vec![(0, site(0)), (1, site(1))], &who, Duration::ZERO, false).await;
+        assert!(held.is_ok());
+        let _step = engine.forks.clone().acquire_owned().await;
+        let twice = async {
+            while beats.load(Ordering::Relaxed) < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), twice).await.is_ok(), "{} beats", beats.load(Ordering::Relaxed));
     }
 }

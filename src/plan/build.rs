@@ -48,6 +48,11 @@ pub struct Terms<'a> {
     pub checks: &'a [Answer],
 }
 
+/// Seconds that a launch may take beside the wait for its master, counted from when `current` names the run: the deadlines of the run directory
+/// (30), the container (180), the look from inside (120), the launcher of the master (60), what the gate is given beyond its own time (30), and
+/// the launcher of a worker (60). A keeper that saw no launcher by then ends, unless the lock's holder is still at work.
+const AROUND_THE_GATE: u64 = 30 + 180 + 120 + 60 + 30 + 60;
+
 /// The site of one host of an inventory. `contained`: what the inventory says.
 pub fn site(inventory: &Inventory, host: &Host, base: &str, run: &str, token: Option<String>) -> Site {
     Site {
@@ -212,7 +217,7 @@ impl Cell<'_> {
             site: self.site.clone(),
             start: self.start(),
             run: file.clone(),
-            start_timeout: job.launch.master_timeout.as_secs() + 60,
+            start_timeout: job.launch.master_timeout.as_secs() + AROUND_THE_GATE,
             entrypoint: self
                 .part()
                 .and_then(|p| p.container.as_ref())

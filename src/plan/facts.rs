@@ -234,8 +234,9 @@ impl HostFacts {
                 _ => facts.take(key, value),
             }
         }
-        if let (Some(lock), Some(beat)) = (&mut facts.lock, lock_beat) {
-            lock.age = lock.age.min((facts.clock.0 - beat) as i64);
+        // Both seconds are the host's own; when the lock was made is told by a laptop's clock, and counts only until the first beat.
+        if let (Some(lock), Some(beat)) = (&mut facts.lock, lock_beat.filter(|beat| *beat > 0.0)) {
+            lock.age = (facts.clock.0 - beat) as i64;
         }
         if !run_file.is_empty() {
             facts.run_file = Some(serde_json::from_str(&run_file).map_err(|e| e.to_string()));
@@ -409,6 +410,15 @@ impl Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_beat_is_the_age_of_a_lock_whatever_the_laptops_clock_says() {
+        let age = |lines: &str| HostFacts::read(&format!("now 1000\n{lines}")).lock.map(|lock| lock.age);
+        assert_eq!(age("lock tok:1600:12:lap:me@lap\nlock_beat 900\n"), Some(100), "ahead");
+        assert_eq!(age("lock tok:400:12:lap:me@lap\nlock_beat 998\n"), Some(2), "behind");
+        assert_eq!(age("lock tok:990:12:lap:me@lap\nlock_beat 0\n"), Some(10), "no beat was made");
+        assert_eq!(age("lock tok:990:12:lap:me@lap\nlock_beat \n"), Some(10), "it cannot be read");
+    }
 
     #[test]
     fn an_answer_is_read() {

@@ -54,7 +54,7 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
 /// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
 pub fn gone(site: &Site) -> Command {
     let script = format!(
-        "cd {} 2>/dev/null || exit 0\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
+        "cd {} 2>/dev/null || exit 0\numask 022\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
         quote(&site.run_dir())
     );
     Command::sh("say that nobody is attached", script, Duration::from_secs(3))
@@ -205,6 +205,28 @@ mod tests {
             ];
             assert_eq!(frames, expected);
         }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+    fn that_nobody_is_there_can_be_read_by_a_keeper_of_another_user() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let base = tempfile::tempdir().expect("a folder");
+        let site = Site {
+            name: "n".to_owned(),
+            host: "gpu01".to_owned(),
+            run: "run1".to_owned(),
+            base: base.path().display().to_string(),
+            sudo: false,
+            engine: None,
+            contained: true,
+            token: None,
+        };
+        std::fs::create_dir_all(site.run_dir()).expect("made");
+        let script = format!("umask 077\n{}", gone(&site).script);
+        assert!(std::process::Command::new("/bin/sh").args(["-c", &script]).status().expect("a shell").success());
+        let note = std::path::Path::new(&site.run_dir()).join("attached");
+        assert_eq!(note.metadata().expect("a note").permissions().mode() & 0o777, 0o644);
     }
 
     #[test]

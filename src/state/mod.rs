@@ -373,29 +373,36 @@ impl RunState {
     fn rank(&mut self, kind: &EventKind, at: Millis) {
         match kind {
             EventKind::RankStarted { host, rank, restart, when } => {
-                let Some(state) = self.seen(*host, *rank, *restart) else { return };
+                let Some(state) = self.seen(*host, *rank, *restart, Some(*when)) else { return };
                 state.started = Some(if *when > 0 { *when } else { at });
                 state.host = *host;
             }
             EventKind::RankExited { host, rank, restart, exit, when, uncertainty } => {
-                let Some(state) = self.seen(*host, *rank, *restart) else { return };
+                let Some(state) = self.seen(*host, *rank, *restart, None) else { return };
                 (state.exit, state.when, state.uncertainty) = (Some(*exit), *when, *uncertainty);
             }
             _ => {}
         }
     }
 
-    /// The rank, begun anew if its launcher has restarted it; `None` for news of a life before.
-    fn seen(&mut self, host: u32, rank: u32, restart: u32) -> Option<&mut RankState> {
+    /// The rank, begun anew if its launcher has restarted it or another host has it now; `None` for news of a life before. `began`: where it is
+    /// the news that it started, when; 0: unknown.
+    fn seen(&mut self, host: u32, rank: u32, restart: u32, began: Option<Millis>) -> Option<&mut RankState> {
         if self.ranks.len() >= RANKS && !self.ranks.contains_key(&rank) || host as usize >= self.hosts.len() {
             self.refused += 1;
             return None;
         }
         let state = self.ranks.entry(rank).or_insert_with(|| RankState { rank, host, restart, ..RankState::default() });
-        if restart < state.restart {
+        // Two hosts count the lives of a rank apart: the clock tells which of them has it now, and only a start is news of that.
+        let moved = match (began, state.started.filter(|_| state.host != host)) {
+            (_, None) | (Some(0), Some(_)) => false,
+            (Some(when), Some(before)) if when > before => true,
+            _ => return None,
+        };
+        if !moved && restart < state.restart {
             return None;
         }
-        if restart > state.restart {
+        if moved || restart > state.restart {
             *state = RankState { rank, host, restart, local_rank: state.local_rank, ..RankState::default() };
         }
         Some(state)
@@ -411,7 +418,7 @@ impl RunState {
         };
         let scanner = Arc::clone(&self.scanner);
         let (mut found, mut told) = (Found::new(), Found::new());
-        let Some(state) = self.seen(host, rank, restart) else { return };
+        let Some(state) = self.seen(host, rank, restart, None) else { return };
         let RankState { tail, progress, spoke, reading, .. } = state;
         *spoke = at;
         whole(tail, offset, bytes, len, |line| {

@@ -56,6 +56,20 @@ fn steps_are_counted_over_all_plans() {
 }
 
 #[test]
+fn a_rank_that_another_host_was_given_lives_there() {
+    let started = |host, when| EventKind::RankStarted { host, rank: 0, restart: 0, when };
+    let told = vec![plan(&["a", "b"], 1), started(0, 1000), log(0, 0, 0, 0, "old\n"), exited(0, 0, 0, Exit::Signal(15), 2000)];
+    let moved = vec![started(1, 3000), exited(0, 0, 0, Exit::Signal(15), 2000), log(1, 0, 0, 0, "new\n")];
+    let state = events([told.clone(), moved.clone()].concat());
+    let rank = &state.ranks[&0];
+    assert_eq!((rank.host, rank.exit, rank.tail.last(5)), (1, None, vec!["new".to_owned()]));
+    // Who attaches later is told of both lives in any order.
+    let state = events([vec![plan(&["a", "b"], 1)], moved, told[1..].to_vec(), vec![exited(1, 0, 0, Exit::Code(0), 4000)]].concat());
+    let rank = &state.ranks[&0];
+    assert_eq!((rank.host, rank.exit, rank.tail.last(5)), (1, Some(Exit::Code(0)), vec!["new".to_owned()]));
+}
+
+#[test]
 fn ranks_live_fail_and_begin_anew() {
     let state = events(vec![
         plan(&["a", "b"], 1),

@@ -87,6 +87,21 @@ async fn a_host_that_is_away_for_a_while_is_not_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_removed_under_its_follower_is_over() {
+    let bench = Bench::hosts(2).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("swept", &Job::default()));
+    let mut up = laptop.start(&["up", word(&file), "--progress", "plain"]);
+    bench.ranks_up(2).await;
+    up.says("ready").await;
+    let (dir, gone) = (bench.run_dir("swept", 1), bench.host_dir("swept", 1).join("gone"));
+    std::fs::rename(&dir, &gone).expect("renamed");
+    std::fs::remove_dir_all(&gone).expect("removed");
+    up.end().await.code(1).recap("FAILED").says("the launcher on gpu02 failed");
+    assert!(bench.term(0).is_some(), "the other rank was asked to end");
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_operators_one_waits() {
     let bench = Bench::new("{hosts: 2, gpus: 2, registry: ['slow/image:1']}").await;
     bench.faults("gpu02", &Faults { pull_delay: 4.0, ..Faults::default() });

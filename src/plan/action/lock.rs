@@ -14,6 +14,9 @@ pub const STALE: i64 = 30;
 /// The script's exit status when another holds the lock.
 pub const HELD: i32 = 76;
 
+/// Notes the host's second. In place, so that nobody finds it empty, not on a full disk either; the keeper may be another user.
+const BEAT: &str = "(umask 022; date +%s 1<>\"$H/lock.beat\")";
+
 /// How long a lock script may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -27,7 +30,7 @@ pub fn take(site: &Site, text: &str) -> Command {
          l=$(readlink \"$H/lock\") && break\n\
          done\n\
          [ -n \"$l\" ] || exit 73\n\
-         if [ \"$l\" = {text} ]; then date +%s >\"$H/lock.beat\"; cat \"$H/current\" 2>/dev/null; exit 0; fi\n\
+         if [ \"$l\" = {text} ]; then {BEAT}; cat \"$H/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
          exit {HELD}\n",
         site.preamble(),
@@ -48,10 +51,11 @@ pub fn look(site: &Site) -> Command {
     Command::sh("look at the lock", script, DEADLINE)
 }
 
-/// Puts another's lock aside, if it is still the one that was judged; taking it is the next step.
+/// Puts another's lock aside, if it is still the one that was judged; taking it is the next step. Its last beat goes with it: the next holder
+/// would be judged by it until his own.
 pub fn put_aside(site: &Site, found: &Lock) -> Command {
     let script = format!(
-        "{}case $(readlink \"$H/lock\") in {token}:*) mv -f \"$H/lock\" \"$H/lock.old.$$\" && rm -f \"$H/lock.old.$$\" ;; esac\n",
+        "{}case $(readlink \"$H/lock\") in {token}:*) mv -f \"$H/lock\" \"$H/lock.old.$$\" && rm -f \"$H/lock.old.$$\" \"$H/lock.beat\" ;; esac\n",
         site.preamble(),
         token = quote(&found.token),
     );
@@ -60,7 +64,7 @@ pub fn put_aside(site: &Site, found: &Lock) -> Command {
 
 /// Shows that the holder lives; ends with 75 when the lock is no longer ours.
 pub fn renew(site: &Site) -> Command {
-    Command::sh("renew the lock", format!("{}date +%s >\"$H/lock.beat\"\n", site.guard()), DEADLINE)
+    Command::sh("renew the lock", format!("{}{BEAT}\n", site.guard()), DEADLINE)
 }
 
 /// Gives the lock back; what is empty then goes.
@@ -77,4 +81,44 @@ pub fn release(site: &Site) -> Command {
 /// Whether a lock as found may be taken over: its holder gave no sign of life, or was a process of this laptop that is gone.
 pub fn is_stale(lock: &Lock, laptop: &str, alive: impl Fn(u32) -> bool) -> bool {
     lock.age > STALE || (lock.laptop == laptop && !alive(lock.pid))
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn a_beat_is_written_over_the_last_one_for_all_to_read() {
+        let base = tempfile::tempdir().expect("a folder");
+        let site = Site {
+            name: "n".to_owned(),
+            host: "gpu01".to_owned(),
+            run: String::new(),
+            base: base.path().join("runs").display().to_string(),
+            sudo: false,
+            engine: None,
+            contained: false,
+            token: Some("tok".to_owned()),
+        };
+        let beat = base.path().join("runs/n/gpu01/lock.beat");
+        let run = |command: &Command| {
+            let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        };
+        let second = || std::fs::read_to_string(&beat).expect("a beat").trim_end().parse::<i64>().expect("a second");
+        run(&take(&site, "tok:1:2:lap:me"));
+        let made = beat.metadata().expect("a beat");
+        assert_eq!((made.permissions().mode() & 0o777, second() > 1_600_000_000), (0o644, true));
+        std::fs::write(&beat, "1600000000\n").expect("written");
+        // As on a full disk: no new file, and none that is emptied.
+        run(&Command::sh("renew", format!("set -C\n{}", renew(&site).script), DEADLINE));
+        assert_eq!((beat.metadata().expect("a beat").ino(), second() > 1_600_000_000), (made.ino(), true));
+        // Its holder is put aside: what he did last says nothing of the next one.
+        let found = Lock { token: "tok".to_owned(), owner: "me".to_owned(), laptop: "lap".to_owned(), pid: 2, age: 100 };
+        run(&put_aside(&site, &found));
+        assert!(!beat.exists());
+    }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::inventory::{Inventory, Known, Source};
 use crate::plan::build::{Ids, Terms, launch};
 use crate::plan::text;
+use crate::plan::words::Phase;
 
 const LAUNCHERS: [(&str, &str); 9] = [
     ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),
@@ -103,6 +104,32 @@ fn starts(text: &str, hosts: usize) -> Vec<Start> {
         _ => None,
     });
     starts.collect()
+}
+
+#[test]
+fn a_keeper_waits_as_long_as_a_launch_may_take() {
+    use crate::plan::action::{Action, Do};
+    let plan = planned(&inventory("master_timeout: 1000s\n  command: [train.py]", 2, true), 2, 2);
+    let mut may_take = 0;
+    for phase in [Phase::Container, Phase::Prove, Phase::Master, Phase::Workers] {
+        for host in 0..2 {
+            let steps = plan.steps.iter().filter(|step| step.phase == phase && step.host == host);
+            let deadlines = steps.map(|step| match step.action.command() {
+                Do::Script(command) => command.timeout.as_secs(),
+                _ => 0,
+            });
+            let all: u64 = deadlines.sum();
+            // Beside each other on all hosts, one phase after the other.
+            if host == 0 || phase == Phase::Workers {
+                may_take += all;
+            }
+        }
+    }
+    let given = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Prepare(prepare) => Some(prepare.start_timeout),
+        _ => None,
+    });
+    assert_eq!(given.collect::<Vec<_>>(), [may_take; 2]);
 }
 
 #[test]

@@ -1,0 +1,248 @@
+//! The scripts of a host, each in a real shell, where time and moments are the test's: what the sandbox's whole runs do not meet.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "the proof is real shells with real files, driven by helpers of a test"
+)]
+
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A name's directory on a host, with a clock of its own.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+/// A process of a test; it ends with the test.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.0.kill().and_then(|()| self.0.wait()).is_err() {
+            assert!(std::thread::panicking(), "it could not be ended");
+        }
+    }
+}
+
+fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = probe() {
+            return value;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn asset(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name)).expect("an asset")
+}
+
+fn executable(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+}
+
+impl Host {
+    fn new() -> Host {
+        let host = Host { dir: tempfile::tempdir().expect("a folder") };
+        std::fs::create_dir_all(host.at("bin")).expect("made");
+        // Each look at the clock is noted; a second passes in no time.
+        executable(&host.at("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.at("").display()));
+        executable(&host.at("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
+        host.clock(1000);
+        host
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let aside = self.at(&format!("{name}.aside"));
+        std::fs::write(&aside, text).expect("written");
+        std::fs::rename(aside, self.at(name)).expect("renamed");
+    }
+
+    fn clock(&self, second: u32) {
+        self.write("clock", &format!("{second}\n"));
+    }
+
+    /// A run directory as it is before the launch.
+    fn run(&self, name: &str, settings: &str) {
+        std::fs::create_dir_all(self.at(name)).expect("made");
+        for (file, text) in [("lib", asset("lib.sh")), ("reap", asset("reap.sh")), ("worker", asset("worker.sh"))] {
+            self.write(&format!("{name}/{file}"), &text);
+        }
+        self.write(&format!("{name}/settings"), settings);
+        self.write(&format!("{name}/node.log"), "here\n");
+        self.write("current", &format!("{name}\n"));
+    }
+
+    /// A shell whose first words are a script's, with our clock and sleep.
+    fn shell(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        let path = std::env::var("PATH").expect("a path");
+        command.env("PATH", format!("{}:{path}", self.at("bin").display()));
+        command.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    fn keeper(&self) -> Kept {
+        self.write("keeper", &asset("keeper.sh"));
+        Kept(self.shell().arg(self.at("keeper")).spawn().expect("a shell"))
+    }
+
+    /// The keeper goes round often enough to have seen what was there when this was called, and lives.
+    fn goes_on(&self, keeper: &mut Kept) {
+        let looks = || std::fs::metadata(self.at("looks")).map_or(0, |m| m.len());
+        let before = looks();
+        until("it looks at the clock", || {
+            assert_eq!(keeper.0.try_wait().expect("a child"), None, "it goes on");
+            (looks() >= before + 5).then_some(())
+        });
+    }
+
+    fn leaves(&self, keeper: &mut Kept) {
+        until("the keeper leaves", || keeper.0.try_wait().expect("a child"));
+    }
+}
+
+#[test]
+fn a_keeper_waits_for_the_next_run_from_when_the_last_one_went() {
+    let host = Host::new();
+    host.run("run1", "start_timeout=300\n");
+    let mut keeper = host.keeper();
+    until("the keeper has seen the run", || host.at("run1/times").exists().then_some(()));
+    // The launcher runs for long; its directory goes.
+    let launcher = format!("R='{}'; . \"$R/lib\"; record node; exec /bin/sleep 1000", host.at("run1").display());
+    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
+    until("the launcher is noted", || host.at("run1/node.pid").exists().then_some(()));
+    host.goes_on(&mut keeper);
+    host.write("keep", "");
+    host.clock(9000);
+    host.goes_on(&mut keeper);
+    std::fs::remove_file(host.at("current")).expect("removed");
+    std::fs::remove_dir_all(host.at("run1")).expect("removed");
+    host.goes_on(&mut keeper);
+    std::fs::remove_file(host.at("keep")).expect("removed");
+    host.goes_on(&mut keeper);
+    // Somebody is at work, and then nobody.
+    host.write("lock.beat", "9590\n");
+    host.clock(9601);
+    host.goes_on(&mut keeper);
+    host.clock(9701);
+    host.leaves(&mut keeper);
+}
+
+#[test]
+fn a_keeper_stays_while_a_launch_takes_its_time() {
+    let host = Host::new();
+    host.run("run1", "start_timeout=300\n");
+    let mut keeper = host.keeper();
+    until("the keeper has seen the run", || host.at("run1/times").exists().then_some(()));
+    host.write("lock.beat", "1300\n");
+    host.clock(1301);
+    host.goes_on(&mut keeper);
+    host.clock(1300);
+    host.goes_on(&mut keeper);
+    // What says nothing is no sign of life, nor an end of the keeper.
+    host.write("lock.beat", "");
+    host.goes_on(&mut keeper);
+    host.clock(1301);
+    host.leaves(&mut keeper);
+}
+
+#[test]
+fn each_life_of_a_rank_has_files_of_its_own() {
+    let host = Host::new();
+    host.run("run1", "");
+    host.write("run1/worker.argv", "set -- sh -c 'echo life $LIFE; exit $LIFE'\n");
+    for (restart, life) in [("0", 0), ("0", 1), ("1", 2), ("5", 3)] {
+        let mut worker = host.shell();
+        worker.arg(host.at("run1/worker")).envs([("RANK", "3"), ("TORCHELASTIC_RESTART_COUNT", restart), ("LIFE", &life.to_string())]);
+        assert_eq!(worker.status().expect("a shell").code(), Some(life));
+    }
+    for (number, life) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
+        let read = |end: &str| std::fs::read_to_string(host.at(&format!("run1/rank-3.{number}.{end}"))).expect("its file");
+        assert_eq!(read("log"), format!("life {life}\n"));
+        assert_eq!(read("rc").split_whitespace().next(), Some(life.to_string().as_str()));
+    }
+}
+
+#[test]
+fn a_wrapper_that_is_noted_has_no_status_of_an_earlier_life() {
+    let host = Host::new();
+    host.run("run1", "");
+    host.write("run1/node.pid", "1 earlier 1 -\n");
+    host.write("run1/node.rc", "killed 1\n");
+    // Whoever looks when the old status goes finds the new wrapper.
+    let path = host.at("run1").display().to_string();
+    executable(&host.at("bin/rm"), &format!("#!/bin/sh\ncat '{path}/node.pid' >'{path}/seen'\nexec /bin/rm \"$@\"\n"));
+    let script = format!("R='{path}'; . \"$R/lib\"; record node; alive node");
+    assert!(host.shell().args(["-c", &script]).status().expect("a shell").success());
+    let read = |name: &str| std::fs::read_to_string(host.at(name)).expect("a note");
+    assert_eq!(read("run1/seen"), read("run1/node.pid"));
+    assert!(!host.at("run1/node.rc").exists());
+}
+
+#[test]
+fn a_status_is_written_where_nothing_more_can_be() {
+    let host = Host::new();
+    host.run("run1", "");
+    let path = host.at("run1").display().to_string();
+    let sh = |script: &str| {
+        let script = format!("R='{path}'; . \"$R/lib\"; {script}");
+        assert!(host.shell().args(["-c", &script]).status().expect("a shell").success(), "{script}");
+    };
+    let status = || {
+        let text = std::fs::read_to_string(host.at("run1/node.rc")).expect("a status");
+        assert_eq!((text.len(), text.lines().count()), (64, 1), "{text:?}");
+        text.split_whitespace().next().map(str::to_owned)
+    };
+    sh("record node");
+    let room = host.at("run1/node.rc.new").metadata().expect("room is kept").ino();
+    // A shell that overwrites no file by `>`, as a full disk takes none that is emptied first.
+    sh("set -C; ended node 7");
+    assert_eq!((status().as_deref(), host.at("run1/node.rc").metadata().expect("a status").ino()), (Some("7"), room));
+    // Who was killed in the midst of it leaves no word of his beside that of the keeper.
+    sh("record node; printf '143 1795251815.123456789' 1<>\"$R/node.rc.new\"; ended node killed");
+    assert_eq!(status().as_deref(), Some("killed"));
+    // Without the room, as well as it can be.
+    sh("rm \"$R/node.rc\"; ended node 0");
+    assert_eq!(status().as_deref(), Some("0"));
+}
+
+/// The log stream of a run directory in which somebody looks on.
+fn follow(host: &Host, said: &Path) -> Kept {
+    let script = format!("umask 077\nonce='' guards=1\n{}", asset("follow.sh"));
+    let out = std::fs::File::create(said).expect("a file");
+    let mut follower = host.shell();
+    follower.args(["-c", &script]).current_dir(host.at("run1")).stdin(Stdio::piped()).stdout(out);
+    Kept(follower.spawn().expect("a shell"))
+}
+
+#[test]
+fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
+    let host = Host::new();
+    host.run("run1", "");
+    let said = host.at("said");
+    let mut follower = follow(&host, &said);
+    // The keeper, who may be another user, can read that somebody is there.
+    let note = until("it notes that it is there", || host.at("run1/attached").metadata().ok());
+    assert_eq!(note.permissions().mode() & 0o777, 0o644);
+    let text = || std::fs::read_to_string(&said).expect("its words");
+    until("it sends the log", || text().contains("here").then_some(()));
+    follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
+    std::fs::rename(host.at("run1"), host.at(".gone.run1")).expect("renamed");
+    std::fs::remove_dir_all(host.at(".gone.run1")).expect("removed");
+    let status = until("it ends", || follower.0.try_wait().expect("a child"));
+    assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
+}
