@@ -13,6 +13,9 @@ frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ]
 here() { t=$(date +%s); [ -z "$guards" ] || (umask 022; printf '%s\n' "$t" >attached.new && mv -f attached.new attached); }
 # The directory may be removed under us: by another operator, or as an old run.
 there() { [ -e run.json ] || [ -e settings ]; }
+# Who removes the directory waits for those who have not yet told how it ended.
+heard() { rm -f "following.$$"; }
+if [ -z "$once" ]; then { true >"following.$$"; } 2>/dev/null; trap heard EXIT; fi
 here
 while :; do
   there || { printf 'N\n'; exit 0; }
@@ -49,7 +52,8 @@ while :; do
       case " $told " in *" $b "*) continue ;; esac
       if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ]; then waits=1; continue; fi
       { read -r rc when <"$b.rc"; } 2>/dev/null || continue
-      told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1 ;;
+      told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
+      [ "$b" != node ] || heard ;;
     esac
   done
   # The container, or the keeper, is gone and left no status: nothing of it can run any more.

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use orchestrate::plan::action::remove::Clean;
+use orchestrate::plan::action::{Action, Do};
+use orchestrate::plan::site::Site;
+
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -245,4 +249,43 @@ fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
     std::fs::remove_dir_all(host.at(".gone.run1")).expect("removed");
     let status = until("it ends", || follower.0.try_wait().expect("a child"));
     assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
+}
+
+#[test]
+fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let host = Host::new();
+    host.run("run1", "");
+    let said = host.at("said");
+    let mut follower = follow(&host, &said);
+    let signal = |signal| kill_process(Pid::from_child(&follower.0), signal).expect("signalled");
+    let text = || std::fs::read_to_string(&said).expect("its words");
+    let entries = |name: &str| {
+        let names = std::fs::read_dir(host.at(name)).expect("a folder").map(|e| e.expect("an entry").file_name().into_string());
+        names.map(|name| name.expect("text")).collect::<Vec<_>>()
+    };
+    until("it sends the log", || text().contains("here").then_some(()));
+    assert!(entries("run1").contains(&format!("following.{}", follower.0.id())));
+    signal(Signal::STOP);
+    host.write("run1/node.pid", "1 1 1 -\n");
+    host.write("run1/node.rc", "7 5\n");
+    let (base, name) = (host.dir.path().parent().expect("a folder"), host.dir.path().file_name().expect("a name"));
+    let site = Site {
+        name: ".".to_owned(),
+        host: name.to_str().expect("text").to_owned(),
+        run: "run1".to_owned(),
+        base: base.to_str().expect("text").to_owned(),
+        sudo: false,
+        engine: None,
+        contained: false,
+        token: None,
+    };
+    let Do::Script(clean) = Action::Clean(Clean { site, only_run: Some("run1".to_owned()) }).command() else { return };
+    let mut clean = Kept(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
+    until("the directory has another name", || host.at(".gone.run1").exists().then_some(()));
+    signal(Signal::CONT);
+    follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
+    assert!(until("it is removed", || clean.0.try_wait().expect("a child")).success());
+    assert!(!entries("").iter().any(|name| name.contains("run1")));
+    until("its last words", || text().contains("\nX node 7 5\n").then_some(()));
 }

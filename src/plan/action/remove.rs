@@ -66,7 +66,7 @@ pub struct Fetch {
 /// Removes every run directory of this name and host, the lock last.
 ///
 /// A directory gets another name before it is emptied: whoever still writes into it by its path, as a kept container's keeper does once a
-/// second, can put nothing back while `rm` looks away. A follower writes from within: it ends when it sees what has happened.
+/// second, can put nothing back while `rm` looks away. A follower goes along with it, and gets 5 s to tell how the run ended.
 #[derive(Debug, Clone)]
 pub struct Clean {
     /// Where.
@@ -80,7 +80,9 @@ impl Clean {
         let site = &self.site;
         let mut script = site.guard();
         script.push_str(
-            "gone() { [ ! -e \"$H/$1\" ] || mv \"$H/$1\" \"$H/.gone.$1\" || return 1\n\
+            "followed() { for f in \"$1\"/following.*; do [ -e \"$f\" ] && [ -d \"/proc/${f##*.}\" ] && return 0; done; return 1; }\n\
+             gone() { [ ! -e \"$H/$1\" ] || mv \"$H/$1\" \"$H/.gone.$1\" || return 1\n\
+             i=0; while [ $i -lt 25 ] && followed \"$H/.gone.$1\"; do i=$((i + 1)); sleep 0.2; done\n\
              i=0; until rm -rf \"$H/.gone.$1\" 2>/dev/null; do i=$((i + 1)); [ $i -gt 20 ] && { rm -rf \"$H/.gone.$1\"; return; }; sleep 0.2; done; }\n\
              rm -rf \"$H\"/.gone.* || exit 1\n",
         );
