@@ -94,6 +94,34 @@ pub async fn carry_out(
     way: Way,
     breaking: &CancellationToken,
 ) -> Result<Outcome, Failure> {
+    let mut runs: Vec<String> = facts.iter().flatten().filter_map(|f| f.current.clone()).collect();
+    runs.sort();
+    runs.dedup();
+    runs.pop();
+    let mut facts = facts.to_vec();
+    let mut worst = Outcome::Ok;
+    // Hosts that were left out of the last run still have an earlier one, whose logs are kept apart from the last one's.
+    for run in &runs {
+        let theirs = |f: &HostFacts| f.current.as_ref() == Some(run);
+        let masked: Vec<Option<HostFacts>> = facts.iter().map(|f| f.clone().filter(theirs)).collect();
+        let depth = if way.depth == Depth::Ranks { Depth::Ranks } else { Depth::Run };
+        let outcome = one_run(session, &masked, Way { depth, ..way }, breaking).await?;
+        for facts in facts.iter_mut().filter(|f| f.as_ref().is_some_and(theirs)) {
+            match facts {
+                Some(facts) if outcome == Outcome::Ok && way.depth == Depth::All => facts.current = None,
+                _ => *facts = None,
+            }
+        }
+        worst = worse(outcome, worst);
+    }
+    if worst != Outcome::Ok && facts.iter().all(Option::is_none) {
+        return Ok(worst);
+    }
+    Ok(worse(one_run(session, &facts, way, breaking).await?, worst))
+}
+
+/// The same where no host has another run than the others.
+async fn one_run(session: &mut Session, facts: &[Option<HostFacts>], way: Way, breaking: &CancellationToken) -> Result<Outcome, Failure> {
     let file = facts.iter().flatten().find_map(HostFacts::run_file).cloned();
     let run = facts.iter().flatten().find_map(|f| f.current.clone());
     let grace = way.grace.unwrap_or_else(|| Duration::from_secs(file.as_ref().map_or(60, |f| f.stop_grace)));

@@ -90,3 +90,23 @@ async fn ranks_that_die_at_once_do_not_run() {
     laptop.run(&["up", "-d", word(&file)]).await.code(1).recap("FAILED").says("exit 3").silent_about("every rank runs");
     bench.done().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_with_different_runs_keep_their_logs_apart() {
+    let bench = Bench::hosts(2).await;
+    let job = Job { nproc: 2, top: "teardown: never\n".to_owned(), ..Job::default() };
+    let (laptop, other, file) = (bench.laptop("laptop"), bench.laptop("other"), bench.inventory("apart", &job));
+    bench.end(None, 0);
+    laptop.run(&["up", word(&file)]).await.code(0).says("4 ok");
+    laptop.run(&["up", word(&file), "--limit", "gpu02"]).await.code(0).says("2 ok");
+    assert_ne!(bench.run_dir("apart", 0).file_name(), bench.run_dir("apart", 1).file_name());
+    // A laptop that knows neither.
+    other.run(&["down", word(&file)]).await.code(0).says("nothing is left");
+    let runs = other.runs();
+    let log = |run: usize, rank: u32| std::fs::read_to_string(runs[run].join(format!("logs/rank-{rank}.log"))).unwrap_or_default();
+    assert_eq!(runs.len(), 2);
+    assert!(log(0, 0).starts_with("rank 0 of 4 on gpu01") && log(0, 1).starts_with("rank 1 of 4 on gpu01"), "{runs:?}");
+    assert!(log(1, 0).starts_with("rank 0 of 2 on gpu02") && log(1, 1).starts_with("rank 1 of 2 on gpu02"), "{runs:?}");
+    assert_eq!(log(0, 2), "", "the first laptop has it");
+    bench.done().await;
+}
