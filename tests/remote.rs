@@ -50,9 +50,12 @@ async fn a_script_that_never_stops_talking_is_late_as_well() {
     let host = sshd.connect().await;
     let started = Instant::now();
     let error = host.exec(&within("exec yes", Duration::from_secs(1))).await.expect_err("endless");
-    assert!(matches!(error, RemoteError::Timeout { .. }) && started.elapsed() < Duration::from_secs(4), "{error}");
+    assert!(matches!(error, RemoteError::Timeout { .. }) && started.elapsed() < Duration::from_secs(30), "{error}");
     assert!(host.exec(&sh("true")).await.expect("an answer").ok());
 }
+
+/// A port where nobody listens. A free one from the range of outgoing connections would be anybody's by chance.
+const NOBODY: u16 = 1;
 
 fn sh(script: &str) -> Command {
     Command::sh("a test", script, Duration::from_secs(60))
@@ -201,9 +204,10 @@ async fn a_late_command_is_killed_and_the_connection_goes_on() {
     let started = Instant::now();
     let error = host.exec(&within(&format!("echo $$ >{pid}; sleep 60"), Duration::from_secs(1))).await.expect_err("late");
     assert!(matches!(error, RemoteError::Timeout { .. }), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(host.exec(&sh("true")).await.expect("an answer").ok());
-    let gone = sh(&format!("for n in 1 2 3 4 5 6 7 8 9; do kill -0 $(cat {pid}) 2>/dev/null || exit 0; sleep 0.2; done; exit 1"));
+    let gone =
+        sh(&format!("n=0; while [ $n -lt 100 ]; do kill -0 $(cat {pid}) 2>/dev/null || exit 0; sleep 0.2; n=$((n + 1)); done; exit 1"));
     assert!(host.exec(&gone).await.expect("an answer").ok(), "it still runs");
 }
 
@@ -236,9 +240,9 @@ async fn a_background_child_that_holds_the_output_does_not_hold_the_answer() {
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let started = Instant::now();
-    let out = host.exec(&sh("sleep 5 & echo done")).await.expect("an answer");
+    let out = host.exec(&sh("sleep 60 & echo done")).await.expect("an answer");
     assert_eq!(out.text(), "done\n");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -251,7 +255,7 @@ async fn an_unread_stream_does_not_stop_its_neighbours() {
     for _ in 0..5 {
         assert!(host.exec(&sh("true")).await.expect("an answer").ok());
     }
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     drop(unread);
 }
 
@@ -260,7 +264,7 @@ async fn six_sessions_are_open_at_most_and_stopping_does_not_wait() {
     need_sshd!();
     let sshd = Sshd::with("MaxSessions 6", &["ed25519"]);
     let host = sshd.connect().await;
-    let slow = sh("sleep 2");
+    let slow = sh("sleep 8");
     let calls = futures_util::future::join_all((0..6).map(|_| host.exec(&slow)));
     let mut streams = Vec::new();
     for _ in 0..2 {
@@ -276,7 +280,7 @@ async fn six_sessions_are_open_at_most_and_stopping_does_not_wait() {
     let (outs, ended, (text, took)) = tokio::join!(calls, ending, urgent);
     assert!(ended.is_ok());
     assert!(outs.iter().all(|o| o.as_ref().is_ok_and(orchestrate::shell::Output::ok)), "{outs:?}");
-    assert!(text == "now\n" && took < Duration::from_millis(1500), "{took:?}");
+    assert!(text == "now\n" && took < Duration::from_secs(6), "{took:?}");
 }
 
 #[tokio::test]
@@ -286,8 +290,7 @@ async fn reach_tells_open_from_refused_from_unknown() {
     let host = sshd.connect().await;
     let second = Duration::from_secs(5);
     assert_eq!(host.reach("127.0.0.1", sshd.port, second).await.expect("an answer"), Reached::Open);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    assert_eq!(host.reach("127.0.0.1", free, second).await.expect("an answer"), Reached::Refused);
+    assert_eq!(host.reach("127.0.0.1", NOBODY, second).await.expect("an answer"), Reached::Refused);
     assert!(matches!(host.reach(&"x".repeat(300), 1, second).await, Ok(Reached::Blocked(_) | Reached::Untold(_))));
     let (_full, port) = sshd::full_door();
     let late = host.reach("127.0.0.1", port, Duration::from_millis(300)).await;
@@ -303,13 +306,12 @@ async fn an_address_that_does_not_answer_holds_up_no_other() {
     need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
     let (_full, silent) = sshd::full_door();
     let within = Duration::from_secs(5);
     let many =
         |port: u16, n: usize| futures_util::future::join_all((0..n).map(|_| host.reach("127.0.0.1", port, within)).collect::<Vec<_>>());
     // The silent ones are asked first.
-    let (late, open, refused) = tokio::join!(many(silent, 30), many(sshd.port, 4), many(free, 4));
+    let (late, open, refused) = tokio::join!(many(silent, 30), many(sshd.port, 4), many(NOBODY, 4));
     assert!(late.iter().all(|found| matches!(found, Ok(Reached::Blocked(_)))), "{late:?}");
     assert!(open.iter().all(|found| matches!(found, Ok(Reached::Open))), "{open:?}");
     assert!(refused.iter().all(|found| matches!(found, Ok(Reached::Refused))), "{refused:?}");

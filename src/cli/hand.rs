@@ -30,7 +30,7 @@ impl Keeper {
 impl Hand for Keeper {
     /// `load-buffer -w` (tmux 3.2 on) gives the text to the outer terminal's clipboard as well, as `set-clipboard` allows: tmux(1).
     fn multiplexer(&self, text: &str) -> Option<io::Result<()>> {
-        self.tmux.then(|| load(Command::new("tmux").args(["load-buffer", "-w", "-"]), text))
+        self.tmux.then(|| load(Command::new("tmux").args(["load-buffer", "-w", "-"]), text, PATIENCE))
     }
 
     fn save(&self, name: &str, text: &str) -> io::Result<String> {
@@ -53,11 +53,11 @@ impl Hand for Keeper {
 }
 
 /// Runs a program with a text as its input, for a moment at most.
-fn load(command: &mut Command, text: &str) -> io::Result<()> {
+fn load(command: &mut Command, text: &str, patience: Duration) -> io::Result<()> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     // A pipe holds as much as a copy may have, so that this does not wait for a reader.
     let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait()? {
             return if status.success() { written } else { Err(io::Error::other(status.to_string())) };
@@ -89,8 +89,9 @@ mod tests {
 
     #[test]
     fn a_program_that_fails_or_is_not_there_is_an_error() {
-        assert!(load(&mut Command::new("cat"), &"x".repeat(64 << 10)).is_ok());
-        assert!(load(&mut Command::new("false"), "").is_err());
-        assert!(load(&mut Command::new("/no/such/program"), "x").is_err());
+        let patience = Duration::from_secs(10);
+        assert!(load(&mut Command::new("cat"), &"x".repeat(64 << 10), patience).is_ok());
+        assert!(load(&mut Command::new("false"), "", patience).is_err());
+        assert!(load(&mut Command::new("/no/such/program"), "x", patience).is_err());
     }
 }

@@ -151,15 +151,29 @@ pub(super) fn kill_all(marker: &str, within: Duration) -> Vec<i32> {
     }
 }
 
-/// Kills the rank that a fault names, as the kernel does when memory is short; whether there was one.
+/// For so long a process must look like a rank before it is taken for one.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Kills the rank that a fault names, as the kernel does when memory is short; whether there was one now. Who is told no tries again.
 pub(super) fn starve(marker: &str, fault: &OomKill) -> bool {
+    starve_after(marker, fault, || std::thread::sleep(LOOK_AGAIN))
+}
+
+/// A child that a rank has started has the rank's own words until it becomes another program: so it is looked at a second time.
+fn starve_after(marker: &str, fault: &OomKill, pause: impl FnOnce()) -> bool {
     let rank = format!("RANK={}", fault.rank);
-    let chosen = members(marker).into_iter().rev().find(|pid| {
+    let fits = |pid: &i32| {
         let line = command_line(*pid);
         let fits = if fault.matching.is_empty() { !line.starts_with("sleep") } else { line.contains(&fault.matching) };
         fits && environ(*pid).contains(&rank)
-    });
-    chosen.inspect(|pid| signal(*pid, Signal::KILL)).is_some()
+    };
+    let Some(chosen) = members(marker).into_iter().rev().find(fits) else { return false };
+    pause();
+    if !fits(&chosen) {
+        return false;
+    }
+    signal(chosen, Signal::KILL);
+    true
 }
 
 #[cfg(test)]
@@ -182,6 +196,36 @@ mod tests {
         ];
         assert_eq!(close(&all, HashSet::from([10]), 99, 99), [10, 11, 12, 13]);
         assert_eq!(close(&all, HashSet::from([30]), 99, 99), [30]);
+    }
+
+    #[test]
+    fn a_rank_starves_and_not_what_is_about_to_be_another_program() {
+        let marker = format!("SANDBOX_STARVES={}", std::process::id());
+        let (name, value) = marker.split_once('=').expect("a pair");
+        // A line of input makes it another program.
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", "read -r line; exec sleep 300", "payload"])
+            .env(name, value)
+            .env("RANK", "3")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        while !command_line(pid).contains("payload") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut fault = OomKill { rank: 3, after: 0.0, matching: "payload".to_owned() };
+        let becomes = || {
+            std::io::Write::write_all(&mut child.stdin.take().expect("piped"), b"go\n").expect("written");
+            while !command_line(pid).starts_with("sleep") {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        assert!(!starve_after(&marker, &fault, becomes));
+        assert!(child.try_wait().expect("a child").is_none(), "it lives");
+        fault.matching = "sleep 300".to_owned();
+        assert!(starve(&marker, &fault));
+        assert!(!child.wait().expect("reaped").success());
     }
 
     #[test]

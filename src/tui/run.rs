@@ -146,7 +146,7 @@ impl Runner {
                 (size, dirt) = (now, Dirt::Key);
                 // What was frozen has another shape.
                 self.app.frozen = None;
-                terminal = clean(size)?;
+                self.app.redraw = true;
             }
             screen::mouse(self.app.wants_mouse())?;
             if dirt > Dirt::None && drawn.elapsed() >= pace(dirt, slow) {
@@ -281,7 +281,12 @@ impl Runner {
                     any = true;
                 }
                 Input::FocusLost => self.away = true,
-                Input::Resize(..) | Input::Key(_) => {}
+                // The same size again: it was another for a moment, and what did not fit then is cut off.
+                Input::Resize(..) => {
+                    any = true;
+                    self.app.redraw = true;
+                }
+                Input::Key(_) => {}
             }
         }
     }

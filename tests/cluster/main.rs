@@ -19,6 +19,8 @@ mod guide;
 mod hang;
 mod laptop;
 mod launchers;
+#[path = "../it/load.rs"]
+mod load;
 mod login;
 mod loss;
 mod many;

@@ -140,7 +140,7 @@ impl Cluster {
         }
         for (host, before) in self.before.borrow().iter() {
             let mut now = String::new();
-            for _ in 0..40 {
+            for _ in 0..160 {
                 now = self.listing(host);
                 if now == *before {
                     break;

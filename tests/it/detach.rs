@@ -104,12 +104,12 @@ async fn a_run_that_is_removed_under_its_follower_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_operators_one_waits() {
     let bench = Bench::new("{hosts: 2, gpus: 2, registry: ['slow/image:1']}").await;
-    bench.faults("gpu02", &Faults { pull_delay: 4.0, ..Faults::default() });
+    bench.faults("gpu02", &Faults { pull_delay: 15.0, ..Faults::default() });
     let (first, second, file) = (bench.laptop("first"), bench.laptop("second"), bench.inventory("lock", &Job::default()));
     let image = ["--set", "container.image=slow/image:1"];
     let mut up = first.start(&[&["up", word(&file)], &image[..]].concat());
     up.says("preflight").await;
-    // The first holds the lock while it pulls.
+    // The first holds the lock while it pulls, for longer than the second needs to give up.
     let refused = second.run(&[&["up", word(&file), "--lock-wait", "1s"], &image[..]].concat()).await;
     refused.code(6).says("holds the lock on gpu01").says("tester@").says("down --yes");
     assert!(second.runs().is_empty());

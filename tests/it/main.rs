@@ -13,6 +13,7 @@ mod diagnose;
 mod failure;
 mod hang;
 mod launchers;
+mod load;
 mod many;
 mod meanwhile;
 mod refused;

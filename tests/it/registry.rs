@@ -63,7 +63,7 @@ async fn a_password_opens_the_registry_and_stays_nowhere() {
         found.retain(|file| !file.ends_with("/host.json"));
         found
     };
-    slow(&bench, 1.0);
+    slow(&bench, 6.0);
     let (person, file) = (laptop(&bench, "laptop", PASSWORD), bench.inventory("registry", &job()));
     person.run(&["plan", word(&file), "--set", IMAGE, "-v"]).await.code(0).silent_about("s3cr3t").says("***");
     bench.end(None, 0);

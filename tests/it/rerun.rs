@@ -50,7 +50,7 @@ async fn a_different_live_run_is_refused_or_replaced() {
     bench.ranks_up(2).await;
     let now = (bench.containers(0), bench.containers(1));
     assert!(now.0.len() == 1 && now.0[0].1 != boxes.0[0].1 && now.1[0].1 != boxes.1[0].1, "made anew: {now:?}");
-    assert!(pids.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()), "the old ranks have ended");
+    assert!(pids.iter().all(|pid| !crate::signals::lives(*pid)), "the old ranks have ended");
     bench.end(None, 0);
     up.end().await.code(0).recap("OK").says("2 ok");
     assert_eq!(laptop.runs().len(), 2, "the first run's logs were fetched: {:?}", laptop.runs());

@@ -7,7 +7,8 @@ use orchestrate::sandbox::Faults;
 
 use crate::support::{Bench, Job, until, word};
 
-fn lives(pid: i32) -> bool {
+/// Whether a process runs; one that has ended and that nobody has waited for yet does not.
+pub(crate) fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
 }

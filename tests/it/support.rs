@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::process::{Child, Command};
 
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One rank: says who it is, notes that it is up, then waits for the file that tells it to end, and with which code.
 const PAYLOAD: &str = r#"#!/bin/sh
@@ -253,7 +253,7 @@ impl Bench {
 
     /// Nothing is left on any host. What ends by itself (a shell whose connection was closed) gets a moment.
     pub(crate) async fn nothing_left(&self) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + PATIENCE;
         loop {
             let left = self.left();
             if left.is_empty() {

@@ -149,17 +149,34 @@ impl Terminal {
         let signal = match name {
             "TERM" => Signal::TERM,
             "HUP" => Signal::HUP,
+            "STOP" => Signal::STOP,
             "CONT" => Signal::CONT,
             other => panic!("{other}?"),
         };
-        let pid = self.child.process_id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
-        kill_process(pid, signal).expect("signalled");
+        kill_process(Pid::from_raw(self.pid()).expect("a pid"), signal).expect("signalled");
     }
 
-    /// Takes the terminal away, as a window that is closed. The reader lets go at the next byte.
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.process_id().and_then(|id| i32::try_from(id).ok()).expect("it runs")
+    }
+
+    /// Takes the terminal away, as a window that is closed: that it is gone is all that the program is told.
+    #[track_caller]
     pub(crate) fn close(&mut self) {
+        // The reader has a hold of the terminal as well, and lets go at the next byte: the answer to a key.
         self.hang_up.store(true, Ordering::SeqCst);
-        (self.keys, self.pty) = (None, None);
+        self.press(" ");
+        self.until("the reader lets go", |_| lock(&self.shown).over);
+        // The library ends what it has written with the key for the end of input, which a shell obeys: this terminal has none.
+        let pty = self.pty.take().expect("the terminal is there");
+        let name = pty.tty_name().expect("it has a name");
+        let open = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let side = rustix::fs::open(&name, open, rustix::fs::Mode::empty()).expect("it opens");
+        let mut settings = rustix::termios::tcgetattr(&side).expect("its settings");
+        settings.special_codes[rustix::termios::SpecialCodeIndex::VEOF] = 0;
+        rustix::termios::tcsetattr(&side, rustix::termios::OptionalActions::Now, &settings).expect("set");
+        drop((side, self.keys.take(), pty));
     }
 
     /// Waits for the end of the program; its exit code.

@@ -14,9 +14,7 @@ fn sized(laptop: &Laptop, words: &[&str], size: (u16, u16)) -> Terminal {
     Terminal::start(Path::new(env!("CARGO_BIN_EXE_orchestrate")), words, &laptop.home, &laptop.environment(), size)
 }
 
-pub(crate) fn alive(pid: i32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
-}
+pub(crate) use crate::signals::lives as alive;
 
 /// A run of two ranks on two hosts that goes on until told, and a dashboard that is attached to it.
 pub(crate) async fn attached(name: &str) -> (Bench, Laptop, std::path::PathBuf, Terminal, Vec<i32>) {
@@ -76,6 +74,8 @@ fn a_log_is_read(terminal: &mut Terminal, laptop: &Laptop) {
     terminal.sees(">rank 0 of 2 on gpu01");
     terminal.press("y");
     terminal.sees("1 line sent to the terminal's clipboard (OSC 52)");
+    // The frame comes before the copy.
+    terminal.until("a copy", |_| copied(terminal).len() == 1);
     assert_eq!(copied(terminal), ["rank 0 of 2 on gpu01"]);
     // All logs, of which a term about the writer and one about the line leave a single line.
     terminal.press("o");
@@ -278,6 +278,16 @@ async fn any_size_is_drawn_and_a_terminal_that_does_not_know_its_own() {
     terminal.sees("nothing is wrong");
     terminal.resize(80, 24);
     terminal.sees("1-[Overview]");
+    // Small for a moment in which nobody looked: it has the size of before, and what was cut off is gone.
+    terminal.signal("STOP");
+    let stat = format!("/proc/{}/stat", terminal.pid());
+    let stopped = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')));
+    until("it is stopped", async || stopped().then_some(())).await;
+    terminal.resize(20, 3);
+    terminal.resize(80, 24);
+    assert!(!terminal.text().contains("gpu02"), "{}", terminal.text());
+    terminal.signal("CONT");
+    terminal.sees("gpu02");
     terminal.press("Q");
     assert_eq!(terminal.ends(), 0);
     terminal.is_as_before();

@@ -139,7 +139,7 @@ async fn a_user_certificate_of_every_kind_is_used() {
         }
     }
     for (kind, count) in [("ED25519-CERT", 3), ("ECDSA-CERT", 2), ("RSA-CERT", 2)] {
-        assert_eq!(sshd.log().matches(&format!("ssh2: {kind}")).count(), count, "{kind}: {}", sshd.log());
+        sshd.logs(&format!("ssh2: {kind}"), count).await;
     }
     assert_eq!(person.was_asked(), ["passphrase of ~/signed_ed25519geheim"]);
 }
@@ -245,13 +245,13 @@ async fn a_wrong_password_is_never_sent_twice() {
     let (what, _) = refused(fleet.connect(0).await);
     assert_eq!(what, "login refused (tried ~/id, a password)");
     assert_eq!(person.was_asked().len(), 2, "after the refusal, the next question is not answered");
-    assert_eq!(sshd.log().matches("Failed password").count(), 1, "{}", sshd.log());
+    sshd.logs("Failed password", 1).await;
 
     let (what, _) = refused(sshd.fleet(vec![host.clone()]).connect(0).await);
     assert_eq!(what, "key refused (tried ~/id); the server takes password, and nobody was there to answer");
     host.ssh.password = Some("SSH_PASSWORD".to_owned());
     refused(sshd.fleet(vec![host.clone()]).connect(0).await);
-    assert_eq!(sshd.log().matches("Failed password").count(), 2);
+    sshd.logs("Failed password", 2).await;
     host.ssh.password = Some("UNSET".to_owned());
     let error = sshd.fleet(vec![host]).connect(0).await.err().expect("unset");
     assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains("UNSET"), "{error}");

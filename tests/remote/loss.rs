@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use orchestrate::remote::{Connect, RemoteError};
 
+use crate::many::MACHINE;
 use crate::odd::nothing_left;
 use crate::sshd::{Sshd, run, until};
 use crate::{need_sshd, sh, within};
@@ -32,7 +33,7 @@ async fn every_call_under_way_ends_when_the_connection_does() {
     let started = Instant::now();
     assert!(matches!(host.exec(&sh("true")).await, Err(RemoteError::Lost { .. })));
     assert!(matches!(host.reach("127.0.0.1", 1, Duration::from_secs(9)).await, Err(RemoteError::Lost { .. })));
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
@@ -55,7 +56,7 @@ async fn a_frozen_host_is_noticed_while_a_writer_is_stuck() {
     let (result, end, ()) = tokio::join!(host.exec(&command), stream.output.recv(), writing);
     assert!(matches!(result, Err(RemoteError::Lost { .. })), "{result:?}");
     assert!(matches!(end, Some(Err(RemoteError::Lost { .. }))), "{end:?}");
-    assert!(started.elapsed() < Duration::from_secs(22), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -77,6 +78,7 @@ async fn a_session_that_does_not_open_ends_the_connection() {
 #[tokio::test]
 async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_made() {
     need_sshd!();
+    let _quiet = MACHINE.read().await;
     let sshd = Sshd::start();
     let mut kept = Vec::new();
     for n in 0..12 {
@@ -105,7 +107,7 @@ async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_m
     });
     let mut host = sshd.host("gpu01");
     host.ssh.port = Some(port);
-    host.ssh.connect_timeout = Some(Duration::from_millis(300));
+    host.ssh.connect_timeout = Some(Duration::from_secs(3));
     let fleet = sshd.fleet(vec![host; 5]);
     let results = futures_util::future::join_all((0..5).map(|n| fleet.connect(n))).await;
     for result in results {

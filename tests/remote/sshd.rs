@@ -73,17 +73,23 @@ impl Sshd {
         if me() == "root" {
             std::fs::create_dir_all("/run/sshd").expect("sshd's own folder");
         }
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
-        drop(listener);
         let listen = if more.contains("ListenAddress") { "" } else { "ListenAddress 127.0.0.1\n" };
         config.push_str(&format!(
-            "Port {port}\n{listen}AuthorizedKeysFile {}\nStrictModes no\nPidFile none\nPasswordAuthentication no\n\
+            "{listen}AuthorizedKeysFile {}\nStrictModes no\nPidFile none\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nLogLevel VERBOSE\nUsePAM no\nMaxStartups 10:30:100\n{more}\n",
             at("authorized").display()
         ));
-        std::fs::write(at("sshd_config"), config).expect("written");
-        let child = serve(dir.path());
+        // A port that is free now may be another's by the time that sshd asks for it.
+        let (port, child) = std::iter::repeat_with(|| {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = listener.local_addr().expect("bound").port();
+            drop(listener);
+            std::fs::write(at("sshd_config"), format!("Port {port}\n{config}")).expect("written");
+            serve(dir.path()).map(|child| (port, child))
+        })
+        .take(10)
+        .find_map(|served| served)
+        .expect("one of ten ports is free");
         Sshd { dir, port, child }
     }
 
@@ -102,6 +108,12 @@ impl Sshd {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Waits until the log has these words so many times, and has them no more often: a connection's process hands what it says to another.
+    pub(crate) async fn logs(&self, words: &str, times: usize) {
+        until(&format!("the log says {words:?} {times} times"), || self.log().matches(words).count() >= times).await;
+        assert_eq!(self.log().matches(words).count(), times, "{words:?}: {}", self.log());
     }
 
     /// The known_hosts line for a host key of this server.
@@ -177,7 +189,12 @@ impl Sshd {
 
     /// After [`Sshd::stop`].
     pub(crate) fn start_again(&mut self) {
-        self.child = serve(self.dir.path());
+        let mut child = None;
+        wait_for("its port is free", || {
+            child = serve(self.dir.path());
+            child.is_some()
+        });
+        self.child = child.expect("it serves");
     }
 
     pub(crate) fn stop(&mut self) {
@@ -187,9 +204,10 @@ impl Sshd {
     }
 }
 
-fn serve(dir: &Path) -> Child {
+/// Starts the server of a folder; nothing where its port is another's.
+fn serve(dir: &Path) -> Option<Child> {
     let log = std::fs::File::create(dir.join("log")).expect("a log");
-    let child = Command::new("/usr/sbin/sshd")
+    let mut child = Command::new("/usr/sbin/sshd")
         .args(["-D", "-e", "-f"])
         .arg(dir.join("sshd_config"))
         .stdin(Stdio::null())
@@ -198,8 +216,14 @@ fn serve(dir: &Path) -> Child {
         .spawn()
         .expect("sshd starts");
     let text = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-    wait_for("sshd listens", || text().contains("Server listening"));
-    child
+    let taken = || text().contains("Address already in use");
+    wait_for("sshd listens", || text().contains("Server listening") || taken());
+    if taken() {
+        child.kill().ok();
+        child.wait().expect("ended");
+        return None;
+    }
+    Some(child)
 }
 
 impl Drop for Sshd {
@@ -238,9 +262,9 @@ pub(crate) fn kill(pid: &str) {
     Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().expect("kill runs");
 }
 
-/// Waits until something is so; a state that does not come within 20 s is a failure.
+/// Waits until something is so; a state that does not come within a minute is a failure.
 pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(Instant::now() < end, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -249,7 +273,7 @@ pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
 
 /// Like [`wait_for`], while tasks go on.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(Instant::now() < end, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;

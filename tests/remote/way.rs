@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use orchestrate::remote::{Connect, RemoteError, SshFleet};
 
+use crate::many::MACHINE;
 use crate::sshd::{Person, Sshd};
-use crate::{need_sshd, sh};
+use crate::{NOBODY, need_sshd, sh};
 
 #[tokio::test]
 async fn everything_may_come_from_ssh_config() {
@@ -134,7 +135,7 @@ async fn a_host_that_does_not_answer_is_lost_and_says_where() {
     need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
-    host.ssh.port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).ok().map(|a| a.port());
+    host.ssh.port = Some(NOBODY);
     let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("closed");
     assert!(error.to_string().contains("connection refused") && error.may_retry(), "{error}");
     host.address = Some("x".repeat(300));
@@ -173,6 +174,7 @@ async fn two_jump_hosts_lead_to_a_third() {
 #[tokio::test]
 async fn sixty_four_hosts_share_one_bastion() {
     need_sshd!();
+    let _alone = MACHINE.write().await;
     let (bastion, sshd) = (Sshd::with("MaxSessions 2", &["ed25519"]), Sshd::start());
     sshd.write("ssh_config", &jumps(&bastion));
     bastion.host("known");
@@ -223,7 +225,7 @@ async fn a_lost_bastion_loses_all_behind_it_and_is_connected_again() {
     for host in again {
         assert!(host.expect("connected again").exec(&sh("true")).await.expect("an answer").ok());
     }
-    assert_eq!(bastion.log().matches("Accepted publickey").count(), 2);
+    bastion.logs("Accepted publickey", 2).await;
 }
 
 #[tokio::test]
@@ -242,12 +244,13 @@ async fn a_jump_host_that_refuses_is_asked_once_and_named() {
         let (what, _) = crate::sshd::refused(result);
         assert!(what.contains("outer"), "{what}");
     }
-    assert_eq!(bastion.log().matches("Connection from").count(), 1, "{}", bastion.log());
+    bastion.logs("Connection from", 1).await;
 }
 
 #[tokio::test]
 async fn sixty_four_connections_at_once_are_not_dropped() {
     need_sshd!();
+    let _alone = MACHINE.write().await;
     let sshd = Sshd::start();
     let fleet = sshd.fleet(vec![sshd.host("gpu01"); 64]);
     let started = Instant::now();
@@ -267,11 +270,12 @@ async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_
     let mut host = sshd.host("gpu01");
     host.ssh.known_hosts = Some(sshd.write("both", &(sshd.known("ed25519") + &bastion.known("ed25519"))));
     host.ssh.jump = Some(vec!["outer".to_owned()]);
-    host.ssh.connect_timeout = Some(std::time::Duration::from_secs(5));
+    host.ssh.connect_timeout = Some(std::time::Duration::from_secs(60));
     let mut hosts = vec![host.clone(); 9];
     let (_full, port) = crate::sshd::full_door();
+    hosts[0].ssh.connect_timeout = Some(std::time::Duration::from_secs(20));
     hosts[0].ssh.port = Some(port);
-    hosts[1].ssh.port = Some(1);
+    hosts[1].ssh.port = Some(NOBODY);
     let fleet = sshd.fleet(hosts);
     let slow = async {
         let error = fleet.connect(0).await.err().expect("no answer");
@@ -281,15 +285,19 @@ async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_
         let error = fleet.connect(1).await.err().expect("nobody listens");
         assert!(error.to_string().contains("connection refused"), "{error}");
     };
-    let started = Instant::now();
     let quick = async {
         for n in 2..9 {
             fleet.connect(n).await.expect("connected");
         }
-        started.elapsed()
     };
-    let ((), (), took) = tokio::join!(slow, refused, quick);
-    assert!(took < std::time::Duration::from_secs(4), "{took:?}");
+    let others = async { tokio::join!(refused, quick) };
+    tokio::pin!(slow);
+    // All the others are done while it is still waited for.
+    tokio::select! {
+        ((), ()) = others => {}
+        () = &mut slow => panic!("the others are not connected yet"),
+    }
+    slow.await;
 }
 
 #[tokio::test]

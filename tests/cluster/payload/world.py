@@ -9,7 +9,7 @@ import torch.distributed as dist
 from leave import leave
 
 # Who hangs says where, before the test gives up.
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(100, exit=True)
 how = sys.argv[1]
 if how == "accelerate":
     from accelerate import PartialState
