@@ -202,7 +202,7 @@ async fn a_late_command_is_killed_and_the_connection_goes_on() {
     let host = sshd.connect().await;
     let pid = sshd.shown("pid");
     let started = Instant::now();
-    let error = host.exec(&within(&format!("echo $$ >{pid}; sleep 60"), Duration::from_secs(1))).await.expect_err("late");
+    let error = host.exec(&within(&format!("echo $$ >{pid}; sleep 600"), Duration::from_secs(1))).await.expect_err("late");
     assert!(matches!(error, RemoteError::Timeout { .. }), "{error}");
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(host.exec(&sh("true")).await.expect("an answer").ok());
@@ -217,12 +217,12 @@ async fn a_dropped_call_and_a_dropped_stream_leave_nothing_running() {
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let (one, two) = (sshd.shown("one"), sshd.shown("two"));
-    let command = sh(&format!("echo $$ >{one}; exec sleep 60"));
+    let command = sh(&format!("echo $$ >{one}; exec sleep 600"));
     tokio::select! {
         _ = host.exec(&command) => panic!("it ended"),
         () = sshd::until("it runs", || std::fs::read(&one).is_ok_and(|t| !t.is_empty())) => {}
     }
-    let stream = host.stream(&sh(&format!("echo $$ >{two}; exec sleep 60"))).await.expect("a stream");
+    let stream = host.stream(&sh(&format!("echo $$ >{two}; exec sleep 600"))).await.expect("a stream");
     sshd::until("it runs", || std::fs::read(&two).is_ok_and(|t| !t.is_empty())).await;
     drop(stream);
     for file in [one, two] {

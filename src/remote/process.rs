@@ -137,7 +137,7 @@ mod tests {
     async fn a_program_that_hangs_goes_with_all_that_it_has_started() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("pid");
-        let script = format!("sleep 60 & echo $! >{}; wait", file.display());
+        let script = format!("sleep 600 & echo $! >{}; wait", file.display());
         assert!(sh(&script, SECOND * 3).await.is_err_and(|e| e.contains("did not end within 3s")));
         let pid = std::fs::read_to_string(file).expect("a pid");
         for _ in 0..2000 {

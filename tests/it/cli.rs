@@ -47,7 +47,7 @@ async fn exec_on_one_host_gives_its_output_as_ssh_does() {
     let long = laptop.run(&["exec", file, "--", "yes | head -c 30000000 | tr y z"]).await;
     assert!(long.code(0).out.len() == 30_000_000 && long.out.bytes().all(|b| matches!(b, b'z' | b'\n')), "{}", long.out.len());
     // What it says is there before it ends.
-    let mut early = laptop.start(&["exec", file, "--", "echo now; sleep 60"]);
+    let mut early = laptop.start(&["exec", file, "--", "echo now; sleep 600"]);
     early.says("now").await;
     early.signal("INT");
     early.end().await.code(130);

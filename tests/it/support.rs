@@ -253,7 +253,7 @@ impl Bench {
 
     /// Nothing is left on any host. What ends by itself (a shell whose connection was closed) gets a moment.
     pub(crate) async fn nothing_left(&self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + PATIENCE / 2;
         loop {
             let left = self.left();
             if left.is_empty() {

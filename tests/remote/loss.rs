@@ -17,8 +17,8 @@ async fn every_call_under_way_ends_when_the_connection_does() {
     need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
-    let mut stream = host.stream(&sh("sleep 60")).await.expect("a stream");
-    let command = sh("echo begun >&2; sleep 60");
+    let mut stream = host.stream(&sh("sleep 600")).await.expect("a stream");
+    let command = sh("echo begun >&2; sleep 600");
     let kill = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         sshd.kill_connections();
@@ -44,7 +44,7 @@ async fn a_frozen_host_is_noticed_while_a_writer_is_stuck() {
     inventory.ssh.keepalive = Some(Duration::from_secs(1));
     let fleet = sshd.fleet(vec![inventory]);
     let host = fleet.connect(0).await.expect("connected");
-    let mut stream = host.stream(&sh("sleep 60")).await.expect("a stream");
+    let mut stream = host.stream(&sh("sleep 600")).await.expect("a stream");
     for pid in sshd.children() {
         run("kill", &["-STOP", &pid]);
     }

@@ -111,13 +111,13 @@ async fn a_program_that_fails_is_told_with_its_place_its_end_and_its_words() {
         ("kill -9 $$", &["killed by signal 9"]),
         ("echo what is this; echo; cat >/dev/null; exit 3", &["what is this"]),
         ("nosuchprogram", &["status 127", "nosuchprogram"]),
-        ("exec sleep 60", &["within 4s"]),
-        ("head -c 100000 /dev/urandom; exec sleep 60", &["could not connect"]),
-        ("sleep 60 & sleep 60 & wait", &["within 4s"]),
+        ("exec sleep 600", &["within 4s"]),
+        ("head -c 100000 /dev/urandom; exec sleep 600", &["could not connect"]),
+        ("sleep 600 & sleep 600 & wait", &["within 4s"]),
     ] {
         std::fs::remove_file(sshd.path("pids")).ok();
         let mut host = by(&sshd, command);
-        if command.ends_with("wait") || command.ends_with("sleep 60") {
+        if command.ends_with("wait") || command.ends_with("sleep 600") {
             host.ssh.connect_timeout = Some(Duration::from_secs(4));
         }
         let started = Instant::now();
@@ -142,7 +142,7 @@ async fn a_program_that_dies_under_a_connection_loses_it() {
     need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.fleet(vec![by(&sshd, &format!("exec {} \"$0\" \"$1\"", relay(&sshd)))]).connect(0).await.expect("connected");
-    let command = sh("sleep 60");
+    let command = sh("sleep 600");
     let kill = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         crate::sshd::kill(&pids(&sshd)[0]);

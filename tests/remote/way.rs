@@ -123,7 +123,7 @@ async fn an_ssh_config_that_hangs_is_given_up_with_all_that_it_started() {
     need_sshd!();
     let sshd = Sshd::start();
     let pid = sshd.shown("pid");
-    sshd.write("ssh_config", &format!("Match exec \"echo $$ >{pid}; sleep 60\"\n User nobody\n"));
+    sshd.write("ssh_config", &format!("Match exec \"echo $$ >{pid}; sleep 600\"\n User nobody\n"));
     let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("given up");
     assert!(matches!(error, RemoteError::Settings { .. }) && error.to_string().contains("did not end within 5s"), "{error}");
     let pid = std::fs::read_to_string(pid).expect("a pid");
@@ -213,7 +213,7 @@ async fn a_lost_bastion_loses_all_behind_it_and_is_connected_again() {
     let fleet = sshd.fleet(vec![host; 4]);
     let hosts = futures_util::future::join_all((0..4).map(|n| fleet.connect(n))).await;
     let hosts: Vec<_> = hosts.into_iter().map(|h| h.expect("connected")).collect();
-    let command = sh("sleep 60");
+    let command = sh("sleep 600");
     let calls = futures_util::future::join_all(hosts.iter().map(|h| h.exec(&command)));
     let kill = async {
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
