@@ -131,7 +131,9 @@ async fn one_run(session: &mut Session, facts: &[Option<HostFacts>], way: Way, b
         Some(run) if way.fetch => session.keep(run).await?,
         _ => Arc::new(|_| Vec::new()),
     };
-    session.begin(run.as_deref().unwrap_or_default(), Some(&plan));
+    // Where another operator has cleared it away already, it is still the end of the run that was followed.
+    let of = run.unwrap_or_else(|| session.run.clone());
+    session.begin(&of, Some(&plan));
     if facts.iter().flatten().any(|f| part(f) == Part::Running) {
         let why = format!("`{}` ends the run", session.command());
         session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Down, why });
