@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::session::{Session, answered};
 use crate::engine::decide::Temper;
+use crate::engine::lock::LockError;
 use crate::event::{EventKind, Goal, Outcome};
 use crate::plan::facts::HostFacts;
 use crate::plan::situation::{Part, part};
@@ -50,7 +51,12 @@ pub async fn locked(session: &mut Session, way: Way, wait: Duration, force: bool
         Err(locked) => return Ok(worse(locked, worse(outcome, worst))),
     };
     for (host, error) in without {
-        lost(session, host, error.to_string());
+        let why = match error {
+            LockError::Impossible { says, .. } => format!("could not take the lock: {says}"),
+            LockError::Remote { error, .. } => format!("could not take the lock: {error}"),
+            LockError::Held { .. } => error.to_string(),
+        };
+        lost(session, host, why);
         if let Some(facts) = seen.get_mut(host) {
             *facts = None;
         }

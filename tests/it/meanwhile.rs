@@ -54,7 +54,7 @@ async fn a_host_that_cannot_be_locked_keeps_no_other_from_being_cleared() {
     let programs = [("ln".to_owned(), full.to_owned())].into();
     bench.faults("gpu01", &Faults { programs, ..Faults::default() });
     let down = laptop.run(&["down", word(&file), "--kill"]).await;
-    down.code(5).recap("LEFTOVERS").says("LEFT on gpu01: gpu01: could not take the lock");
+    down.code(5).recap("LEFTOVERS").says("LEFT on gpu01: could not take the lock: ");
     assert_eq!([1, 2].map(|host| (bench.containers(host).len(), bench.host_dir("full", host).exists())), [(0, false); 2]);
     assert_eq!(bench.containers(0).len(), 1, "nothing is changed without the lock");
     bench.faults("gpu01", &Faults::default());
