@@ -113,7 +113,7 @@ def ready(program, arguments):
     hosts = arguments.hosts
     with workplace() as place, Sandbox(program, hosts, clean_env(place)) as sandbox:
         env = clean_env(place)
-        path = inventory(place, sandbox, ["true"], "ready")
+        path = inventory(place, sandbox, ["sleep", "3"], "ready")
         one_up(program, path, place, env)
         rounds = []
         for _ in range(arguments.rounds):
