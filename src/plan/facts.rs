@@ -412,6 +412,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_lock_fits_into_the_link_itself() {
+        let text = Lock::text("0123abcd", 1_795_251_815, 4_194_304, "4567ef01", "someone-with-a-long-name-é@workstation.example.org");
+        assert!(text.len() <= 59, "{text}");
+        let lock = Lock::read(&text, 1_795_251_820.0).expect("a lock");
+        assert_eq!((lock.token.as_str(), lock.laptop.as_str(), lock.age), ("0123abcd", "4567ef01", 5));
+        assert!(lock.owner.starts_with("someone-with-a-long"), "{}", lock.owner);
+    }
+
+    #[test]
     fn the_last_beat_is_the_age_of_a_lock_whatever_the_laptops_clock_says() {
         let age = |lines: &str| HostFacts::read(&format!("now 1000\n{lines}")).lock.map(|lock| lock.age);
         assert_eq!(age("lock tok:1600:12:lap:me@lap\nlock_beat 900\n"), Some(100), "ahead");
