@@ -82,7 +82,7 @@ async fn down(session: &mut Session, args: &DownArgs, smoke: &mut bool) -> Resul
     if !found {
         if unreachable {
             for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
-                undo::leftover(session, host, "unreachable: it may still hold something of ours".to_owned());
+                undo::leftover(session, host, undo::SILENT.to_owned());
             }
             return Ok((Outcome::Leftovers, "some hosts could not be looked at".to_owned()));
         }

@@ -14,6 +14,9 @@ use crate::plan::facts::HostFacts;
 use crate::plan::situation::{Part, part};
 use crate::plan::teardown::{self, Depth, Manner};
 
+/// Why a host that cannot be looked at counts as a leftover.
+pub const SILENT: &str = "unreachable: it may still hold something of ours";
+
 /// What is to be left, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
@@ -39,7 +42,6 @@ pub async fn locked(session: &mut Session, way: Way, wait: Duration, force: bool
         leftover(session, host, why);
         worst = Outcome::Leftovers;
     };
-    const SILENT: &str = "unreachable: it may still hold something of ours";
     for (host, _) in seen.iter().enumerate().filter(|(_, f)| f.is_none()) {
         lost(session, host, SILENT.to_owned());
     }
