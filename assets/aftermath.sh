@@ -4,14 +4,16 @@
 #   cgroup: oom_kill <times since the run began>
 #   kernel: <a line of the kernel's log since the run began: memory, GPU, disk, network>
 #   disk: <mount point> is full: …
-# Set before: R (the run directory), container (its name; empty: a bare host), init (pid of its first process; empty: none).
-: "${R:=.}" "${container:=}" "${init:=}"
+# Set before: F (how the paths of the run's files begin), container (its name; empty: a bare host), init (pid of its first process; empty: none).
+: "${F:=./}" "${container:=}" "${init:=}"
 
 # What hangs costs its own answer and no other.
 T() { if command -v timeout >/dev/null 2>&1; then timeout -k 1 3 "$@"; else "$@"; fi; }
 
 now=$(date +%s) began=
-{ read -r _ _ began _ <"$R/node.pid"; } 2>/dev/null
+read -r _ _ _ began _ <<PID
+$(cd -P -- "${F%/*}" 2>/dev/null && first_lines "$(pwd -P)" "${F##*/}node.pid")
+PID
 began=${began%%.*}
 case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
 
@@ -27,7 +29,10 @@ if [ -n "$init" ] && [ -r "/proc/$init/cgroup" ]; then
   for f in "/sys/fs/cgroup$two/memory.events" "/sys/fs/cgroup/memory$one/memory.oom_control"; do
     n=$(sed -n 's/^oom_kill //p' "$f" 2>/dev/null)
     before=0
-    { read -r _ before <"$R/oom"; } 2>/dev/null
+    read -r _ _ before <<OOM
+$(cd -P -- "${F%/*}" 2>/dev/null && first_lines "$(pwd -P)" "${F##*/}oom")
+OOM
+    number "$before" || before=0
     case $n:$before in *[!0-9:]* | :* | *:) continue ;; esac
     [ "$n" -gt "$before" ] && printf 'cgroup: oom_kill %s\n' $((n - before))
   done
@@ -46,7 +51,7 @@ case $up in '' | *[!0-9]*) ;; *)
   [ -z "$said" ] || printf '%s\n' "$said" | sed 's/^/kernel: /' ;;
 esac
 
-for p in "$R" /tmp /dev/shm; do
+for p in "${F%/*}" /tmp /dev/shm; do
   # shellcheck disable=SC2046
   set -- $(T df -Pk "$p" 2>/dev/null | tail -n 1)
   [ $# -ge 6 ] || continue

@@ -1,12 +1,11 @@
 # shellcheck shell=sh
 # A tilde in a pattern is meant as it stands; the words are ours and may be split.
 # shellcheck disable=SC2088,SC2015,SC2086
-# What a host is and what of this name is on it: one read-only script. Prints `key value` lines; a value has no line break.
-# Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker.
-: "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}"
+# What a host is and what of this name is on it: one read-only script, after read.sh. Prints `key value` lines; a value has no line break.
+# Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker, and $docker is its words.
+: "${docker:=docker}" "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}"
 one() { tr '\n\r' '  ' | cut -c1-2000; }
 say() { printf '%s %s\n' "$1" "$2"; }
-within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }
 say now "$(date +%s.%N)"
 say system "$(uname -s) $(uname -m)"
 say user "$(id -un 2>/dev/null)"
@@ -35,14 +34,14 @@ if command -v nvidia-smi >/dev/null 2>&1; then
   if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do say gpu_busy "$(printf %s "$l" | one)"; done; fi
 else say gpus 'no nvidia-smi'; fi
 if [ -n "$want_docker" ]; then
-  if v=$(within 20 sh -c "$D version --format '{{.Server.Version}}'" 2>&1); then say docker "$(printf %s "$v" | one)"; else say docker_error "$(printf %s "$v" | one)"; fi
+  if v=$(within 20 sh -c "$docker version --format '{{.Server.Version}}'" 2>&1); then say docker "$(printf %s "$v" | one)"; else say docker_error "$(printf %s "$v" | one)"; fi
   f='{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.Image}} {{.Name}} {{index .Config.Labels "orchestrate.name"}} {{index .Config.Labels "orchestrate.host"}} {{index .Config.Labels "orchestrate.container_hash"}}'
-  ids=$(eval "$D ps -a -q --no-trunc --filter label=orchestrate.name=$name --filter label=orchestrate.host=$host" 2>/dev/null)
-  for i in $ids; do eval "$D inspect --type container --format '$f' $i" 2>/dev/null | while IFS= read -r l; do say container "$l"; done; done
+  ids=$(D ps -a -q --no-trunc --filter "label=orchestrate.name=$name" --filter "label=orchestrate.host=$host" 2>/dev/null)
+  for i in $ids; do case $i in *[!0-9a-f]*) ;; *) l=$(D inspect --type container --format "$f" "$i" 2>/dev/null) && say container "$(printf %s "$l" | one)" ;; esac; done
   if [ -n "$container" ]; then
-    l=$(eval "$D inspect --type container --format '{{index .Config.Labels \"orchestrate.name\"}}/{{index .Config.Labels \"orchestrate.host\"}}' $container" 2>/dev/null) && say taken "$l"
+    l=$(D inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}' "$container" 2>/dev/null) && say taken "$(printf %s "$l" | one)"
   fi
-  if [ -n "$image" ]; then i=$(eval "$D image inspect --format '{{.Id}}' \"\$image\"" 2>/dev/null) && say image "$(printf %s "$i" | one)"; fi
+  if [ -n "$image" ]; then i=$(D image inspect --format '{{.Id}}' "$image" 2>/dev/null) && say image "$(printf %s "$i" | one)"; fi
 fi
 # shellcheck disable=SC2086
 eval "set -- $mounts"
@@ -69,37 +68,83 @@ for m in /dev/shm "/run/user/$(id -u)"; do for l in "$m/.orch-login.$container".
   # shellcheck disable=SC3067
   [ -O "$l" ] && say login "$l"
 done; done
-H=$run_dir/$name/$host
-[ -d "$H" ] && say host_dir "$H"
-[ -d "$run_dir/$smoke/$host" ] && say smoke yes
-if l=$(readlink "$H/lock" 2>/dev/null); then
-  say lock "$l"
-  b=0; { read -r b <"$H/lock.beat"; } 2>/dev/null; say lock_beat "$b"
+# The directories of this name and host: see plan/site.rs. OLD is where a version before them kept everything.
+base=$run_dir/$name/$host
+P=$base.private IN=$base.in OUT=$base.out OLD=$base
+for d in "$P" "$IN" "$OUT" "$OLD"; do if [ -d "$d" ] || [ -L "$d" ]; then say host_dir "$d"; break; fi; done
+for d in "$run_dir/$smoke/$host" "$run_dir/$smoke/$host.private"; do if [ -d "$d" ]; then say smoke yes; break; fi; done
+if l=$(readlink "$P/lock" 2>/dev/null); then
+  say lock "$(printf %s "$l" | one)"
+  b=0; { read -r b <"$P/lock.beat"; } 2>/dev/null; say lock_beat "$b"
 fi
-[ -e "$H/keep" ] && say keep yes
-born() { [ -r "/proc/$1/stat" ] || { kill -0 "$1" 2>/dev/null && ! [ -d /proc/self ] && echo alive; return 0; }
-  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0; 
-  # shellcheck disable=SC2086
+[ -e "$P/keep" ] && say keep yes
+born() { number "$1" || return 0
+  [ -r "/proc/$1/stat" ] || { kill -0 "$1" 2>/dev/null && ! [ -d /proc/self ] && echo alive; return 0; }
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
   set -- ${stat##*) }; [ "$1" = Z ] || printf '%s\n' "${20}"; }
-if { read -r p s <"$H/keeper.pid"; } 2>/dev/null; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
-c=; { read -r c <"$H/current"; } 2>/dev/null; say current "$c"
-for r in "$H"/*/; do
-  [ -e "$r/run.json" ] || [ -e "$r/settings" ] || continue
-  r=${r%/}; say run "${r##*/}"
-done
-r=$H/$c
-if [ -n "$c" ] && [ -d "$r" ]; then
-  if [ -e "$r/node.rc" ]; then say node "ended $(one <"$r/node.rc")"
-  elif { read -r p s _ at <"$r/node.pid"; } 2>/dev/null; then
-    b=$(born "$p"); if [ -n "$b" ] && [ "$b" = "$s" ] && [ "$at" = "${boot:--}" ]; then say node "pid $p alive"; else say node "pid $p unseen"; fi
-  else say node none; fi
-  for f in "$r"/rank-*.pid; do
-    [ -e "$f" ] || continue
-    b=${f##*/}; b=${b%.pid}
-    if [ -e "$r/$b.rc" ]; then say rank "$b $(one <"$r/$b.rc")"; else say rank "$b running"; fi
+# run_id TEXT: the name of a run's files, which nothing else may be.
+run_id() { case $1 in '' | *[!0-9A-Za-z-]* | -* | ?????????????????????????????????????????*) return 1 ;; esac; }
+if { read -r p s <"$P/keeper.pid"; } 2>/dev/null; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
+c='' prefix='' record='' dir=''
+{ read -r c <"$P/current"; } 2>/dev/null
+for r in "$P"/*.json; do r=${r##*/} r=${r%.json}; run_id "$r" && [ -f "$P/$r.json" ] && say run "$r"; done
+if run_id "$c"; then prefix=$c. record=$P/$c.json; dir=$(cd -P -- "$OUT" 2>/dev/null && pwd -P)
+elif [ -d "$OLD" ] && [ ! -L "$OLD" ]; then
+  # What a run of an earlier version says of itself lies where its ranks can write.
+  c=''
+  for r in "$OLD"/*/; do r=${r%/} r=${r##*/}; run_id "$r" && [ ! -L "$OLD/$r" ] && { [ -e "$OLD/$r/run.json" ] || [ -e "$OLD/$r/settings" ]; } && say run "$r"; done
+  if old=$(cd -P -- "$OLD" 2>/dev/null && pwd -P); then
+    l=$(cd -- "$old" && first_lines "$old" current keeper.pid)
+    while read -r f v w _; do case $f in
+      current) c=$v ;;
+      keeper.pid) b=$(born "$v"); if [ -n "$b" ] && { [ "$b" = "$w" ] || [ "$b" = alive ]; }; then say keeper "$v"; fi ;;
+    esac; done <<OLD
+$l
+OLD
+    if run_id "$c" && [ -d "$old/$c" ] && [ ! -L "$old/$c" ]; then say old yes; dir=$old/$c record=$old/$c/run.json; else c=''; fi
+  fi
+else c=''
+fi
+say current "$c"
+if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
+  files='' count=0
+  for f in "$prefix"node.pid "$prefix"node.rc "$prefix"rank-*.pid "$prefix"rank-*.rc; do
+    b=${f#"$prefix"} b=${b%.*}
+    if wrapper "$b" && plain "$f" && [ "$count" -lt 4096 ]; then files="$files $f" count=$((count + 1)); fi
   done
+  lines=
+  [ -z "$files" ] || lines=$(first_lines "$dir" $files)
+  nl='
+'
+  ended() { case $nl$lines in *"$nl$prefix$1.rc "*) l=${lines#*"$prefix$1.rc "}; l=${l%%"$nl"*} ;; *) return 1 ;; esac; }
+  node=none
+  if ended node; then node="ended $l"; fi
+  while read -r f p s _ at _; do
+    b=${f#"$prefix"}
+    case $b in *.pid) b=${b%.pid} ;; *) continue ;; esac
+    wrapper "$b" || continue
+    if [ "$b" != node ]; then if ended "$b"; then say rank "$b $l"; else say rank "$b running"; fi; continue; fi
+    if [ "$node" = none ] && number "$p"; then
+      n=$(born "$p"); if [ -n "$n" ] && [ "$n" = "$s" ] && [ "$at" = "${boot:--}" ]; then node="pid $p alive"; else node="pid $p unseen"; fi
+    fi
+  done <<FOUND
+$lines
+FOUND
+  say node "$node"
+  files=
+  for f in "$prefix"node.log "$prefix"rank-*.log; do b=${f#"$prefix"} b=${b%.log}; if wrapper "$b" && plain "$f"; then files="$files $f"; fi; done
   # shellcheck disable=SC2012
-  LC_ALL=C ls -ln "$r" 2>/dev/null | while read -r _ _ _ _ size _ _ _ f; do case $f in node.log | rank-*.log) say log "${f%.log} $size" ;; esac; done
-  [ -r "$r/run.json" ] && while IFS= read -r l; do say run_json "$l"; done <"$r/run.json"
+  [ -z "$files" ] || (unset TIME_STYLE; LC_ALL=C ls -lnd -- $files 2>/dev/null) | head -n 4096 | while read -r mode _ _ _ size _ _ _ f _; do
+    b=${f#"$prefix"} b=${b%.log}
+    case $mode in -*) wrapper "$b" && number "$size" && say log "$b $size" ;; esac
+  done
+  # An old record is read as what a rank may have written.
+  if [ "$record" = "$P/$c.json" ]; then
+    [ -f "$record" ] && [ ! -L "$record" ] && head -c 16777216 "$record" | while IFS= read -r l; do say record "$l"; done
+  else plain run.json && bytes run.json "$dir" 1 16777216 | while IFS= read -r l; do say record "$l"; done
+  fi
+elif [ -n "$c" ]; then
+  say node none
+  [ -f "$record" ] && [ ! -L "$record" ] && head -c 16777216 "$record" | while IFS= read -r l; do say record "$l"; done
 fi
 say now_end "$(date +%s.%N)"

@@ -1,65 +1,139 @@
 # shellcheck shell=sh
-# Sends every log of a run by byte offset, one session a host. Runs inside the run directory; reads acknowledgements from its input.
+# Sends every log of a run by byte offset, one session a host, after read.sh. Reads acknowledgements from its input.
 #   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
+#   S <file> <size>   the file is shorter than what was sent of it: what follows is sent from its beginning
+#   W <word> <name>   something is not what it should be and is left alone; each once
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
-# Set before: once, guards (whether somebody is there who ends the gang when a rank fails), window, frame (sizes in bytes), init (pid whose
-# end is the end of all ranks; empty: unknown), offsets as o_<file>.
-: "${window:=8388608}" "${frame:=4194304}" "${once:=}" "${guards:=}" "${init:=}"
-sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone=
-ack() { read -r acked acked_frames || exit 0; }
+# Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (where it is said that
+# somebody is attached; empty: nowhere), mark (a file that is there while we follow; empty: none), once, guards (whether somebody is there who
+# ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), init (pid whose end is the end of all
+# ranks; empty: unknown), have (` file=offset file=offset `).
+: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
+sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' told=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' unread='' prefix=${F##*/}
+unset TIME_STYLE
+cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
+dir=$(pwd -P)
+ack() { read -r acked acked_frames || exit 0; number "$acked" && number "$acked_frames" || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
 # The keeper reads it, who may be another user.
-here() { t=$(date +%s); [ -z "$guards" ] || (umask 022; printf '%s\n' "$t" >attached.new && mv -f attached.new attached); }
-# The directory may be removed under us: by another operator, or as an old run.
-there() { [ -e run.json ] || [ -e settings ]; }
-# Who removes the directory waits for those who have not yet told how it ended.
-heard() { rm -f "following.$$"; }
-if [ -z "$once" ]; then { true >"following.$$"; } 2>/dev/null; trap heard EXIT; fi
+here() { t=$(date +%s); [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
+# The run may be removed under us: by another operator, or as an old one.
+there() { [ -e "$record" ]; }
+# Who removes the run waits for those who have not yet told how it ended.
+heard() { [ -z "$mark" ] || rm -f "$mark"; }
+# get MAP KEY: sets v. put MAP KEY VALUE: sets map. Keys are names of wrappers, values numbers.
+get() { case $1 in *" $2="*) v=${1#*" $2="}; v=${v%% *} ;; *) v='' ;; esac; }
+put() { case $1 in *" $2="*) map=${1#*" $2="}; map="${1%%" $2="*} $2=$3 ${map#* }" ;; *) map="$1$2=$3 " ;; esac; }
+warn() { # WORD NAME
+  [ "$odds" -lt 32 ] || return 0
+  w=$1:$(cleaned "$2")
+  case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}" ;; esac
+}
+# What is not there is sent as zeros: a frame is always as long as it says, so that a file that is cut meanwhile breaks nothing else.
+piece() { { bytes "$1" "$dir" $(($2 + 1)) "$3"; head -c "$3" /dev/zero 2>/dev/null; } | head -c "$3"; }
+# run_files ENDING: the wrappers that have such a file, in $names. The rest is left alone.
+run_files() {
+  names='' count=0
+  for f in "$prefix"rank-*"$1" "$prefix"node"$1"; do
+    [ -e "$f" ] || [ -L "$f" ] || continue
+    b=${f#"$prefix"} b=${b%"$1"}
+    if ! wrapper "$b"; then warn name "$f"; continue; fi
+    if ! plain "$f"; then warn kind "$f"; continue; fi
+    # What cannot be read is not there; a fetch must not call itself complete.
+    if [ ! -r "$f" ]; then warn unreadable "$f"; unread=1; continue; fi
+    count=$((count + 1))
+    if [ "$count" -gt 4096 ]; then warn many "$f"; break; fi
+    names="$names$b "
+  done
+}
+# drains WRAPPER: whether its log may still grow: its appender has not ended, and was not silent for two seconds.
+drains() {
+  if [ -z "$prefix" ] || [ -e "$prefix$1.end" ]; then return 1; fi
+  t=$(date +%s)
+  get "$held" "$1"
+  [ "${v:-0}" != 0 ] || { put "$held" "$1" "$t"; held=$map; return 0; }
+  [ $((t - v)) -lt 3 ]
+}
+if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap heard EXIT; fi
 here
 while :; do
   there || { printf 'N\n'; exit 0; }
-  moved=
-  ended=" "
-  for f in *.rc; do [ -e "$f" ] && ended="$ended${f%.rc} "; done
-  for f in *.pid; do
-    b=${f%.pid}
-    case $b in node | rank-*) ;; *) continue ;; esac
-    case " $known " in *" $b "*) ;; *) { read -r pid start when <"$f"; } 2>/dev/null || continue; known="$known $b"; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "$when" ;; esac
+  moved=''
+  run_files .rc
+  ended=" $names"
+  run_files .pid
+  new=''
+  for b in $names; do case $known in *" $b "*) ;; *) new="$new $prefix$b.pid" ;; esac; done
+  # shellcheck disable=SC2086
+  [ -z "$new" ] || while read -r f pid start when _; do
+    b=${f#"$prefix"} b=${b%.pid}
+    wrapper "$b" || continue
+    if number "$pid" && seconds "${when:-0}"; then known="$known$b "; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "${when:-0}"; fi
+  done <<FOUND
+$(first_lines "$dir" $new)
+FOUND
+  for f in $new; do
+    b=${f#"$prefix"} b=${b%.pid}
+    case $known in *" $b "*) continue ;; esac
+    get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
+    [ "${v:-0}" -lt 5 ] || { known="$known$b "; warn text "$f"; }
   done
   # The launcher last: its end passes on what its ranks did, and is told after theirs.
-  # shellcheck disable=SC2046,SC2012
-  set -- $(LC_ALL=C ls -lnr . 2>/dev/null | while read -r _ _ _ _ size _ _ _ file; do case $file in node.log | rank-*.log) printf '%s %s ' "$size" "$file" ;; esac; done)
-  waits=
+  run_files .log
+  files='' sizes=''
+  for b in $names; do files="$files $prefix$b.log"; done
+  # shellcheck disable=SC2012,SC2086
+  [ -z "$files" ] || sizes=$(LC_ALL=C ls -lnrd -- $files 2>/dev/null | while read -r mode _ _ _ size _ _ _ f _; do
+    b=${f#"$prefix"} b=${b%.log}
+    case $mode in -*) wrapper "$b" && number "$size" && printf '%s %s ' "$size" "$b" ;; esac
+  done)
+  # shellcheck disable=SC2086
+  set -- $sizes
+  waits=''
   while [ $# -ge 2 ]; do
-    size=$1 file=$2
+    size=$1 b=$2
     shift 2
-    case $file in
-      node.log) v=o_node ;;
-      *) r=${file#rank-}; r=${r%.log}; v=o_rank_${r%.*}_${r#*.} ;;
-    esac
-    eval "at=\${$v:-0}"
-    if [ "$at" -lt "$size" ]; then
+    get "$have" "$b"; at=${v:-0}
+    if [ -n "$most" ] && [ "$size" -gt "$most" ]; then size=$most; warn long "$prefix$b.log"; fi
+    if [ "$size" -lt "$at" ]; then
+      get "$cuts" "$b"
+      if [ "${v:-0}" -ge 8 ]; then warn cut "$prefix$b.log"; size=$at; else
+        put "$cuts" "$b" $((${v:-0} + 1)); cuts=$map
+        printf 'S %s %s\n' "$b" "$size"
+        put "$have" "$b" 0; have=$map at=0
+      fi
+    fi
+    if [ "$at" -lt "$size" ] && plain "$prefix$b.log"; then
       n=$((size - at))
       [ "$n" -gt "$frame" ] && n=$frame
-      { printf 'F %s %s %s\n' "${file%.log}" "$at" "$n"; tail -c "+$((at + 1))" | head -c "$n"; } 2>/dev/null <"$file" || continue
+      printf 'F %s %s %s\n' "$b" "$at" "$n"
+      piece "$prefix$b.log" "$at" "$n"
       at=$((at + n)) sent=$((sent + n)) moved=1
-      eval "$v=\$at"
+      put "$have" "$b" "$at"; have=$map
+      put "$held" "$b" 0; held=$map
       frame_done
     fi
-    b=${file%.log}
     case $ended in *" $b "*)
-      case " $told " in *" $b "*) continue ;; esac
-      if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ]; then waits=1; continue; fi
-      { read -r rc when <"$b.rc"; } 2>/dev/null || continue
-      told="$told $b"; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
+      case $told in *" $b "*) continue ;; esac
+      if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || drains "$b"; then waits=1; continue; fi
+      read -r _ rc when _ <<STATUS
+$(first_lines "$dir" "$prefix$b.rc")
+STATUS
+      if [ "$rc" != killed ] && ! number "$rc"; then
+        get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
+        if [ "${v:-0}" -lt 5 ]; then waits=1; continue; fi
+        warn text "$prefix$b.rc"; rc=killed
+      fi
+      seconds "$when" || when=0
+      told="$told$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
       [ "$b" != node ] || heard ;;
     esac
   done
   # The container, or the keeper, is gone and left no status: nothing of it can run any more.
-  if [ -n "$init" ] && [ -e node.pid ] && [ ! -e node.rc ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then
+  if [ -n "$init" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then
     sleep 1
-    [ -e node.rc ] || ! there || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
+    [ -e "${prefix}node.rc" ] || ! there || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
   fi
   # Every 5 s of quiet, or some hundred frames: a sign of life that wants an answer, and the note that somebody is attached.
   beat=$((beat + 1))
@@ -74,7 +148,7 @@ while :; do
   fi
   if [ -z "$moved" ]; then
     while [ "$frames" -gt "$acked_frames" ]; do ack; done
-    if [ -n "$once" ]; then printf 'E\n'; exit 0; fi
+    if [ -n "$once" ] && [ -z "$waits" ]; then [ -n "$unread" ] || printf 'E\n'; exit 0; fi
     sleep 0.2 2>/dev/null || sleep 1
   fi
 done

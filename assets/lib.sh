@@ -1,12 +1,14 @@
 # shellcheck shell=sh
 # Words that keeper, node, worker and reap share. POSIX sh; needs /proc (Linux) or ps, and date, grep, sleep, mv, rm.
-# Sourced with R = the run directory. Makes files only, never directories: the ssh user must be able to remove everything.
+# Sourced with F = the path by which the files of a run begin that its processes write: `<out directory>/<run>.`
+# Makes files only, never directories: the ssh user must be able to remove everything.
 
 # now: seconds since 1970, with a fraction where date has one.
 now() { n=$(date +%s.%N 2>/dev/null) || n=; case $n in ''|*N*) date +%s ;; *) printf '%s\n' "$n" ;; esac; }
 
 # born PID: when the process started, in a form that tells it from a later one with the same number; empty when it is gone or a zombie.
 born() {
+  case $1 in '' | *[!0-9]*) return 0 ;; esac
   if [ -r "/proc/$1/stat" ]; then
     { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
     # shellcheck disable=SC2086
@@ -26,19 +28,31 @@ write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
 # record BASE: notes this process as the wrapper of BASE, with room for its status, which a full disk would not take. A status of an earlier life
 # goes away last: a wrapper that is noted as dead has none.
 record() {
-  printf '%63s\n' '' >"$R/$1.rc.new"
-  write "$R/$1.pid" "$$ $(born $$) $(now) $(boot)"
-  rm -f "$R/$1.rc"
+  printf '%63s\n' '' >"$F$1.rc.new"
+  write "$F$1.pid" "$$ $(born $$) $(now) $(boot)"
+  rm -f "$F$1.rc"
 }
 
 # ended BASE STATUS: writes over the room that was kept. Blanks follow the time.
 ended() {
   status=$(printf '%-63s' "$2 $(now)")
-  { printf '%s\n' "$status" 1<>"$R/$1.rc.new" && mv -f "$R/$1.rc.new" "$R/$1.rc"; } 2>/dev/null || { rm -f "$R/$1.rc.new"; write "$R/$1.rc" "$status"; }
+  { printf '%s\n' "$status" 1<>"$F$1.rc.new" && mv -f "$F$1.rc.new" "$F$1.rc"; } 2>/dev/null || { rm -f "$F$1.rc.new"; write "$F$1.rc" "$status"; }
+}
+
+# drained: waits, two seconds at most, until the appenders of the logs have ended.
+drained() {
+  i=0
+  while [ "$i" -lt 20 ]; do
+    open=''
+    for f in "${F}node.pid" "$F"rank-*.pid; do if [ -e "$f" ] && [ ! -e "${f%.pid}.end" ]; then open=1; break; fi; done
+    [ -n "$open" ] || return 0
+    i=$((i + 1))
+    sleep 0.1 2>/dev/null || { sleep 1; i=$((i + 9)); }
+  done
 }
 
 # alive BASE: whether the wrapper of BASE still runs.
 alive() {
-  { read -r pid start _ at <"$R/$1.pid"; } 2>/dev/null || return 1
+  { read -r pid start _ at <"$F$1.pid"; } 2>/dev/null || return 1
   [ -n "$pid" ] && [ "$at" = "$(boot)" ] && [ "$(born "$pid")" = "$start" ]
 }

@@ -1,14 +1,18 @@
 #!/bin/sh
-# One launcher: its own log, pid and exit status. Started as `sh <run dir>/node [secrets file]`, detached, inside the container or on the bare
+# One launcher: its own log, pid and exit status. Started as `sh <host>.in/<run>/node [secrets file]`, detached, inside the container or on the bare
 # host. argv, environment and working directory come from files, byte for byte. Outlives a TERM to its group, so that the status is written.
-R=${0%/*}
+R=${0%/*} F=${0%/*/*}
+F=${F%.in}.out/${R##*/}.
 # shellcheck source=assets/lib.sh
 . "$R/lib"
 mask=$(umask); umask 022
-exec </dev/null >>"$R/node.log" 2>&1
+# shellcheck source=assets/pipe.sh
+. "$R/pipe"
+exec </dev/null
+log_through node
 record node
 # How often the kernel has killed for memory here: a container that was kept may have counted before.
-grep -hs '^oom_kill ' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control >"$R/oom"
+grep -hs '^oom_kill ' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control >"${F}oom"
 umask "$mask"
 fail() { printf 'orchestrate: %s\n' "$1"; umask 022; ended node "$2"; exit "$2"; }
 if [ -n "$1" ]; then

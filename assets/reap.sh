@@ -1,11 +1,12 @@
 #!/bin/sh
-# Ends the processes of one run, and no others: sh <run dir>/reap list|stop|kill RUN [GRACE]
+# Ends the processes of one run, and no others: sh <host>.in/<run>/reap list|stop|kill RUN [GRACE]
 # Ours is what carries the run's mark in its environment, belongs to the session or group of a recorded wrapper, or descends from one.
 # `stop` sends TERM, waits GRACE seconds, sends KILL and looks again until nothing is left. Prints one line a process that is left.
-R=${0%/*}
+R=${0%/*} F=${0%/*/*}
 # shellcheck source=assets/lib.sh
 . "$R/lib"
 verb=$1 run=$2 grace=${3:-0}
+F=${F%.in}.out/$run.
 saved='' here=$(boot)
 
 snap() { # sets raw to every process as it is now. One process reads them all: `read` takes a file byte by byte, a thousand in a third of a second
@@ -50,7 +51,7 @@ known() { # sets ours to what can be told without looking at every process
   # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as anyone is left in them: until
   # then the kernel gives its number to nobody else. A number that lives with another start, or is of another boot, is a stranger's.
   roots=' '
-  for f in "$R"/node.pid "$R"/rank-*.pid; do
+  for f in "${F}node.pid" "$F"rank-*.pid; do
     { read -r pid start _ at <"$f"; } 2>/dev/null || continue
     if [ -z "$start" ] || [ "$at" != "$here" ]; then continue; fi
     case $(born "$pid") in "$start") ours="$ours$pid " roots="$roots$pid " ;; '') roots="$roots$pid " ;; esac
@@ -134,5 +135,7 @@ case $verb in
     [ -z "$ours" ] || until_gone "$grace" || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
   kill) scan; if [ -n "$ours" ]; then printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; fi ;;
 esac
+# What the ranks said last goes on to their logs before the container may go.
+case $verb in stop | kill) [ -n "$ours" ] || drained ;; esac
 report
 [ -z "$ours" ]

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # Tells where every rank of this host stands, as well as this place can: py-spy, else gdb, else the kernel's view. Changes nothing and sends no
-# signal, but CONT to what a tool left stopped. Runs where the ranks run. Set before: R (the run directory), budget (seconds for all tools together).
+# signal, but CONT to what a tool left stopped. Runs where the ranks run. Set before: R (the directory of what the run is given), F (how the paths of its files begin), budget (seconds for all tools together).
 #   R <rank> <restart> <pid> <how>   a rank; how: py-spy, gdb, kernel, ended
 #   c <command>                      what it runs
 #   s <state> <wait channel>         as the kernel tells them
@@ -9,7 +9,7 @@
 #   u                                it handles SIGUSR1
 #   x <text>                         why there is nothing better
 #   .                                the end
-: "${R:=.}" "${budget:=40}"
+: "${R:=.}" "${F:=./}" "${budget:=40}"
 PATH=$PATH:/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/conda/bin; export PATH
 # Where a host was started anew, another process may have the number.
 # shellcheck source=assets/lib.sh
@@ -65,9 +65,10 @@ said() {
 }
 
 rank() {
-  b=${1%.pid} b=${b##*/} n=${b#rank-} n=${n%%.*} k=${b##*.}
+  b=${1%.pid} b=${b#"$F"} n=${b#rank-} n=${n%%.*} k=${b##*.}
   { read -r pid _ <"$1"; } 2>/dev/null || return 0
-  if [ -e "$R/$b.rc" ] || ! alive "$b"; then printf 'R %s %s %s ended\n.\n' "$n" "$k" "$pid"; return; fi
+  case $n$k$pid in '' | *[!0-9]*) return 0 ;; esac
+  if [ -e "$F$b.rc" ] || ! alive "$b"; then printf 'R %s %s %s ended\n.\n' "$n" "$k" "$pid"; return; fi
   p=$(worker "$pid") why='' how=kernel out=''
   if ! command -v timeout >/dev/null 2>&1; then why='no timeout(1) here'
   elif command -v py-spy >/dev/null 2>&1 && said py-spy dump --pid "$p"; then how=py-spy
@@ -91,7 +92,7 @@ rank() {
   printf '.\n'
 }
 
-for f in "$R"/rank-*.pid; do
+for f in "$F"rank-*.pid; do
   [ -e "$f" ] && rank "$f"
 done
 printf 'looked\n'

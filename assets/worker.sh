@@ -1,15 +1,19 @@
 #!/bin/sh
-# One worker process: its own log, pid and exit status, whichever launcher started it. Started as `sh <run dir>/worker` with RANK in the
+# One worker process: its own log, pid and exit status, whichever launcher started it. Started as `sh <host>.in/<run>/worker` with RANK in the
 # environment; the command is in worker.argv, byte for byte. Ends the way the command ended, by the same signal where it was one.
-R=${0%/*}
+R=${0%/*} F=${0%/*/*}
+F=${F%.in}.out/${R##*/}.
 # shellcheck source=assets/lib.sh
 . "$R/lib"
 # torch does not count the restarts after which only the members of the gang are others: each life has files of its own all the same.
 life=${TORCHELASTIC_RESTART_COUNT:-0}
-while [ -e "$R/rank-${RANK:?the launcher gave no RANK}.$life.pid" ]; do life=$((life + 1)); done
+while [ -e "${F}rank-${RANK:?the launcher gave no RANK}.$life.pid" ]; do life=$((life + 1)); done
 base=rank-$RANK.$life
 mask=$(umask); umask 022
-exec </dev/null >>"$R/$base.log" 2>&1
+# shellcheck source=assets/pipe.sh
+. "$R/pipe"
+exec </dev/null
+log_through "$base"
 umask "$mask"
 record "$base"
 # shellcheck source=/dev/null

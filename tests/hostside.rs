@@ -57,7 +57,9 @@ fn executable(path: &Path, text: &str) {
 impl Host {
     fn new() -> Host {
         let host = Host { dir: tempfile::tempdir().expect("a folder") };
-        std::fs::create_dir_all(host.at("bin")).expect("made");
+        for dir in ["bin", "h.in", "h.out", "h.private"] {
+            std::fs::create_dir_all(host.at(dir)).expect("made");
+        }
         // Each look at the clock is noted; a second passes in no time.
         executable(&host.at("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.at("").display()));
         executable(&host.at("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
@@ -79,15 +81,23 @@ impl Host {
         self.write("clock", &format!("{second}\n"));
     }
 
-    /// A run directory as it is before the launch.
+    /// A run as it is before the launch.
     fn run(&self, name: &str, settings: &str) {
-        std::fs::create_dir_all(self.at(name)).expect("made");
-        for (file, text) in [("lib", asset("lib.sh")), ("reap", asset("reap.sh")), ("worker", asset("worker.sh"))] {
-            self.write(&format!("{name}/{file}"), &text);
+        std::fs::create_dir_all(self.at(&format!("h.in/{name}"))).expect("made");
+        for (file, text) in [("lib", asset("lib.sh")), ("reap", asset("reap.sh")), ("worker", asset("worker.sh")), ("pipe", asset("pipe.sh")), ("append", asset("append.sh"))] {
+            self.write(&format!("h.in/{name}/{file}"), &text);
         }
-        self.write(&format!("{name}/settings"), settings);
-        self.write(&format!("{name}/node.log"), "here\n");
-        self.write("current", &format!("{name}\n"));
+        self.write(&format!("h.in/{name}/settings"), settings);
+        self.write(&format!("h.out/{name}.node.log"), "here\n");
+        self.write(&format!("h.private/{name}.json"), "{}\n");
+        for side in ["in", "private"] {
+            self.write(&format!("h.{side}/current"), &format!("{name}\n"));
+        }
+    }
+
+    /// The words that begin a script of a wrapper of `run1`.
+    fn wrapper(&self) -> String {
+        format!("R='{0}/h.in/run1' F='{0}/h.out/run1.'; . \"$R/lib\"; ", self.dir.path().display())
     }
 
     /// A shell whose first words are a script's, with our clock and sleep.
@@ -100,8 +110,8 @@ impl Host {
     }
 
     fn keeper(&self) -> Kept {
-        self.write("keeper", &asset("keeper.sh"));
-        Kept(self.shell().arg(self.at("keeper")).spawn().expect("a shell"))
+        self.write("h.in/keeper", &asset("keeper.sh"));
+        Kept(self.shell().arg(self.at("h.in/keeper")).spawn().expect("a shell"))
     }
 
     /// The keeper goes round often enough to have seen what was there when this was called, and lives.
@@ -124,22 +134,22 @@ fn a_keeper_waits_for_the_next_run_from_when_the_last_one_went() {
     let host = Host::new();
     host.run("run1", "start_timeout=300\n");
     let mut keeper = host.keeper();
-    until("the keeper has seen the run", || host.at("run1/times").exists().then_some(()));
+    until("the keeper has seen the run", || host.at("h.out/run1.times").exists().then_some(()));
     // The launcher runs for long; its directory goes.
-    let launcher = format!("R='{}'; . \"$R/lib\"; record node; exec /bin/sleep 1000", host.at("run1").display());
+    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());
     let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
-    until("the launcher is noted", || host.at("run1/node.pid").exists().then_some(()));
+    until("the launcher is noted", || host.at("h.out/run1.node.pid").exists().then_some(()));
     host.goes_on(&mut keeper);
-    host.write("keep", "");
+    host.write("h.in/keep", "");
     host.clock(9000);
     host.goes_on(&mut keeper);
-    std::fs::remove_file(host.at("current")).expect("removed");
-    std::fs::remove_dir_all(host.at("run1")).expect("removed");
+    std::fs::remove_file(host.at("h.in/current")).expect("removed");
+    std::fs::remove_dir_all(host.at("h.in/run1")).expect("removed");
     host.goes_on(&mut keeper);
-    std::fs::remove_file(host.at("keep")).expect("removed");
+    std::fs::remove_file(host.at("h.in/keep")).expect("removed");
     host.goes_on(&mut keeper);
     // Somebody is at work, and then nobody.
-    host.write("lock.beat", "9590\n");
+    host.write("h.in/beat", "9590\n");
     host.clock(9601);
     host.goes_on(&mut keeper);
     host.clock(9701);
@@ -151,14 +161,14 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
     let host = Host::new();
     host.run("run1", "start_timeout=300\n");
     let mut keeper = host.keeper();
-    until("the keeper has seen the run", || host.at("run1/times").exists().then_some(()));
-    host.write("lock.beat", "1300\n");
+    until("the keeper has seen the run", || host.at("h.out/run1.times").exists().then_some(()));
+    host.write("h.in/beat", "1300\n");
     host.clock(1301);
     host.goes_on(&mut keeper);
     host.clock(1300);
     host.goes_on(&mut keeper);
     // What says nothing is no sign of life, nor an end of the keeper.
-    host.write("lock.beat", "");
+    host.write("h.in/beat", "");
     host.goes_on(&mut keeper);
     host.clock(1301);
     host.leaves(&mut keeper);
@@ -168,14 +178,14 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
 fn each_life_of_a_rank_has_files_of_its_own() {
     let host = Host::new();
     host.run("run1", "");
-    host.write("run1/worker.argv", "set -- sh -c 'echo life $LIFE; exit $LIFE'\n");
+    host.write("h.in/run1/worker.argv", "set -- sh -c 'echo life $LIFE; exit $LIFE'\n");
     for (restart, life) in [("0", 0), ("0", 1), ("1", 2), ("5", 3)] {
         let mut worker = host.shell();
-        worker.arg(host.at("run1/worker")).envs([("RANK", "3"), ("TORCHELASTIC_RESTART_COUNT", restart), ("LIFE", &life.to_string())]);
+        worker.arg(host.at("h.in/run1/worker")).envs([("RANK", "3"), ("TORCHELASTIC_RESTART_COUNT", restart), ("LIFE", &life.to_string())]);
         assert_eq!(worker.status().expect("a shell").code(), Some(life));
     }
     for (number, life) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
-        let read = |end: &str| std::fs::read_to_string(host.at(&format!("run1/rank-3.{number}.{end}"))).expect("its file");
+        let read = |end: &str| std::fs::read_to_string(host.at(&format!("h.out/run1.rank-3.{number}.{end}"))).expect("its file");
         assert_eq!(read("log"), format!("life {life}\n"));
         assert_eq!(read("rc").split_whitespace().next(), Some(life.to_string().as_str()));
     }
@@ -185,51 +195,55 @@ fn each_life_of_a_rank_has_files_of_its_own() {
 fn a_wrapper_that_is_noted_has_no_status_of_an_earlier_life() {
     let host = Host::new();
     host.run("run1", "");
-    host.write("run1/node.pid", "1 earlier 1 -\n");
-    host.write("run1/node.rc", "killed 1\n");
+    host.write("h.out/run1.node.pid", "1 earlier 1 -\n");
+    host.write("h.out/run1.node.rc", "killed 1\n");
     // Whoever looks when the old status goes finds the new wrapper.
-    let path = host.at("run1").display().to_string();
-    executable(&host.at("bin/rm"), &format!("#!/bin/sh\ncat '{path}/node.pid' >'{path}/seen'\nexec /bin/rm \"$@\"\n"));
-    let script = format!("R='{path}'; . \"$R/lib\"; record node; alive node");
+    let path = host.at("h.out/run1").display().to_string();
+    executable(&host.at("bin/rm"), &format!("#!/bin/sh\ncat '{path}.node.pid' >'{path}.seen'\nexec /bin/rm \"$@\"\n"));
+    let script = format!("{}record node; alive node", host.wrapper());
     assert!(host.shell().args(["-c", &script]).status().expect("a shell").success());
     let read = |name: &str| std::fs::read_to_string(host.at(name)).expect("a note");
-    assert_eq!(read("run1/seen"), read("run1/node.pid"));
-    assert!(!host.at("run1/node.rc").exists());
+    assert_eq!(read("h.out/run1.seen"), read("h.out/run1.node.pid"));
+    assert!(!host.at("h.out/run1.node.rc").exists());
 }
 
 #[test]
 fn a_status_is_written_where_nothing_more_can_be() {
     let host = Host::new();
     host.run("run1", "");
-    let path = host.at("run1").display().to_string();
     let sh = |script: &str| {
-        let script = format!("R='{path}'; . \"$R/lib\"; {script}");
+        let script = format!("{}{script}", host.wrapper());
         assert!(host.shell().args(["-c", &script]).status().expect("a shell").success(), "{script}");
     };
     let status = || {
-        let text = std::fs::read_to_string(host.at("run1/node.rc")).expect("a status");
+        let text = std::fs::read_to_string(host.at("h.out/run1.node.rc")).expect("a status");
         assert_eq!((text.len(), text.lines().count()), (64, 1), "{text:?}");
         text.split_whitespace().next().map(str::to_owned)
     };
     sh("record node");
-    let room = host.at("run1/node.rc.new").metadata().expect("room is kept").ino();
+    let room = host.at("h.out/run1.node.rc.new").metadata().expect("room is kept").ino();
     // A shell that overwrites no file by `>`, as a full disk takes none that is emptied first.
     sh("set -C; ended node 7");
-    assert_eq!((status().as_deref(), host.at("run1/node.rc").metadata().expect("a status").ino()), (Some("7"), room));
+    assert_eq!((status().as_deref(), host.at("h.out/run1.node.rc").metadata().expect("a status").ino()), (Some("7"), room));
     // Who was killed in the midst of it leaves no word of his beside that of the keeper.
-    sh("record node; printf '143 1795251815.123456789' 1<>\"$R/node.rc.new\"; ended node killed");
+    sh("record node; printf '143 1795251815.123456789' 1<>\"${F}node.rc.new\"; ended node killed");
     assert_eq!(status().as_deref(), Some("killed"));
     // Without the room, as well as it can be.
-    sh("rm \"$R/node.rc\"; ended node 0");
+    sh("rm \"${F}node.rc\"; ended node 0");
     assert_eq!(status().as_deref(), Some("0"));
 }
 
 /// The log stream of a run directory in which somebody looks on.
 fn follow(host: &Host, said: &Path) -> Kept {
-    let script = format!("umask 077\nonce='' guards=1\n{}", asset("follow.sh"));
+    let script = format!(
+        "umask 077\nonce='' guards=1 F='{0}/h.out/run1.' record='{0}/h.private/run1.json' note='{0}/h.in/run1/attached' mark='{0}/h.private/following.run1.'$$\n{1}{2}",
+        host.dir.path().display(),
+        asset("read.sh"),
+        asset("follow.sh")
+    );
     let out = std::fs::File::create(said).expect("a file");
     let mut follower = host.shell();
-    follower.args(["-c", &script]).current_dir(host.at("run1")).stdin(Stdio::piped()).stdout(out);
+    follower.args(["-c", &script]).stdin(Stdio::piped()).stdout(out);
     Kept(follower.spawn().expect("a shell"))
 }
 
@@ -240,13 +254,12 @@ fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
     let said = host.at("said");
     let mut follower = follow(&host, &said);
     // The keeper, who may be another user, can read that somebody is there.
-    let note = until("it notes that it is there", || host.at("run1/attached").metadata().ok());
+    let note = until("it notes that it is there", || host.at("h.in/run1/attached").metadata().ok());
     assert_eq!(note.permissions().mode() & 0o777, 0o644);
     let text = || std::fs::read_to_string(&said).expect("its words");
     until("it sends the log", || text().contains("here").then_some(()));
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
-    std::fs::rename(host.at("run1"), host.at(".gone.run1")).expect("renamed");
-    std::fs::remove_dir_all(host.at(".gone.run1")).expect("removed");
+    std::fs::remove_file(host.at("h.private/run1.json")).expect("removed");
     let status = until("it ends", || follower.0.try_wait().expect("a child"));
     assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
 }
@@ -265,27 +278,28 @@ fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
         names.map(|name| name.expect("text")).collect::<Vec<_>>()
     };
     until("it sends the log", || text().contains("here").then_some(()));
-    assert!(entries("run1").contains(&format!("following.{}", follower.0.id())));
+    assert!(entries("h.private").contains(&format!("following.run1.{}", follower.0.id())));
     signal(Signal::STOP);
-    host.write("run1/node.pid", "1 1 1 -\n");
-    host.write("run1/node.rc", "7 5\n");
-    let (base, name) = (host.dir.path().parent().expect("a folder"), host.dir.path().file_name().expect("a name"));
+    host.write("h.out/run1.node.pid", "1 1 1 -\n");
+    host.write("h.out/run1.node.rc", "7 5\n");
+    host.write("h.out/run1.node.end", "");
     let site = Site {
         name: ".".to_owned(),
-        host: name.to_str().expect("text").to_owned(),
+        host: "h".to_owned(),
         run: "run1".to_owned(),
-        base: base.to_str().expect("text").to_owned(),
+        base: host.dir.path().to_str().expect("text").to_owned(),
         sudo: false,
         engine: None,
         contained: false,
         token: None,
+        old: false,
     };
     let Do::Script(clean) = Action::Clean(Clean { site, only_run: Some("run1".to_owned()) }).command() else { return };
     let mut clean = Kept(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
-    until("the directory has another name", || host.at(".gone.run1").exists().then_some(()));
+    until("the keeper is asked to let go", || (!host.at("h.in/current").exists()).then_some(()));
     signal(Signal::CONT);
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
     assert!(until("it is removed", || clean.0.try_wait().expect("a child")).success());
-    assert!(!entries("").iter().any(|name| name.contains("run1")));
+    assert!(["h.in", "h.out", "h.private"].iter().all(|dir| !entries(dir).iter().any(|name| name.contains("run1"))));
     until("its last words", || text().contains("\nX node 7 5\n").then_some(()));
 }

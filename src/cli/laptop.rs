@@ -116,6 +116,11 @@ pub fn random() -> String {
     format!("{:016x}", hasher.finish())
 }
 
+/// Whether the person at the terminal says yes; no where there is no terminal.
+pub fn agrees(question: &str) -> bool {
+    Terminal.line(&format!("{question} [y/N]")).is_some_and(|answer| matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 /// The person at the terminal, if there is one.
 struct Terminal;
 

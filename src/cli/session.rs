@@ -60,6 +60,27 @@ fn linted(inventory: Inventory, args: &HostArgs) -> Result<Inventory, Failure> {
     if denied.is_empty() { Ok(inventory) } else { Err(Failure::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
 }
 
+/// A host that the record of a run names and the inventory does not.
+#[derive(Debug, Clone)]
+pub struct RecordedHost {
+    /// How it is reached.
+    pub host: Host,
+    /// Whether its ranks ran in a container.
+    pub contained: bool,
+    jump: Vec<String>,
+}
+
+impl RecordedHost {
+    /// `name (user@address:port via jump)`.
+    pub fn place(&self) -> String {
+        let Host { name, address, ssh, .. } = &self.host;
+        let user = ssh.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
+        let port = ssh.port.map_or_else(String::new, |port| format!(":{port}"));
+        let jump = if self.jump.is_empty() { String::new() } else { format!(" via {}", self.jump.join(",")) };
+        format!("{name} ({user}{}{port}{jump})", address.as_deref().unwrap_or(name))
+    }
+}
+
 /// One operation on the hosts of an inventory.
 pub struct Session {
     /// Who the hosts are.
@@ -123,6 +144,11 @@ impl Session {
     /// The operation: `up`, `down`.
     pub fn command(&self) -> &'static str {
         self.command
+    }
+
+    /// The folder that paths of the inventory begin at.
+    pub fn base(&self) -> &std::path::Path {
+        &self.base
     }
 
     /// The names of the hosts, in node-rank order.
@@ -208,11 +234,10 @@ impl Session {
                 let base = facts.as_ref().map_or(self.inventory.run_dir.as_str(), |f| f.run_dir.as_str());
                 let run = facts.as_ref().and_then(|f| f.current.clone()).unwrap_or_default();
                 let mut site = site(&self.inventory, host, base, &run, token.map(str::to_owned));
-                if let Some(file) = facts.as_ref().and_then(HostFacts::run_file) {
-                    site.contained = file.contained;
+                if let Some(facts) = facts {
+                    site.old = facts.old;
+                    site.contained = facts.contained(site.contained);
                 }
-                // A container of ours that is there is removed, whatever the inventory says now.
-                site.contained |= facts.as_ref().is_some_and(|f| !f.containers.is_empty());
                 site
             })
             .collect()
@@ -269,25 +294,46 @@ impl Session {
         outcome
     }
 
-    /// Adds the hosts that a run knows and the inventory no longer has, so that they are cleaned too; whether there were any.
-    pub fn add_hosts(&mut self, facts: &[Option<HostFacts>]) -> bool {
-        let mut added = false;
-        for file in facts.iter().flatten().filter_map(HostFacts::run_file) {
-            for host in &file.hosts {
-                if self.inventory.hosts.iter().all(|h| h.name != host.name) {
-                    if file.contained && self.inventory.engine.is_none() {
-                        self.inventory.engine = Some(Docker::default());
-                    }
-                    self.inventory.hosts.push(stored_host(host, self.inventory.hosts.first().map(|h| &h.ssh)));
-                    added = true;
+    /// The hosts that a run's record names and the inventory does not, each once. The record of an earlier version counts for the host it lies on
+    /// alone: a rank could have written it.
+    pub fn recorded_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<RecordedHost> {
+        let mut found: Vec<RecordedHost> = Vec::new();
+        for file in facts.iter().flatten().filter(|facts| !facts.old).filter_map(HostFacts::run_file) {
+            for host in file.hosts.iter().filter(|_| file.name == self.inventory.name && !file.exposed) {
+                let known = self.inventory.hosts.iter().any(|h| h.name == host.name) || found.iter().any(|f| f.host.name == host.name);
+                if !known {
+                    let jump = host.jump.clone().unwrap_or_default();
+                    found.push(RecordedHost { contained: file.contained, jump, host: stored_host(host, self.like()) });
                 }
             }
         }
-        if added {
-            let emit = self.engine.emitter().clone();
-            self.engine = engine(&self.laptop, &self.inventory, &self.base, &self.args, emit);
+        found
+    }
+
+    fn like(&self) -> Option<&Ssh> {
+        self.inventory.hosts.first().map(|h| &h.ssh)
+    }
+
+    /// Makes them part of this operation, so that they are cleaned too.
+    pub fn add_hosts(&mut self, recorded: Vec<RecordedHost>) {
+        for RecordedHost { host, contained, .. } in recorded {
+            if contained && self.inventory.engine.is_none() {
+                self.inventory.engine = Some(Docker::default());
+            }
+            self.inventory.hosts.push(host);
         }
-        added
+        let emit = self.engine.emitter().clone();
+        self.engine = engine(&self.laptop, &self.inventory, &self.base, &self.args, emit);
+    }
+
+    /// Whether the person lets hosts be reached that only the record of a run names: `--yes`, or an answer on the terminal. They are named.
+    pub fn may_reach(&self, recorded: &[RecordedHost]) -> bool {
+        let names = recorded.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
+        if self.args.yes {
+            self.engine.emitter().notice(None, format!("also on hosts that only the run's record names: {names}"), false);
+            return true;
+        }
+        crate::cli::laptop::agrees(&format!("The run's record also names hosts that are not in the inventory: {names}. Reach them too?"))
     }
 
     /// The last words: the final event, the recap, the goodbye to the hosts; the outcome as given.

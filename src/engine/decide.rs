@@ -108,6 +108,7 @@ mod tests {
             engine: None,
             contained,
             token: None,
+            old: false,
         };
         let mut plan = Plan::empty(vec![site(true), site(false)]);
         for (host, phase) in

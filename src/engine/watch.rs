@@ -183,7 +183,11 @@ impl Session<'_> {
                 self.link.disk(free * 1024, total * 1024);
                 Ok(true)
             }
-            Frame::Nothing | Frame::Complete => Ok(false),
+            Frame::Odd(word, name) => {
+                self.link.emitter().notice(Some(self.link.host()), odd(&word, &name), true);
+                Ok(true)
+            }
+            Frame::Shrunk(_) | Frame::Nothing | Frame::Complete => Ok(false),
         }
     }
 
@@ -213,6 +217,21 @@ impl Session<'_> {
         let sent = tokio::time::timeout(SILENCE, self.stream.input.send(line)).await;
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost("the log stream takes no acknowledgement".to_owned())) }
     }
+}
+
+/// What is said of something in a run's open directory that is not what it should be.
+fn odd(word: &str, name: &str) -> String {
+    let what = match word {
+        "name" => "is not the name of a log or a status",
+        "kind" => "is not a regular file",
+        "text" => "does not hold what a wrapper writes",
+        "unreadable" => "cannot be read",
+        "long" => "is longer than a log may be; the rest is left on the host",
+        "cut" => "was cut again and again; the rest is left on the host",
+        "many" => "and further files are too many",
+        _ => "is not as expected",
+    };
+    format!("{name} in the run's directory {what}: it is ignored")
 }
 
 fn lost(what: String) -> Trouble {

@@ -42,8 +42,9 @@ pub(super) fn job(inventory: &Inventory, known: &Known, check: &mut Check) -> Op
     let teardown = teardown(&scope, check);
     let checks = super::checks::checks(&scope, check);
     let on_failure = super::on_failure::on_failure(&scope, check);
+    let log_max = super::logs::max(&scope, check);
     check.problems.extend(scope.problems());
-    Some(Job { nproc_per_node, hosts, secrets, launch, teardown, checks, on_failure })
+    Some(Job { nproc_per_node, hosts, secrets, launch, teardown, checks, on_failure, log_max })
 }
 
 /// Evaluates every variable, also those that nothing uses.

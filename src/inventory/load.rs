@@ -207,6 +207,7 @@ fn structure(read: &Read, check: &mut Check) {
     super::rules::key(&read.tree, check);
     super::checks::keys(&read.tree, check);
     super::on_failure::keys(&read.tree, check);
+    super::logs::keys(&read.tree, check);
     if let Some(launch) = read.tree.get("launch") {
         check.block(launch, &schema::LAUNCH);
     }

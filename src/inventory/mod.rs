@@ -9,7 +9,9 @@ pub mod checks;
 pub mod constraint;
 mod container;
 pub mod expand;
+mod exposure;
 mod flags;
+pub mod grammar;
 pub mod flat;
 mod hash;
 mod hosts;
@@ -18,6 +20,7 @@ mod job;
 mod launch;
 pub mod lint;
 mod load;
+mod logs;
 mod metrics;
 mod on_failure;
 mod raw;
@@ -168,6 +171,8 @@ pub struct Job {
     pub checks: Checks,
     /// What a hang leads to.
     pub on_failure: OnFailure,
+    /// The longest that one log may become on a host, bytes.
+    pub log_max: u64,
 }
 
 impl Job {

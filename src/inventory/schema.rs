@@ -32,6 +32,7 @@ pub(super) const ROOT: Block = Block {
         ("spares", Later),
         ("ssh", Now),
         ("run_dir", Now),
+        ("logs", Now),
         ("container", Now),
         ("workdir", Now),
         ("env", Now),
@@ -106,6 +107,8 @@ pub(super) const MOUNT: Block =
 pub(super) const REGISTRY: Block = Block { path: "container.registry", keys: &[("server", Now), ("username", Now), ("password", Now)] };
 
 pub(super) const CHECKS: Block = Block { path: "checks", keys: &[("same", Now), ("paths", Now), ("max_clock_skew", Now), ("skip", Now)] };
+
+pub(super) const LOGS: Block = Block { path: "logs", keys: &[("max", Now)] };
 
 pub(super) const ON_FAILURE: Block =
     Block { path: "on_failure", keys: &[("restarts", Later), ("replace_hosts", Later), ("hang", Now), ("hang_after", Now)] };

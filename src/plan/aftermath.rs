@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::plan::follow::READ;
 use crate::plan::site::Site;
 use crate::shell::{Command, quote};
 
@@ -14,10 +15,11 @@ const LINES: usize = 60;
 
 /// Asks a host.
 pub fn command(site: &Site) -> Command {
-    let mut script = format!("{}R={}\ncontainer=\ninit=\n", site.preamble(), quote(&site.run_dir()));
+    let mut script = format!("{}F={}\ncontainer=\ninit=\n", site.preamble(), quote(&site.run_files()));
     if site.contained {
-        script.push_str(&format!("container={}\n{{ read -r init _ <\"$H/container.pid\"; }} 2>/dev/null\n", quote(&site.container())));
+        script.push_str(&format!("container={}\n{{ read -r init _ <\"$P/container.pid\"; }} 2>/dev/null\n", quote(&site.container())));
     }
+    script.push_str(READ);
     script.push_str(include_str!("../../assets/aftermath.sh"));
     Command::sh("ask what the host knows of the failure", script, PATIENCE).keeping(64 << 10)
 }

@@ -64,6 +64,7 @@ pub fn site(inventory: &Inventory, host: &Host, base: &str, run: &str, token: Op
         engine: inventory.engine.as_ref().and_then(|e| e.host.clone()),
         contained: inventory.engine.is_some(),
         token,
+        old: false,
     }
 }
 
@@ -224,6 +225,7 @@ impl Cell<'_> {
                 .filter(|c| c.entrypoint == Entrypoint::Image)
                 .map(|c| c.image.clone()),
             keep: job.teardown != Teardown::Always,
+            log_max: job.log_max,
         }))
     }
 
@@ -274,8 +276,10 @@ impl Cell<'_> {
             ranks: plan.ranks.clone(),
             world_size: plan.world_size,
             contained: self.site.contained,
+            exposed: self.part().and_then(|p| p.container.as_ref()).is_some_and(|c| !c.exposures(&self.site.base).is_empty()),
             restarts: job.forgives(),
             least: job.least(),
+            log_max: job.log_max,
             stop_hung: job.on_failure.stop_hung,
             hang_after: job.on_failure.hang_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
             ready_when: job.launch.ready_when.clone(),

@@ -40,7 +40,8 @@ impl<'a> Enter<'a> {
     pub fn new(mut site: Site, facts: &'a HostFacts, rank: Option<u32>, words: &'a [String], term: Option<&'a str>) -> Enter<'a> {
         site.base.clone_from(&facts.run_dir);
         site.run = facts.current.clone().unwrap_or_default();
-        site.contained = facts.run_file().map_or(site.contained || !facts.containers.is_empty(), |file| file.contained);
+        site.contained = facts.contained(site.contained);
+        site.old = facts.old;
         site.token = None;
         Enter { site, facts, rank, words, term }
     }
@@ -119,7 +120,11 @@ impl<'a> Enter<'a> {
     fn inside(&self) -> String {
         let mut text = String::new();
         if !self.site.run.is_empty() {
-            text.push_str(&format!("R={}\nif [ -r \"$R/env\" ]; then . \"$R/env\"; fi\n", quote(&self.site.run_dir())));
+            text.push_str(&format!(
+                "R={} F={}\nif [ -r \"$R/env\" ]; then . \"$R/env\"; fi\n",
+                quote(&self.site.run_dir()),
+                quote(&self.site.run_files())
+            ));
             text.push_str(&self.rank_variables());
             text.push_str("unset ORCH_RUN_ID\nif [ -n \"$ORCH_WORKDIR\" ]; then cd -- \"$ORCH_WORKDIR\"; fi\n");
         }
@@ -153,8 +158,8 @@ impl<'a> Enter<'a> {
             self.facts.ranks.iter().filter(|(number, _, exit)| *number == rank && exit.is_none()).map(|(_, restart, _)| *restart).max();
         if let Some(restart) = living {
             text.push_str(&format!(
-                "{{ read -r p rest <\"$R/rank-{rank}.{restart}.pid\"; }} 2>/dev/null && given=$(tr '\\0' '\\n' <\"/proc/$p/environ\" | \
-                 grep -E {}) 2>/dev/null && while IFS= read -r v; do export \"$v\"; done <<GIVEN\n$given\nGIVEN\nunset p rest given v\n",
+                "{{ read -r p rest <\"${{F}}rank-{rank}.{restart}.pid\"; }} 2>/dev/null && case $p in '' | *[!0-9]*) false ;; esac && given=$(tr '\\0' '\\n' <\"/proc/$p/environ\" | \
+                 grep -E {}) 2>/dev/null && while IFS= read -r v; do export \"$v\"; done <<GIVEN\n$given\nGIVEN\nunset p rest given v F\n",
                 quote(&format!("^({GIVEN})="))
             ));
         }
@@ -177,6 +182,7 @@ mod tests {
             engine: None,
             contained: true,
             token: None,
+            old: false,
         }
     }
 
@@ -211,7 +217,7 @@ mod tests {
                 && with.contains("ORCH_SIZE=$size")
                 && without.contains("exec sudo -n docker exec -i orch-n-gpu01 ")
         );
-        assert!(without.contains("R=/r/n/gpu01/run1"), "{without}");
+        assert!(without.contains("R=/r/n/gpu01.in/run1"), "{without}");
     }
 
     #[test]
@@ -237,8 +243,9 @@ mod tests {
     #[test]
     fn a_bare_shell_has_the_runs_environment_and_the_ranks_own() {
         let dir = tempfile::tempdir().expect("a folder");
-        let run = dir.path().join("n/gpu01/run1");
-        std::fs::create_dir_all(&run).expect("made");
+        let run = dir.path().join("n/gpu01.in/run1");
+        let out = dir.path().join("n/gpu01.out");
+        std::fs::create_dir_all(&run).and_then(|()| std::fs::create_dir_all(&out)).expect("made");
         let work = dir.path().display();
         std::fs::write(run.join("env"), format!("export ORCH_RUN_ID=run1 A='it'\\''s' ORCH_MASTER_PORT=29500 ORCH_WORKDIR={work}\n"))
             .expect("written");
@@ -250,7 +257,7 @@ mod tests {
             .envs([("RANK", "3"), ("LOCAL_RANK", "1"), ("MASTER_PORT", "4711"), ("HF_TOKEN", "secret"), ("CUDA_VISIBLE_DEVICES", "0,1")])
             .spawn()
             .expect("sleep");
-        std::fs::write(run.join("rank-3.0.pid"), format!("{} 1 2 3\n", child.id())).expect("written");
+        std::fs::write(out.join("run1.rank-3.0.pid"), format!("{} 1 2 3\n", child.id())).expect("written");
         let text = format!("now 1\nrun_dir {work}\ncurrent run1\nrank rank-3.0 running\nnow_end 1\n");
         let line = ["echo \"$A|$RANK|$LOCAL_RANK|$MASTER_PORT|$CUDA_VISIBLE_DEVICES|$HF_TOKEN|$ORCH_RUN_ID|$PWD\"; exit 9".to_owned()];
         let facts = HostFacts::read(&text);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::gpu;
 use crate::inventory::smoke;
+use crate::plan::follow::READ;
 use crate::plan::run::RunFile;
 use crate::plan::site::Site;
 use crate::plan::words::{Exit, LogFile};
@@ -35,7 +36,7 @@ pub struct Wanted {
 pub fn command(site: &Site, wanted: &Wanted) -> Command {
     let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
     let script = format!(
-        "{}D={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={}\npeers={}\n{}",
+        "{}docker={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={}\npeers={}\n{}{}",
         site.preamble(),
         quote(&site.docker()),
         quote(&site.name),
@@ -50,6 +51,7 @@ pub fn command(site: &Site, wanted: &Wanted) -> Command {
         if wanted.idle { "1" } else { "''" },
         if wanted.free_port { "1" } else { "''" },
         quote(&wanted.peers.join(" ")),
+        READ,
         include_str!("../../assets/facts.sh"),
     );
     Command::sh("gather facts", script, Duration::from_secs(60))
@@ -180,8 +182,10 @@ pub struct HostFacts {
     pub busy: BTreeSet<u16>,
     /// Whether a killed login at a registry left its folder in memory.
     pub login: bool,
-    /// Whether `<run_dir>/<name>/<host>` exists.
+    /// Whether a directory of this name and host exists.
     pub host_dir: bool,
+    /// Whether the current run was left by a version whose record lies where ranks can write: it is believed for this host alone.
+    pub old: bool,
     /// Whether a smoke of this name left something.
     pub smoke: bool,
     /// The lock.
@@ -226,7 +230,7 @@ impl HostFacts {
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             match key {
-                "run_json" => {
+                "record" => {
                     run_file.push_str(value);
                     run_file.push('\n');
                 }
@@ -239,7 +243,7 @@ impl HostFacts {
             lock.age = (facts.clock.0 - beat) as i64;
         }
         if !run_file.is_empty() {
-            facts.run_file = Some(serde_json::from_str(&run_file).map_err(|e| e.to_string()));
+            facts.run_file = Some(RunFile::read(&run_file, facts.current.as_deref().unwrap_or_default()));
         }
         facts
     }
@@ -289,6 +293,7 @@ impl HostFacts {
             "login" => self.login = true,
             "smoke" => self.smoke = true,
             "host_dir" => self.host_dir = true,
+            "old" => self.old = true,
             "lock" => self.lock = Lock::read(value, self.clock.0),
             "keep" => self.keep = true,
             "keeper" => self.keeper = value.parse().ok(),
@@ -332,6 +337,12 @@ impl HostFacts {
     /// The run's own description, where it is sound.
     pub fn run_file(&self) -> Option<&RunFile> {
         self.run_file.as_ref().and_then(|r| r.as_ref().ok())
+    }
+
+    /// Whether the current run's ranks are in a container. Docker's word counts, and the record's; an earlier version's record could be a rank's,
+    /// and to believe it would run a rank's files on the host. `asked`: what the inventory says.
+    pub fn contained(&self, asked: bool) -> bool {
+        !self.containers.is_empty() || self.run_file().filter(|_| !self.old).map_or(asked, |file| file.contained)
     }
 
     /// Whether anything of this name is on the host.
@@ -436,7 +447,7 @@ mod tests {
              route 10.0.0.2 via 10.0.0.254 dev eth0 src 10.0.0.1 uid 0 \\    cache\nroute local 10.0.0.1 dev lo src 10.0.0.1\n\
              connection 1.2.3.4 5 10.0.0.1 22\ngpu GPU 0: H20 (UUID: x)\ngpu   MIG 1g\ndocker 20.10\n\
              container abc running 77 0 false sha256:1 /orch-n-h n h f00\nlock tok:900:12:lap:me@lap\nlock_beat 990\n\
-             node pid 5 unseen\nrank rank-3.0 7 1000.25\nrank rank-2.0 running\nlog rank-3.0 44\nmystery 1\nrun_json {\nnow_end 1001",
+             node pid 5 unseen\nrank rank-3.0 7 1000.25\nrank rank-2.0 running\nlog rank-3.0 44\nmystery 1\nrecord {\nnow_end 1001",
         );
         assert_eq!(facts.home, "/home/a b");
         assert_eq!(facts.arrived_at.as_deref(), Some("10.0.0.1"));

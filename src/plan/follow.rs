@@ -30,26 +30,42 @@ pub enum Purpose {
     Fetch,
 }
 
-/// The stream of the site's run, each file from the given offset on.
+/// The stream of the site's run, each file from the given offset on. `most`: the longest that a log can be, bytes.
 pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: Purpose) -> Command {
     let window = window(hosts).min(8 << 20);
+    let flag = |set: bool| if set { "1" } else { "''" };
+    let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}cd {} 2>/dev/null || {{ printf 'N\\n'; exit 0; }}\nwindow={window} frame={} once={} guards={}\n",
+        "{}F={} record={} window={window} frame={} once={} guards={} have={} init= note= mark=\n",
         site.preamble(),
-        quote(&site.run_dir()),
+        quote(&site.run_files()),
+        quote(&site.record()),
         FRAME.min(window),
-        if purpose == Purpose::Fetch { "1" } else { "''" },
-        if purpose == Purpose::Guard { "1" } else { "''" },
+        flag(purpose == Purpose::Fetch),
+        flag(purpose == Purpose::Guard),
+        quote(&format!(" {have}")),
     );
-    let pid_file = if site.contained { "container.pid" } else { "keeper.pid" };
-    script.push_str(&format!("init=; {{ read -r init _ <../{pid_file}; }} 2>/dev/null\n"));
-    for (file, offset) in offsets {
-        let name = file.to_string().replace(['.', '-'], "_");
-        script.push_str(&format!("o_{name}={offset}\n"));
+    if !site.old {
+        let pid_file = if site.contained { "container.pid" } else { "keeper.pid" };
+        script.push_str(&format!(
+            "{{ read -r init _ <\"$P/{pid_file}\"; }} 2>/dev/null\nnote={}/attached mark=$P/following.{}.$$\n",
+            quote(&site.run_dir()),
+            quote(&site.run)
+        ));
     }
+    if purpose == Purpose::Fetch && site.contained && !site.old {
+        script.push_str(&format!(
+            "for f in \"$F\"*.log; do if [ -f \"$f\" ] && [ ! -r \"$f\" ]; then {}; break; fi; done\n",
+            site.as_root_in_out("for f in \"$0/$1\".*.log; do [ -L \"$f\" ] || chmod a+r \"$f\"; done", &site.run)
+        ));
+    }
+    script.push_str(READ);
     script.push_str(include_str!("../../assets/follow.sh"));
     Command::sh("follow the logs", script, Duration::from_secs(20))
 }
+
+/// Reads what a rank may have written.
+pub const READ: &str = include_str!("../../assets/read.sh");
 
 /// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
 pub fn gone(site: &Site) -> Command {
@@ -57,7 +73,7 @@ pub fn gone(site: &Site) -> Command {
         "cd {} 2>/dev/null || exit 0\numask 022\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
         quote(&site.run_dir())
     );
-    Command::sh("say that nobody is attached", script, Duration::from_secs(3))
+    Command::sh("say that nobody is attached", if site.old { "exit 0\n".to_owned() } else { script }, Duration::from_secs(3))
 }
 
 /// One message of the stream.
@@ -85,6 +101,10 @@ pub enum Frame {
         /// KiB.
         total: u64,
     },
+    /// The file is shorter than what was sent of it, which may be wrong: it is sent from its beginning.
+    Shrunk(LogFile),
+    /// Something that a rank wrote is not what it should be, and is left alone: a word that says what, and a name of harmless characters.
+    Odd(String, String),
     /// There is no such run directory.
     Nothing,
     /// Everything that was there was sent (`once`).
@@ -166,6 +186,8 @@ impl Reader {
                 let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
                 Some(Some(Frame::Beat { free, total }))
             }
+            "S" => Some(Some(Frame::Shrunk(word()?.parse().ok()?))),
+            "W" => Some(Some(Frame::Odd(word()?.chars().take(20).collect(), word()?.chars().take(100).collect()))),
             "N" => Some(Some(Frame::Nothing)),
             "E" => Some(Some(Frame::Complete)),
             _ => None,
@@ -221,6 +243,7 @@ mod tests {
             engine: None,
             contained: true,
             token: None,
+            old: false,
         };
         std::fs::create_dir_all(site.run_dir()).expect("made");
         let script = format!("umask 077\n{}", gone(&site).script);

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::inventory::grammar::{is_host, is_jump, is_name, is_run_id, is_user};
 use crate::plan::words::RankInfo;
 
 /// A host of the run as it was when the run was launched; hosts taken out of the inventory since are still found here.
@@ -44,12 +45,19 @@ pub struct RunFile {
     pub world_size: u32,
     /// Whether the ranks run in containers.
     pub contained: bool,
+    /// Whether something voids the boundary between its ranks and their host (a mount, a privilege): then this record counts for the host it lies
+    /// on alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exposed: bool,
     /// Whether its launchers start workers again or go on with fewer hosts: then a dead worker alone is no failure.
     #[serde(default)]
     pub restarts: bool,
     /// How many of the hosts the gang needs: fewer than all where it is elastic; 0 in a run of a version that did not say.
     #[serde(default)]
     pub least: usize,
+    /// The longest that a log can be on a host, bytes; 0 in a run of a version that had no such bound.
+    #[serde(default)]
+    pub log_max: u64,
     /// Whether the gang is stopped when it seems to hang.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stop_hung: bool,
@@ -66,6 +74,60 @@ pub struct RunFile {
     pub container_text: String,
     /// The canonical text of the launch half on this host.
     pub launch_text: String,
+}
+
+/// The longest texts and lists that a record may hold: more than any inventory gives, less than what would exhaust a laptop.
+const LONGEST: usize = 64 << 10;
+const HOSTS: usize = 4096;
+const RANKS: usize = 65536;
+
+impl RunFile {
+    /// Reads a record as a host told it, of the run that is current there. It passes the grammar of an inventory: what a host says may become
+    /// the address of a connection or a word of a command.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str, run: &str) -> Result<RunFile, String> {
+        let record: RunFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        record.check(run).map(|()| record)
+    }
+
+    fn check(&self, run: &str) -> Result<(), String> {
+        let no = |what: &str| Err(format!("{what} in the record of the run is not valid"));
+        if self.run != run || !is_run_id(&self.run) {
+            return no("the run's id");
+        }
+        if !is_name(&self.name) {
+            return no("the name");
+        }
+        if self.hosts.len() > HOSTS || self.ranks.len() > RANKS {
+            return no("the number of hosts or ranks");
+        }
+        for host in &self.hosts {
+            let whole = is_host(&host.name)
+                && host.address.as_deref().is_none_or(is_host)
+                && (host.fabric.is_empty() || is_host(&host.fabric))
+                && host.user.as_deref().is_none_or(is_user)
+                && host.jump.iter().flatten().all(|jump| is_jump(jump))
+                && host.jump.iter().flatten().count() <= 16;
+            if !whole {
+                return no("a host");
+            }
+        }
+        let mut names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return no("a host's name");
+        }
+        if self.ranks.iter().any(|rank| usize::try_from(rank.host).is_ok_and(|host| host >= self.hosts.len())) {
+            return no("a rank's host");
+        }
+        let texts = [Some(&self.owner), Some(&self.started), self.ready_when.as_ref(), Some(&self.container_text), Some(&self.launch_text)];
+        if texts.iter().flatten().any(|text| text.len() > LONGEST) || !["always", "on-success", "never"].contains(&self.teardown.as_str()) {
+            return no("a text");
+        }
+        Ok(())
+    }
 }
 
 /// The first 16 hex digits of the SHA-256 of `text`.

@@ -1,7 +1,10 @@
 //! One host's place in a run: its directories, its container's name, and the sh fragments that every script begins with.
 //!
-//! Uses `shell`. The layout on a host is said here and in `assets/*.sh`, nowhere else:
-//! `<run_dir>/<name>/<host>/` holds `keeper`, `current`, `keep`, `lock`, and a directory for each run with its files.
+//! Uses `shell`. The layout on a host is said here and in `assets/*.sh`, nowhere else. Below `<run_dir>/<name>/` each host has three
+//! directories, one trust each:
+//! - `<host>.private`, 0700, never mounted: the lock, the records of runs, what the host's side knows to be true;
+//! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
+//! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
 
 use crate::shell::quote;
 
@@ -24,6 +27,8 @@ pub struct Site {
     pub contained: bool,
     /// The token of the lock that changing scripts check; `None`: nothing is changed.
     pub token: Option<String>,
+    /// Whether the run was left by a version that kept everything in one directory.
+    pub old: bool,
 }
 
 impl Site {
@@ -32,9 +37,24 @@ impl Site {
         format!("orch-{}-{}", self.name, self.host.replace(|c: char| !c.is_ascii_alphanumeric() && !"_.-".contains(c), "-"))
     }
 
-    /// `<run_dir>/<name>/<host>`: mounted into the container at the same path.
+    /// `<run_dir>/<name>/<host>`: how the paths of this host's directories begin, and the one directory of earlier versions.
     pub fn dir(&self) -> String {
         format!("{}/{}/{}", self.base, self.name, self.host)
+    }
+
+    /// What no rank can reach.
+    pub fn private_dir(&self) -> String {
+        format!("{}.private", self.dir())
+    }
+
+    /// What ranks are given: mounted read-only at the same path.
+    pub fn in_dir(&self) -> String {
+        format!("{}.in", self.dir())
+    }
+
+    /// Where ranks write: mounted at the same path.
+    pub fn out_dir(&self) -> String {
+        format!("{}.out", self.dir())
     }
 
     /// Folders in memory that may hold a secret for a moment, as words of a script.
@@ -54,9 +74,19 @@ impl Site {
         )
     }
 
-    /// The run's directory.
+    /// The directory of what the run is given.
     pub fn run_dir(&self) -> String {
-        format!("{}/{}", self.dir(), self.run)
+        if self.old { format!("{}/{}", self.dir(), self.run) } else { format!("{}/{}", self.in_dir(), self.run) }
+    }
+
+    /// How the paths of the files begin that the run's processes write.
+    pub fn run_files(&self) -> String {
+        if self.old { format!("{}/{}/", self.dir(), self.run) } else { format!("{}/{}.", self.out_dir(), self.run) }
+    }
+
+    /// The run's record. That of an earlier version lies where its ranks can write.
+    pub fn record(&self) -> String {
+        if self.old { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run) }
     }
 
     /// The words that run docker on this host.
@@ -73,7 +103,10 @@ impl Site {
     pub fn preamble(&self) -> String {
         format!(
             "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin; export PATH\n\
-             umask 077\nH={}\nD() {{ {} \"$@\"; }}\n",
+             umask 077\nP={} IN={} OUT={} OLD={}\nD() {{ {} \"$@\"; }}\n",
+            quote(&self.private_dir()),
+            quote(&self.in_dir()),
+            quote(&self.out_dir()),
             quote(&self.dir()),
             self.docker()
         )
@@ -84,11 +117,25 @@ impl Site {
         let mut text = self.preamble();
         if let Some(token) = &self.token {
             text.push_str(&format!(
-                "case $(readlink \"$H/lock\" 2>/dev/null) in {}:*) ;; *) echo 'the lock is not ours' >&2; exit 75 ;; esac\n",
+                "case $(readlink \"$P/lock\" 2>/dev/null) in {}:*) ;; *) echo 'the lock is not ours' >&2; exit 75 ;; esac\n",
                 quote(token)
             ));
         }
         text
+    }
+
+    /// Words that run a line of sh as root in a container of the run's image that is there for this alone: it reaches the open directory (`$0`)
+    /// and nothing else, so that a link in it leads nowhere. For what the ssh user can neither read nor remove. `word` is its `$1`.
+    pub fn as_root_in_out(&self, line: &str, word: &str) -> String {
+        format!(
+            "image=; {{ read -r image <\"$P/image\"; }} 2>/dev/null; case $image in sha256:*[!0-9a-f]*) ;; sha256:*) \
+             D run --rm --network=none --user=0 --entrypoint=/bin/sh {} {} {} \"$image\" -c {} \"$OUT\" {} </dev/null >/dev/null ;; esac",
+            quote(&format!("--label=orchestrate.name={}", self.name)),
+            quote(&format!("--label=orchestrate.host={}", self.host)),
+            quote(&format!("--mount=type=bind,source={dir},target={dir}", dir = self.out_dir())),
+            quote(line),
+            quote(word),
+        )
     }
 
     /// Words that run `sh <argument words>` where the ranks are: inside the container, or on the bare host.

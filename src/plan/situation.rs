@@ -51,7 +51,7 @@ pub fn part(facts: &HostFacts) -> Part {
         Node::Ended { exit, .. } => Part::Ended(*exit),
         // Inside a container the host does not see the pid: the container's own state decides, and the keeper writes the status of a dead one.
         Node::Started { seen, .. } => {
-            let contained = facts.run_file().is_none_or(|r| r.contained);
+            let contained = facts.contained(true);
             let runs = if contained { facts.container().is_some_and(|c| c.status == "running" || c.status == "paused") } else { *seen };
             if runs { Part::Running } else { Part::Ended(Exit::Killed) }
         }
@@ -61,7 +61,7 @@ pub fn part(facts: &HostFacts) -> Part {
 /// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
 pub fn unseen(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
     facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
-        Docker::Unusable(says) if facts.current.is_some() && facts.run_file().is_none_or(|run| run.contained) => {
+        Docker::Unusable(says) if facts.current.is_some() && facts.contained(true) => {
             Some((host, facts, says.as_str()))
         }
         _ => None,
@@ -92,7 +92,8 @@ pub fn situation(facts: &[HostFacts], names: &[String], wanted: &[(String, Strin
     let restarts = facts.iter().find_map(HostFacts::run_file).is_some_and(|f| f.restarts);
     let failed = !restarts && facts.iter().flat_map(|f| &f.ranks).any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.ok()));
     let file = facts.iter().find_map(HostFacts::run_file);
-    let differs = file.map(|f| compare(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default();
+    let old = facts.iter().any(|f| f.old) && !wanted.is_empty();
+    let differs = if old { vec!["an earlier version of orchestrate launched it".to_owned()] } else { file.map(|f| compare(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default() };
     if differs.is_empty() && (!whole || failed) {
         let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != Part::Running).map(|(n, _)| n.as_str()).collect();
         let why = if failed { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };

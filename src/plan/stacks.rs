@@ -42,8 +42,8 @@ pub struct Stand {
 
 /// The question to one host.
 pub fn command(site: &Site) -> Command {
-    let run_dir = quote(&site.run_dir());
-    let inner = format!("R={run_dir} budget={BUDGET}\n{}", include_str!("../../assets/stacks.sh"));
+    let (run_dir, files) = (quote(&site.run_dir()), quote(&site.run_files()));
+    let inner = format!("R={run_dir} F={files} budget={BUDGET}\n{}", include_str!("../../assets/stacks.sh"));
     let script = format!("{}{}\n", site.preamble(), site.inside(&format!("-c {}", quote(&inner))));
     Command::sh("look at the ranks' stacks", script, Duration::from_secs(BUDGET + 20)).keeping(LIMIT)
 }

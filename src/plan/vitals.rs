@@ -58,7 +58,7 @@ pub struct Vitals {
 /// The stream of the values of one of so many hosts.
 pub fn command(site: &Site, hosts: usize) -> Command {
     let mut script = format!("{}run={} every={} fields={}\n", site.preamble(), quote(&site.run), every(hosts), gpu::FIELDS);
-    let init = if site.contained { "{ read -r init _ <\"$H/container.pid\"; } 2>/dev/null\n" } else { "" };
+    let init = if site.contained { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
     script.push_str(include_str!("../../assets/vitals.sh"));
     Command::sh("watch the GPUs", script, Duration::from_secs(20))

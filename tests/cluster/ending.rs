@@ -93,10 +93,10 @@ fn a_detached_run_is_fetched_and_cleared_from_a_laptop_that_never_saw_it() {
     let mut sums = Vec::new();
     for (rank, host) in BOTH.iter().enumerate() {
         let dir = cluster.run_dir(host, "dev", "away");
-        let log = format!("{dir}/rank-{rank}.0");
+        let log = format!("{dir}rank-{rank}.0");
         until("the rank has ended", || cluster.on(host, &format!("[ -e {log}.rc ] && echo yes || true")).starts_with("yes").then_some(()));
         sums.push((format!("rank-{rank}.log"), cluster.sha256(host, &format!("{log}.log"))));
-        sums.push((format!("node-{rank}.log"), cluster.sha256(host, &format!("{dir}/node.log"))));
+        sums.push((format!("node-{rank}.log"), cluster.sha256(host, &format!("{dir}node.log"))));
     }
     let file = cluster.inventory(&second, &job);
     second.run(&["down", "--yes", word(&file)]).code(0);

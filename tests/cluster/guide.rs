@@ -62,13 +62,13 @@ fn a_killed_torchrun_agent_on_a_bare_host_leaves_no_worker() {
     let file = cluster.inventory(&laptop, &job);
     laptop.run(&["up", "-d", word(&file)]).code(0);
     // The keeper would see a dead launcher and end the rest by itself: it is asked to wait, so that `down` has orphans to find.
-    cluster.on("gpu02", "kill -STOP $(cat /home/dev/.orchestrate/orphans/gpu02/keeper.pid | cut -d' ' -f1)");
+    cluster.on("gpu02", "kill -STOP $(cat /home/dev/.orchestrate/orphans/gpu02.private/keeper.pid | cut -d' ' -f1)");
     let workers = |host: &str| cluster.on(host, "pgrep -fc '^/bin/sh /srv/suite/[r]ank.sh' || true").trim().to_owned();
     until("both workers run", || (workers("gpu02") == "2").then_some(()));
     cluster.on("gpu02", "kill -9 $(pgrep -f '[t]orchrun --nnodes')");
     until("the agent is gone", || cluster.on("gpu02", "pgrep -f '[t]orchrun --nnodes' || true").is_empty().then_some(()));
     assert_eq!(workers("gpu02"), "2", "the workers outlive their agent");
-    cluster.on("gpu02", "kill -CONT $(cat /home/dev/.orchestrate/orphans/gpu02/keeper.pid | cut -d' ' -f1)");
+    cluster.on("gpu02", "kill -CONT $(cat /home/dev/.orchestrate/orphans/gpu02.private/keeper.pid | cut -d' ' -f1)");
     laptop.run(&["down", "--yes", word(&file)]).code(0);
     assert_eq!(workers("gpu02"), "0");
     assert_eq!(workers("gpu03"), "0");

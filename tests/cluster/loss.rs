@@ -35,7 +35,7 @@ fn a_log_of_50_mb_is_whole_after_five_cuts_and_a_restarted_sshd() {
     }
     let sums: Vec<String> = (["gpu01", "gpu02"].iter().zip(&dirs).enumerate())
         .map(|(rank, (host, dir))| {
-            let log = format!("{dir}/rank-{rank}.0.log");
+            let log = format!("{dir}rank-{rank}.0.log");
             until("all is written", || cluster.on(host, &format!("tail -n 1 {log}")).contains("wrote all").then_some(()));
             cluster.sha256(host, &log)
         })

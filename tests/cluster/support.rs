@@ -198,15 +198,15 @@ impl Cluster {
         laptop.write(&format!("{}.yaml", job.name), &job.yaml(&self.dir))
     }
 
-    /// Waits until a host has a file of the current run; its bytes.
+    /// How the paths of the files begin that the current run writes on a host.
     #[track_caller]
     pub(crate) fn run_dir(&self, host: &str, user: &str, name: &str) -> String {
         let here = format!("/home/{user}/.orchestrate/{name}/{host}");
         let run = until("there is a current run", || {
-            let run = self.on(host, &format!("cat {here}/current 2>/dev/null || true")).trim().to_owned();
+            let run = self.on(host, &format!("cat {here}.private/current 2>/dev/null || true")).trim().to_owned();
             (!run.is_empty()).then_some(run)
         });
-        format!("{here}/{run}")
+        format!("{here}.out/{run}.")
     }
 }
 

@@ -43,7 +43,7 @@ async fn a_log_survives_connections_that_are_lost() {
     // 5 MB in pieces, each released by the test, so that every loss hits the middle.
     bench.job(
         "n=0; while [ $n -lt 5 ]; do head -c 1000000 /dev/urandom; : >\"$BENCH/piece.$RANK.$n\"; while ! [ -e \"$BENCH/next.$n\" ]; do sleep 0.02; done; n=$((n + 1)); done\n\
-         echo; cat \"$ORCH_RUN_DIR/rank-$RANK.0.log\" >\"$BENCH/log.$RANK\"",
+         echo; cat \"${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID.rank-$RANK.0.log\" >\"$BENCH/log.$RANK\"",
     );
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("lost", &Job::default()));
     let up = laptop.start(&["up", word(&file)]);
@@ -93,9 +93,9 @@ async fn a_run_that_is_removed_under_its_follower_is_over() {
     let mut up = laptop.start(&["up", word(&file), "--progress", "plain"]);
     bench.ranks_up(2).await;
     up.says("ready").await;
-    let (dir, gone) = (bench.run_dir("swept", 1), bench.host_dir("swept", 1).join("gone"));
-    std::fs::rename(&dir, &gone).expect("renamed");
-    std::fs::remove_dir_all(&gone).expect("removed");
+    let (dir, record) = (bench.run_dir("swept", 1), bench.host_dir("swept", 1).join(format!("{}.json", bench.current("swept", 1))));
+    std::fs::remove_file(record).expect("removed");
+    std::fs::remove_dir_all(dir).expect("removed");
     up.end().await.code(1).recap("FAILED").says("the launcher on gpu02 failed");
     assert!(bench.term(0).is_some(), "the other rank was asked to end");
     bench.done().await;

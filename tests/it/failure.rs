@@ -81,7 +81,7 @@ async fn a_launch_that_breaks_off_is_undone() {
             "dies",
             script("echo the first words; exit 5", ""),
             (1, "FAILED"),
-            vec!["the master's launcher ended: status 5", "the first words"],
+            vec!["the master's launcher has ended", "the first words"],
         ),
         ("silent", script("sleep 1000", "master_timeout: 1s\n"), (1, "FAILED"), vec!["did not listen within 1 s", "launch.master_timeout"]),
     ];
@@ -133,7 +133,7 @@ async fn a_gang_whose_launcher_is_killed_is_stopped() {
         let up = laptop.start(&["up", word(&file)]);
         let pids = bench.ranks_up(2).await;
         // torchrun itself, by its pid: a child of the recorded wrapper.
-        let node = std::fs::read_to_string(bench.run_dir("agent", 1).join("node.pid")).expect("a pid");
+        let node = std::fs::read_to_string(bench.written("agent", 1, "node.pid")).expect("a pid");
         let node: i32 = node.split(' ').next().expect("a pid").parse().expect("a number");
         let agent = child_of(node, &bench.sandbox.processes());
         rustix::process::kill_process(rustix::process::Pid::from_raw(agent).expect("a pid"), rustix::process::Signal::KILL)

@@ -68,13 +68,13 @@ async fn a_run_behind_a_docker_that_does_not_answer_is_not_forgotten() {
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("silent", &Job::default()));
     laptop.run(&["up", "-d", word(&file)]).await.code(0);
     bench.ranks_up(2).await;
-    let (run, ids) = (bench.run_dir("silent", 1), |host| bench.containers(host).into_iter().map(|c| c.1).collect::<Vec<_>>());
+    let (run, ids) = (bench.host_dir("silent", 1).join(format!("{}.json", bench.current("silent", 1))), |host| bench.containers(host).into_iter().map(|c| c.1).collect::<Vec<_>>());
     let before = ids(1);
     bench.faults("gpu02", &Faults { docker_down: true, ..Faults::default() });
     laptop.run(&["up", word(&file), "--recreate"]).await.code(3).says("gpu02").says("Cannot connect to the Docker daemon");
     assert!((0..2).all(|rank| bench.term(rank).is_none()), "nothing was changed");
     laptop.run(&["down", word(&file)]).await.code(5).recap("LEFTOVERS").says("LEFT on gpu02");
-    assert!(run.join("run.json").exists(), "by which it is found again");
+    assert!(run.exists(), "by which it is found again");
     assert!(bench.containers(0).is_empty() && !bench.host_dir("silent", 0).exists(), "the other host is clean");
     bench.faults("gpu02", &Faults::default());
     assert_eq!(ids(1), before);

@@ -67,7 +67,7 @@ async fn after_an_ended_run_the_kept_container_serves_the_next() {
     laptop.run(&["up", "-d", word(&file)]).await.code(0);
     bench.ranks_up(4).await;
     bench.end(None, 0);
-    let ended = || bench.run_dir("ended", 0).join("node.rc").exists() && bench.run_dir("ended", 1).join("node.rc").exists();
+    let ended = || bench.written("ended", 0, "node.rc").exists() && bench.written("ended", 1, "node.rc").exists();
     until("both launchers have ended", async || ended().then_some(())).await;
     let (first, boxes) = (bench.run_dir("ended", 0), (bench.containers(0), bench.containers(1)));
     // The kept container's keeper notes something once a second: here without a pause, for as long as there is a directory to note it in.
@@ -109,9 +109,9 @@ async fn a_partial_gang_is_stopped_and_launched_anew() {
         laptop.run(&["up", "-d", word(&file)]).await.code(0);
         let pids = bench.ranks_up(4).await;
         // One host's launcher dies while nobody is attached.
-        let node = std::fs::read_to_string(bench.run_dir("partial", 1).join("node.pid")).expect("a pid");
+        let node = std::fs::read_to_string(bench.written("partial", 1, "node.pid")).expect("a pid");
         kill9(node.split_whitespace().next().expect("a pid").parse().expect("a number"));
-        until("its keeper has noted it", async || bench.run_dir("partial", 1).join("node.rc").exists().then_some(())).await;
+        until("its keeper has noted it", async || bench.written("partial", 1, "node.rc").exists().then_some(())).await;
         let dry = laptop.run(&["up", word(&file), "--dry-run"]).await;
         dry.code(0).says("a partial gang");
         bench.again();

@@ -212,14 +212,22 @@ impl Bench {
 
     /// The only run directory of a name on a host.
     pub(crate) fn run_dir(&self, name: &str, host: usize) -> PathBuf {
-        let host_dir = self.host_dir(name, host);
-        let run = std::fs::read_to_string(host_dir.join("current")).expect("a current run");
-        host_dir.join(run.trim())
+        self.host_dir(name, host).with_extension("in").join(self.current(name, host))
     }
 
-    /// Where a name lives on a host.
+    /// The id of the current run.
+    pub(crate) fn current(&self, name: &str, host: usize) -> String {
+        std::fs::read_to_string(self.host_dir(name, host).join("current")).expect("a current run").trim().to_owned()
+    }
+
+    /// A file that the run's processes write: `node.rc`, `rank-3.0.log`.
+    pub(crate) fn written(&self, name: &str, host: usize, file: &str) -> PathBuf {
+        self.host_dir(name, host).with_extension("out").join(format!("{}.{file}", self.current(name, host)))
+    }
+
+    /// What the host's side alone can reach of a name.
     pub(crate) fn host_dir(&self, name: &str, host: usize) -> PathBuf {
-        self.home(host).join(".orchestrate").join(name).join(self.sandbox.host_name(host).expect("a host"))
+        self.home(host).join(".orchestrate").join(name).join(format!("{}.private", self.sandbox.host_name(host).expect("a host")))
     }
 
     /// `name id status` of each container of a host.

@@ -40,7 +40,7 @@ async fn logs_are_equal_to_the_last_byte() {
     // Every byte there is, a line without an end, terminal escapes, half a character, much of it.
     bench.job(
         "i=0; while [ $i -lt 256 ]; do printf \"\\\\$(printf %03o $i)\"; i=$((i + 1)); done; head -c 3000000 /dev/urandom\n\
-         printf '\\033[2Jclear\\r\\n\\344\\270'; echo more >&2; printf 'no end of line'; cp \"$ORCH_RUN_DIR/rank-$RANK.0.log\" \"$BENCH/log.$RANK\"",
+         printf '\\033[2Jclear\\r\\n\\344\\270'; echo more >&2; printf 'no end of line'; cp \"${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID.rank-$RANK.0.log\" \"$BENCH/log.$RANK\"",
     );
     let job = Job { nproc: 2, top: "teardown: always\n".to_owned(), ..Job::default() };
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("bytes", &job));

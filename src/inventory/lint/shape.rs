@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use super::Look;
-use crate::inventory::tree::{Kind, Place};
+use crate::inventory::logs::bytes;
+use crate::inventory::tree::{Kind, Place, shorten};
 use crate::inventory::{Gate, Start};
 
 pub(super) fn look(look: &mut Look<'_>) {
@@ -40,6 +41,14 @@ fn container(look: &mut Look<'_>) {
     let Some(container) = look.job.hosts.first().and_then(|host| host.container.clone()) else { return };
     let block = place(look, &["container"]).unwrap_or_else(|| look.tree.place.clone());
     let at = |look: &Look<'_>, key: &str| place(look, &["container", key]).unwrap_or_else(|| block.clone());
+    let run_dir = match look.tree.find(&["run_dir"]).map(|node| &node.kind) {
+        Some(Kind::Scalar { text, .. }) => text.clone(),
+        _ => "~/.orchestrate".to_owned(),
+    };
+    for setting in container.exposures(&run_dir) {
+        let says = format!("with {} a rank can become root on its host, or change what the host says of the run", shorten(&setting));
+        look.find("host-access", &block, says, "leave it out or mount less; else the ranks must be trusted like the ssh user");
+    }
     let nproc = look.job.nproc_per_node.unwrap_or(2);
     if let Some(size) = bytes(&container.shm_size).filter(|size| *size < 1 << 30 && nproc > 1)
         && container.gpus != crate::inventory::ContainerGpus::None
@@ -60,20 +69,6 @@ fn container(look: &mut Look<'_>) {
         let says = format!("`{}` is whatever each host pulled last", container.image);
         look.find("unpinned-image", &at(look, "image"), says, "name a tag or a digest, so that all hosts run the same");
     }
-}
-
-/// Docker's sizes: a number with b, k, m or g.
-fn bytes(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at_checked(digits)?;
-    let unit: u64 = match unit.to_lowercase().trim_end_matches('b') {
-        "" => 1,
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 fn start(look: &mut Look<'_>) {

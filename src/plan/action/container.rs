@@ -106,8 +106,9 @@ impl Container {
              if [ $rc -ne 0 ]; then\n\
              case $(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.host\"}}}}' {container} 2>/dev/null) in {host}) D rm -f {container} >/dev/null ;; esac\n\
              exit $rc; fi; fi\n\
-             D inspect --type container --format '{{{{.State.Pid}}}} {{{{.Id}}}}' {container} >\"$H/container.pid.new\" && mv -f \"$H/container.pid.new\" \"$H/container.pid\" || exit 78\n\
-             cat \"$H/container.pid\"\n",
+             D inspect --type container --format '{{{{.State.Pid}}}} {{{{.Id}}}}' {container} >\"$P/container.pid.new\" && mv -f \"$P/container.pid.new\" \"$P/container.pid\" || exit 78\n\
+             D inspect --type container --format '{{{{.Image}}}}' {container} >\"$P/image\"\n\
+             cat \"$P/container.pid\"\n",
             name = site.container(),
             host = quote(&site.host),
             flags = join(&self.flags(spec)),
@@ -120,11 +121,11 @@ impl Container {
     fn bare(&self) -> Command {
         let script = format!(
             "{guard}{alive}\
-             {{ read -r p s <\"$H/keeper.pid\"; }} 2>/dev/null\n\
+             {{ read -r p s <\"$P/keeper.pid\"; }} 2>/dev/null\n\
              if [ -n \"$p\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then echo \"$p\"; exit 0; fi\n\
              {detach}\n\
-             detach /bin/sh \"$H/keeper\"\n\
-             printf '%s %s\\n' \"$!\" \"$(born $!)\" >\"$H/keeper.pid.new\" && mv -f \"$H/keeper.pid.new\" \"$H/keeper.pid\" && cat \"$H/keeper.pid\"\n",
+             detach /bin/sh \"$IN/keeper\"\n\
+             printf '%s %s\\n' \"$!\" \"$(born $!)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
             guard = self.site.guard(),
             alive = include_str!("../../../assets/lib.sh"),
             detach = DETACH,
@@ -160,7 +161,8 @@ impl Container {
             "--log-driver=json-file".to_owned(),
             "--log-opt=max-size=20m".to_owned(),
             "--log-opt=max-file=2".to_owned(),
-            format!("--mount=type=bind,source={dir},target={dir}", dir = site.dir()),
+            format!("--mount=type=bind,source={dir},target={dir},readonly", dir = site.in_dir()),
+            format!("--mount=type=bind,source={dir},target={dir}", dir = site.out_dir()),
         ];
         if let Some(gpus) = &self.gpus {
             flags.push(format!("--gpus={gpus}"));
@@ -183,7 +185,7 @@ impl Container {
     }
 
     fn tail(&self, spec: &inventory::Container) -> Vec<String> {
-        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.site.dir())]
+        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.site.in_dir())]
     }
 
     pub(super) fn judge(&self, output: &Output) -> Verdict {

@@ -14,8 +14,9 @@ pub const STALE: i64 = 30;
 /// The script's exit status when another holds the lock.
 pub const HELD: i32 = 76;
 
-/// Notes the host's second. In place, so that nobody finds it empty, not on a full disk either; the keeper may be another user.
-const BEAT: &str = "(umask 022; date +%s 1<>\"$H/lock.beat\")";
+/// Notes the host's second, and a copy for the keeper, who may be another user. In place, so that it is never found empty, not on a full disk
+/// either.
+const BEAT: &str = "(umask 022; s=$(date +%s); echo \"$s\" 1<>\"$P/lock.beat\"; echo \"$s\" 1<>\"$IN/beat\")";
 
 /// How long a lock script may take.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -25,12 +26,13 @@ const DEADLINE: Duration = Duration::from_secs(20);
 pub fn take(site: &Site, text: &str) -> Command {
     let script = format!(
         "{}for i in 1 2 3; do\n\
-         mkdir -p {base} && chmod 700 {base} && mkdir -p \"$H\" && chmod 777 {base}/{name} \"$H\"\n\
-         ln -s {text} \"$H/lock\" 2>/dev/null\n\
-         l=$(readlink \"$H/lock\") && break\n\
+         mkdir -p {base} && chmod 700 {base} && mkdir -p \"$P\" \"$IN\" \"$OUT\" && chmod 755 {base}/{name} \"$IN\" && chmod 700 \"$P\" && chmod 777 \"$OUT\"\n\
+         for d in \"$P\" \"$IN\" \"$OUT\"; do [ ! -L \"$d\" ] && [ -O \"$d\" ] || {{ echo \"$d is not a directory of this user\" >&2; exit 73; }}; done\n\
+         ln -s {text} \"$P/lock\" 2>/dev/null\n\
+         l=$(readlink \"$P/lock\") && break\n\
          done\n\
          [ -n \"$l\" ] || exit 73\n\
-         if [ \"$l\" = {text} ]; then {BEAT}; cat \"$H/current\" 2>/dev/null; exit 0; fi\n\
+         if [ \"$l\" = {text} ]; then {BEAT}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
          exit {HELD}\n",
         site.preamble(),
@@ -44,8 +46,8 @@ pub fn take(site: &Site, text: &str) -> Command {
 /// The lock as it stands, in the words of the facts.
 pub fn look(site: &Site) -> Command {
     let script = format!(
-        "{}printf 'now %s\\n' \"$(date +%s)\"\nl=$(readlink \"$H/lock\") && printf 'lock %s\\n' \"$l\"\n\
-         b=0; {{ read -r b <\"$H/lock.beat\"; }} 2>/dev/null; printf 'lock_beat %s\\n' \"$b\"\n",
+        "{}printf 'now %s\\n' \"$(date +%s)\"\nl=$(readlink \"$P/lock\") && printf 'lock %s\\n' \"$l\"\n\
+         b=0; {{ read -r b <\"$P/lock.beat\"; }} 2>/dev/null; printf 'lock_beat %s\\n' \"$b\"\n",
         site.preamble()
     );
     Command::sh("look at the lock", script, DEADLINE)
@@ -55,7 +57,7 @@ pub fn look(site: &Site) -> Command {
 /// would be judged by it until his own.
 pub fn put_aside(site: &Site, found: &Lock) -> Command {
     let script = format!(
-        "{}case $(readlink \"$H/lock\") in {token}:*) mv -f \"$H/lock\" \"$H/lock.old.$$\" && rm -f \"$H/lock.old.$$\" \"$H/lock.beat\" ;; esac\n",
+        "{}case $(readlink \"$P/lock\") in {token}:*) mv -f \"$P/lock\" \"$P/lock.old.$$\" && rm -f \"$P/lock.old.$$\" \"$P/lock.beat\" \"$IN/beat\" ;; esac\n",
         site.preamble(),
         token = quote(&found.token),
     );
@@ -67,10 +69,10 @@ pub fn renew(site: &Site) -> Command {
     Command::sh("renew the lock", format!("{}{BEAT}\n", site.guard()), DEADLINE)
 }
 
-/// Gives the lock back; what is empty then goes.
+/// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again.
 pub fn release(site: &Site) -> Command {
     let script = format!(
-        "{}rm -f \"$H/lock.beat\" \"$H/lock\"\nrmdir \"$H\" {base}/{name} {base} 2>/dev/null\nexit 0\n",
+        "{}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" {base}/{name} {base} 2>/dev/null\nexit 0\n",
         site.guard(),
         base = quote(&site.base),
         name = quote(&site.name),
@@ -102,8 +104,9 @@ mod tests {
             engine: None,
             contained: false,
             token: Some("tok".to_owned()),
+            old: false,
         };
-        let beat = base.path().join("runs/n/gpu01/lock.beat");
+        let beat = base.path().join("runs/n/gpu01.private/lock.beat");
         let run = |command: &Command| {
             let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

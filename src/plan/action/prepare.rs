@@ -23,15 +23,17 @@ pub struct Prepare {
     pub entrypoint: Option<String>,
     /// Whether the container stays when the run has ended.
     pub keep: bool,
+    /// The longest that a log may be, bytes.
+    pub log_max: u64,
 }
 
 impl Prepare {
-    /// The names of the files that it writes into the run directory; `keeper` and `current` lie above it.
+    /// The names of the files that it writes into the directory of what the run is given; `keeper` and `current` lie above it, the record in the private one.
     pub fn files(&self) -> Vec<String> {
-        let fixed = ["lib", "node", "worker", "reap", "env", "argv", "worker.argv"].map(str::to_owned);
+        let fixed = ["lib", "node", "worker", "reap", "append", "pipe", "env", "argv", "worker.argv"].map(str::to_owned);
         let own = self.start.files.keys().cloned();
         let through = self.entrypoint.iter().map(|_| "entrypoint".to_owned());
-        fixed.into_iter().chain(own).chain(["settings", "run.json"].map(str::to_owned)).chain(through).collect()
+        fixed.into_iter().chain(own).chain(["settings"].map(str::to_owned)).chain(through).collect()
     }
 
     pub(super) fn command(&self) -> Command {
@@ -41,12 +43,19 @@ impl Prepare {
         script.push_str(&site.forget_logins());
         script.push_str("umask 022\n");
         let quoted = quote(&dir);
-        script.push_str(&format!("mkdir -p {quoted} && chmod 777 {quoted} || exit 73\n"));
+        // The record first: a launch that is cut off here is found by it.
+        let json = serde_json::to_string_pretty(&self.run).unwrap_or_default();
+        script.push_str(&file(&site.record(), &format!("{json}\n"), "600"));
+        script.push_str(&format!(
+            "mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
+        ));
         let mut add = |name: &str, text: &str| script.push_str(&file(&format!("{dir}/{name}"), text, "644"));
         add("lib", include_str!("../../../assets/lib.sh"));
         add("node", include_str!("../../../assets/node.sh"));
         add("worker", include_str!("../../../assets/worker.sh"));
         add("reap", include_str!("../../../assets/reap.sh"));
+        add("append", include_str!("../../../assets/append.sh"));
+        add("pipe", &format!("log_max={}\n{}", self.log_max, include_str!("../../../assets/pipe.sh")));
         add("env", &environment(&self.start));
         add("argv", &arguments(&self.start.argv));
         add("worker.argv", &arguments(&self.start.worker));
@@ -60,14 +69,15 @@ impl Prepare {
             u8::from(!self.run.restarts)
         );
         add("settings", &settings);
-        let json = serde_json::to_string_pretty(&self.run).unwrap_or_default();
-        add("run.json", &format!("{json}\n"));
         if let Some(image) = &self.entrypoint {
             script.push_str(&entrypoint(image, &quoted));
         }
-        script.push_str(&file(&format!("{}/keeper", site.dir()), include_str!("../../../assets/keeper.sh"), "644"));
-        script.push_str(if self.keep { ": >\"$H/keep\"\n" } else { "rm -f \"$H/keep\"\n" });
-        script.push_str(&file(&format!("{}/current", site.dir()), &format!("{}\n", site.run), "644"));
+        script.push_str(&file(&format!("{}/keeper", site.in_dir()), include_str!("../../../assets/keeper.sh"), "644"));
+        script.push_str(if self.keep { ": >\"$IN/keep\" && : >\"$P/keep\" || exit 73\n" } else { "rm -f \"$IN/keep\" \"$P/keep\"\n" });
+        // The truth last: what names a run that is not whole could not be torn down.
+        for dir in [site.in_dir(), site.private_dir()] {
+            script.push_str(&file(&format!("{dir}/current"), &format!("{}\n", site.run), "644"));
+        }
         Command::sh("write the run directory", script, Duration::from_secs(30))
     }
 

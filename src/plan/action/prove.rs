@@ -26,7 +26,8 @@ pub struct Prove {
 impl Prove {
     pub(super) fn command(&self) -> Command {
         let run_dir = quote(&self.site.run_dir());
-        let mut inner = format!(": >{run_dir}/.probe && rm -f {run_dir}/.probe || echo unwritable\n");
+        let probe = quote(&format!("{}probe", self.site.run_files()));
+        let mut inner = format!(": >{probe} && rm -f {probe} || echo unwritable\n");
         if let Some(dir) = &self.workdir {
             inner.push_str(&format!("[ -d {0} ] || echo workdir\n[ -d {0} ] && cd {0}\n", quote(dir)));
         }
@@ -80,7 +81,7 @@ impl Prove {
         }
         if text.lines().any(|l| l == "unwritable") {
             return Verdict::failed(
-                format!("the run directory {} cannot be written from inside {place}", self.site.run_dir()),
+                format!("the directory {} cannot be written from inside {place}", self.site.out_dir()),
                 "set container.user to one who may write there, or run_dir to a directory that is not squashed",
             );
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::plan::action::{Seen, Verdict};
 use crate::plan::facts::HostFacts;
+use crate::plan::follow::READ;
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, quote};
 
@@ -30,8 +31,10 @@ impl Remove {
     }
 
     pub(super) fn command(&self) -> Command {
+        // In a container the keeper is its first process. An earlier version's file could name any process: there a rank could write it.
+        let pid_file = if self.site.old && !self.site.contained { "$OLD/keeper.pid" } else { "$P/keeper.pid" };
         let keeper = format!(
-            "{lib}\nif {{ read -r p s <\"$H/keeper.pid\"; }} 2>/dev/null && [ -n \"$s\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then kill \"$p\" 2>/dev/null\n\
+            "{lib}\nif {{ read -r p s <\"{pid_file}\"; }} 2>/dev/null && [ -n \"$s\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then kill \"$p\" 2>/dev/null\n\
              i=0; while [ \"$(born \"$p\")\" = \"$s\" ]; do i=$((i + 1)); [ $i -gt 100 ] && kill -9 \"$p\" 2>/dev/null; [ $i -gt 120 ] && exit 1; sleep 0.1; done; fi\n",
             lib = include_str!("../../../assets/lib.sh"),
         );
@@ -63,53 +66,94 @@ pub struct Fetch {
     pub run: String,
 }
 
-/// Removes every run directory of this name and host, the lock last.
+/// Removes the files of one run, or everything of this name and host but the lock.
 ///
-/// A directory gets another name before it is emptied: whoever still writes into it by its path, as a kept container's keeper does once a
-/// second, can put nothing back while `rm` looks away. A follower goes along with it, and gets 5 s to tell how the run ended.
+/// The container is gone, or stays for the next run: then only its keeper lives, which lets go of a run that is not the current one any more.
+/// A follower gets 5 s to tell how the run ended.
 #[derive(Debug, Clone)]
 pub struct Clean {
     /// Where.
     pub site: Site,
-    /// Only this run's directory is removed and the rest stays for the next one (a kept container).
+    /// Only this run's files are removed and the rest stays for the next one (a kept container).
     pub only_run: Option<String>,
 }
+
+/// Waits for those who follow a run of the given id, or any.
+const FOLLOWED: &str = "followed() { for f in \"$P/following.\"$1.*; do [ -e \"$f\" ] && [ -d \"/proc/${f##*.}\" ] && return 0; done; return 1; }\n\
+                        let_go() { i=0; while [ $i -lt 25 ] && followed \"$1\"; do i=$((i + 1)); sleep 0.2; done; rm -f \"$P/following.\"$1.*; }\n";
+
+/// Counts what ranks left in the open directory beside logs, pids and statuses: it was not fetched.
+const ODD: &str = "odd() { count=0; for f in \"$OUT\"/$1.*; do b=${f#\"$OUT\"/*.}\n\
+                   case $b in times | keeper.log | oom | probe | torchelastic) continue ;; *.log | *.pid | *.rc | *.end | *.lost | *.note | *.pipe) b=${b%.*} ;; *.rc.new | *.pid.new) b=${b%.*.new} ;; esac\n\
+                   [ -e \"$f\" ] || [ -L \"$f\" ] || continue; wrapper \"$b\" || count=$((count + 1)); done\n\
+                   [ $count = 0 ] || echo \"unknown $count\"; }\n";
 
 impl Clean {
     pub(super) fn command(&self) -> Command {
         let site = &self.site;
         let mut script = site.guard();
-        script.push_str(
-            "followed() { for f in \"$1\"/following.*; do [ -e \"$f\" ] && [ -d \"/proc/${f##*.}\" ] && return 0; done; return 1; }\n\
-             gone() { [ ! -e \"$H/$1\" ] || mv \"$H/$1\" \"$H/.gone.$1\" || return 1\n\
-             i=0; while [ $i -lt 25 ] && followed \"$H/.gone.$1\"; do i=$((i + 1)); sleep 0.2; done\n\
-             i=0; until rm -rf \"$H/.gone.$1\" 2>/dev/null; do i=$((i + 1)); [ $i -gt 20 ] && { rm -rf \"$H/.gone.$1\"; return; }; sleep 0.2; done; }\n\
-             rm -rf \"$H\"/.gone.* || exit 1\n",
-        );
-        match &self.only_run {
-            Some(run) => script.push_str(&format!(
-                "gone {run} || exit 1\n[ \"$(cat \"$H/current\" 2>/dev/null)\" = {run} ] && rm -f \"$H/current\"\nexit 0\n",
-                run = quote(run)
-            )),
-            None => script.push_str(&format!(
-                "{}for e in \"$H\"/* \"$H\"/.[!.]*; do\n\
-                 case $e in */lock | */lock.beat | */'*' | */'.[!.]*') continue ;; esac\n\
-                 if [ -d \"$e\" ] && [ ! -L \"$e\" ]; then gone \"${{e##*/}}\"; else rm -f \"$e\"; fi || failed=1\n\
-                 done\n\
-                 [ -z \"$failed\" ]\n",
-                site.forget_logins()
-            )),
+        for part in [READ, FOLLOWED, ODD] {
+            script.push_str(part);
         }
-        Command::sh("remove the run directory", script, Duration::from_secs(120))
+        match &self.only_run {
+            Some(run) if !site.old => script.push_str(&self.one_run(&quote(run))),
+            // The only run of an earlier version is all there is of it: its container does not fit this one.
+            Some(_) => script.push_str("rm -rf \"$OLD\"\n"),
+            None => script.push_str(&self.everything()),
+        }
+        Command::sh("remove the run's files", script, Duration::from_secs(120))
+    }
+
+    fn one_run(&self, run: &str) -> String {
+        // What a rank made as another user, in a directory of its own, can only be removed from where it was made. A directory is never
+        // emptied on the host while a container lives that could put a link in its place.
+        let directory = if self.site.contained {
+            format!("D exec -u 0 {} rm -rf \"$f\"", quote(&self.site.container()))
+        } else {
+            "rm -rf \"$f\"".to_owned()
+        };
+        format!(
+            "c=; {{ read -r c <\"$P/current\"; }} 2>/dev/null\n\
+             [ \"$c\" != {run} ] || rm -f \"$IN/current\" || exit 1\n\
+             let_go {run}; odd {run}\n\
+             for f in \"$OUT\"/{run}.*; do if [ -d \"$f\" ] && [ ! -L \"$f\" ]; then {directory}; else rm -f \"$f\"; fi || failed=1; done\n\
+             [ -z \"$failed\" ] && rm -rf \"$IN\"/{run} || exit 1\n\
+             [ \"$c\" != {run} ] || rm -f \"$P/current\" || exit 1\n\
+             rm -f \"$P\"/{run}.json\n"
+        )
+    }
+
+    fn everything(&self) -> String {
+        let site = &self.site;
+        let aside = if site.contained {
+            format!(
+                "if [ -d \"$OUT\" ]; then {}; rm -rf \"$OUT\" || failed=1; fi\n",
+                site.as_root_in_out("rm -rf \"$0\"/* \"$0\"/.[!.]* \"$0\"/..?*", "")
+            )
+        } else {
+            "[ ! -d \"$OUT\" ] || failed=1\n".to_owned()
+        };
+        format!(
+            "{}rm -f \"$IN/current\"\nlet_go '*'; odd '*'\n\
+             rm -rf \"$OUT\" 2>/dev/null\n{aside}\
+             if [ -L \"$OLD\" ]; then rm -f \"$OLD\"; else rm -rf \"$OLD\"; fi || failed=1\n\
+             rm -rf \"$IN\" || failed=1\n\
+             [ -n \"$failed\" ] || for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat) ;; *) rm -rf \"$e\" || failed=1 ;; esac; done\n\
+             [ -z \"$failed\" ]\n",
+            site.forget_logins()
+        )
     }
 
     pub(super) fn judge(&self, output: &Output) -> Verdict {
         if output.ok() {
-            Verdict::changed("removed")
+            let text = output.text();
+            let unknown = text.lines().find_map(|line| line.strip_prefix("unknown ")).and_then(|count| count.parse::<u64>().ok());
+            Verdict::changed(unknown.map_or("removed".to_owned(), |count| format!("removed, with {count} files of ranks that are no logs")))
         } else {
+            let dir = self.site.dir();
             Verdict::failed(
-                format!("could not remove {}: {}", self.site.dir(), output.complaint()),
-                format!("remove it by hand on {}: `sudo rm -rf {}`", self.site.host, self.site.dir()),
+                format!("could not remove {dir}.*: {}", output.complaint()),
+                format!("remove them by hand on {}: `sudo rm -rf {dir} {dir}.private {dir}.in {dir}.out`", self.site.host),
             )
         }
     }
@@ -143,7 +187,8 @@ impl Verify {
             ));
         }
         script.push_str(
-            "for e in \"$H\"/* \"$H\"/.[!.]*; do case $e in */lock | */lock.beat | */'*' | */'.[!.]*') ;; *) echo \"left file $e\" ;; esac; done\n",
+            "for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat | */'*' | */'.[!.]*') ;; *) echo \"left file $e\" ;; esac; done\n\
+             for e in \"$IN\" \"$OUT\" \"$OLD\"; do if [ -e \"$e\" ] || [ -L \"$e\" ]; then echo \"left file $e\"; fi; done\n",
         );
         script.push_str(&format!(
             "for m in {}; do for l in \"$m\"/{}.??????; do [ -O \"$l\" ] && echo \"left login $l\"; done; done\necho looked\n",

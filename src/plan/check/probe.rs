@@ -216,7 +216,7 @@ fn flags(site: &Site, spec: &Container, facts: &HostFacts, name: &str) -> Vec<St
     };
     let ours = |flag: &String| {
         ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))
-            || flag.contains(&format!("target={}", site.dir()))
+            || [site.in_dir(), site.out_dir()].iter().any(|dir| flag.contains(&format!("target={dir}")))
             || spec.mounts.iter().any(|m| m.create && flag.ends_with(&format!(",target={}", m.to)))
             || spec.args.contains(flag)
     };

@@ -28,7 +28,7 @@ pub(super) fn with(here: &Here<'_>, rendezvous: Rendezvous, program: Vec<String>
     // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
     // directory could not be removed by the ssh user.
     if !here.site.contained && !launch.args.iter().any(|word| word.starts_with("--log_dir")) {
-        argv.push(format!("--log_dir={}", here.file("torchelastic")));
+        argv.push(format!("--log_dir={}", format_args!("{}torchelastic", here.site.run_files())));
     }
     argv.push("--no_python".to_owned());
     argv.extend(here.wrapper());
