@@ -12,7 +12,7 @@ use crate::event::{Event, EventKind, Millis};
 /// What is on its way up.
 pub enum Delivery {
     /// What happened; and, asked for where the bytes must be in the laptop's file before they are acknowledged to the host, whether they are.
-    Event(Event, Option<oneshot::Sender<bool>>),
+    Event(Box<Event>, Option<oneshot::Sender<bool>>),
     /// Asks that every log byte that was stored is on the laptop's disk, and why it is not.
     Sync(oneshot::Sender<Result<(), String>>),
 }
@@ -42,7 +42,7 @@ impl Emitter {
 
     /// Tells what happened. When nobody listens any more, nobody needs to know.
     pub fn send(&self, kind: EventKind) {
-        if self.up.send(Delivery::Event(self.stamp(kind), None)).is_err() {
+        if self.up.send(Delivery::Event(Box::new(self.stamp(kind)), None)).is_err() {
             tracing::debug!("an event came after the last listener had gone");
         }
     }
@@ -50,7 +50,7 @@ impl Emitter {
     /// Hands log bytes up and waits until they are stored; `false`: they could not be.
     pub async fn store(&self, kind: EventKind) -> bool {
         let (stored, answer) = oneshot::channel();
-        if self.up.send(Delivery::Event(self.stamp(kind), Some(stored))).is_err() {
+        if self.up.send(Delivery::Event(Box::new(self.stamp(kind)), Some(stored))).is_err() {
             return false;
         }
         answer.await.unwrap_or(false)

@@ -236,3 +236,17 @@ fn brought(fetched: &watch::Fetched) -> String {
     }
     format!("{} bytes; not complete, since shorter on the host than before: {}", fetched.bytes, names.join(" "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::LogFile;
+
+    #[test]
+    fn what_shrank_is_never_called_complete() {
+        let whole = watch::Fetched { bytes: 7, ..watch::Fetched::default() };
+        assert_eq!(brought(&whole), "7 bytes");
+        let shrunk = watch::Fetched { shrunk: [LogFile::Node, LogFile::Rank { rank: 3, restart: 0 }].into(), ..whole };
+        assert_eq!(brought(&shrunk), "7 bytes; not complete, since shorter on the host than before: node rank-3.0");
+    }
+}

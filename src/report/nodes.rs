@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "owns a file of the laptop")]
 //! The hosts of a run in the order of their node ranks, as a log folder keeps them: log files are named by these numbers, whatever inventory a
 //! later command reads.
 //!
@@ -102,6 +101,7 @@ impl Nodes {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests damage the file")]
 mod tests {
     use super::*;
 
