@@ -194,7 +194,7 @@ fn flood(face: &str, seconds: u64, dir: &Path) {
         Vec::new()
     };
     let mut reporter = Reporter::new(Cleaner::default(), sinks);
-    reporter.keep(RunDir::open(dir, "20261121-120000-0000").expect("a folder")).expect("kept");
+    reporter.keep(RunDir::open(dir, "20261121-120000-0000").expect("a folder"), &[]).expect("kept");
     let mut story = Story::new(RANKS);
     for event in story.begin(8, 8) {
         reporter.on(&event).expect("taken");
@@ -224,8 +224,9 @@ fn flood(face: &str, seconds: u64, dir: &Path) {
         ended.blocking_recv().expect("the dashboard ends");
     }
     drop(asks);
-    let kept: u64 =
-        (0..RANKS).map(|rank| reporter.logs().expect("logs").len(rank / 8, LogFile::Rank { rank, restart: 0 }).expect("there")).sum();
+    let names: Vec<String> = reporter.state().hosts.iter().map(|host| host.name.clone()).collect();
+    let logs = reporter.logs().expect("logs");
+    let kept: u64 = (0..RANKS).map(|rank| logs.len(&names[rank as usize / 8], LogFile::Rank { rank, restart: 0 }).expect("there")).sum();
     let whole = kept == story.offsets.iter().sum::<u64>() && lost.is_empty();
     let report =
         format!("{{\"face\":\"{face}\",\"lines\":{told},\"wall\":{},\"cpu\":{},\"whole\":{whole}}}", wall.as_secs_f64(), cpu.as_secs_f64());

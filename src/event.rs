@@ -11,7 +11,7 @@ pub use crate::plan::vitals::{NetSample, Vitals};
 pub use crate::plan::words::{Exit, LOG_CHUNK, Level, LogFile, Phase, RankInfo};
 
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const FORMAT: &str = "1.3";
+pub const FORMAT: &str = "1.4";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type Millis = i64;
@@ -288,6 +288,15 @@ pub enum EventKind {
         bytes: bytes::Bytes,
         /// How many bytes; what the journal keeps of them.
         len: u64,
+    },
+    /// A log is shorter on its host than what came of it: it was cut or written anew, and comes again from its first byte.
+    LogShrunk {
+        /// Index of the host.
+        host: u32,
+        /// Which file.
+        file: LogFile,
+        /// How many bytes it has there now.
+        size: u64,
     },
     /// GPU values of a host.
     Gpus {

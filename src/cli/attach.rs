@@ -6,7 +6,7 @@ use crate::cli::args::HostArgs;
 use crate::cli::desk::{Faces, ends};
 use crate::cli::exit::Failure;
 use crate::cli::hang;
-use crate::cli::session::{Need, Session, answered, inventory};
+use crate::cli::session::{Need, Session, answered, inventory, record};
 use crate::cli::signals::{Part, Signals};
 use crate::cli::up::over;
 use crate::cli::visit::Door;
@@ -101,14 +101,14 @@ pub async fn follow(
     manner: Manner,
 ) -> Result<(Finish, RunFile), Failure> {
     let file = facts.iter().find_map(HostFacts::run_file).cloned().unwrap_or_default();
-    let offsets = session.keep(run).await?;
+    let offsets = session.keep(run, record(facts.iter(), run)).await?;
     let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(|f| Some(f).filter(|f| !f.run_dir.is_empty())).collect();
     let sites = session.sites(&known, None);
     let mut plan = crate::plan::Plan::empty(sites.clone());
     plan.run = Some(file.clone());
     session.begin(run, Some(&plan));
     if let Some(dir) = session.dir.as_ref().filter(|_| manner != Manner::Looking) {
-        session.desk.recall(ends(&dir.logs(), facts.len(), LAST));
+        session.desk.recall(ends(dir, &session.names(), LAST));
     }
     let followed = Run {
         sites,

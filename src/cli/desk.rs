@@ -1,9 +1,8 @@
 #![expect(clippy::disallowed_methods, reason = "the reporter has a task of its own, and looks into the folder of past runs")]
 //! The reporter's desk: a task that folds every event and feeds every face, so that no slow terminal stops anything.
 
-use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +24,8 @@ use crate::report::bar::Bars;
 use crate::report::json::Json;
 use crate::report::line::Lines;
 use crate::report::loglines::Logs;
-use crate::report::logs::LogStore;
 use crate::report::outlet::Outlet;
-use crate::report::runs::RunDir;
+use crate::report::runs::{RunDir, open_logs};
 use crate::report::sanitize::Cleaner;
 use crate::report::words::Style;
 use crate::report::{Reporter, recap};
@@ -35,7 +33,7 @@ use crate::state::RunState;
 use crate::tui::feed::{Ask, Note, Offer, Role, Teller};
 
 enum Order {
-    Keep(RunDir, oneshot::Sender<Result<(), String>>),
+    Keep(RunDir, Vec<String>, oneshot::Sender<Result<(), String>>),
     Recall(Vec<Stored>),
     State(oneshot::Sender<Box<RunState>>),
     Finish(oneshot::Sender<Told>),
@@ -129,7 +127,7 @@ impl Desk {
                         None => return,
                     },
                     order = inbox.recv() => match order {
-                        Some(Order::Keep(dir, done)) => answer(done, reporter.keep(dir).map_err(|e| chain(&e))),
+                        Some(Order::Keep(dir, record, done)) => answer(done, reporter.keep(dir, &record).map_err(|e| chain(&e))),
                         Some(Order::Recall(ends)) => {
                             for Stored { host, file, offset, bytes } in ends {
                                 reporter.recall(host, file, offset, bytes, now());
@@ -195,14 +193,14 @@ impl Desk {
         }
     }
 
-    /// Keeps the run in a folder from now on.
+    /// Keeps the run in a folder from now on. `record`: the hosts of the run's record in node-rank order.
     ///
     /// # Errors
     /// When the folder cannot be used.
-    pub async fn keep(&self, dir: RunDir) -> Result<(), String> {
+    pub async fn keep(&self, dir: RunDir, record: Vec<String>) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
-        self.tell(Note::Stored(Box::new(Copies(dir.logs()))));
-        if self.orders.send(Order::Keep(dir, done)).is_err() {
+        self.tell(Note::Stored(Box::new(Copies(dir.path().to_owned()))));
+        if self.orders.send(Order::Keep(dir, record, done)).is_err() {
             return Err("the reporter has ended".to_owned());
         }
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
@@ -277,11 +275,15 @@ impl Desk {
 }
 
 fn take(reporter: &mut Reporter, delivery: Delivery) {
-    let stored = reporter.on(&delivery.event);
+    let (event, done) = match delivery {
+        Delivery::Event(event, done) => (event, done),
+        Delivery::Sync(done) => return answer(done, reporter.sync().map_err(|error| chain(&error))),
+    };
+    let stored = reporter.on(&event);
     if let Err(error) = &stored {
         tracing::warn!(%error, "log bytes could not be stored");
     }
-    if let Some(done) = delivery.stored {
+    if let Some(done) = done {
         answer(done, stored.is_ok());
     }
 }
@@ -329,29 +331,28 @@ fn apart(face: impl Sink + 'static) -> Vec<Box<dyn Sink>> {
     }
 }
 
-/// The laptop's copies of logs, for the dashboard.
+/// The laptop's copies of logs in a run's folder, for the dashboard.
 pub struct Copies(pub PathBuf);
 
 impl crate::tui::feed::Stored for Copies {
-    fn len(&self, host: u32, file: LogFile) -> std::io::Result<u64> {
-        let mut store = LogStore::open(&self.0).map_err(std::io::Error::other)?;
+    fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
+        let mut store = open_logs(&self.0).map_err(std::io::Error::other)?;
         store.len(host, file).map_err(std::io::Error::other)
     }
 
-    fn read(&self, host: u32, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
-        let store = LogStore::open(&self.0).map_err(std::io::Error::other)?;
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+        let store = open_logs(&self.0).map_err(std::io::Error::other)?;
         store.read_at(host, file, from, most).map_err(std::io::Error::other)
     }
 }
 
 /// The last lines of every log of these hosts that the laptop has.
-pub fn ends(logs: &Path, hosts: usize, lines: usize) -> Vec<Stored> {
-    let (Ok(store), offsets) = (LogStore::open(logs), offsets(logs.to_owned())) else { return Vec::new() };
+pub fn ends(dir: &RunDir, hosts: &[String], lines: usize) -> Vec<Stored> {
+    let Ok(mut store) = open_logs(dir.path()) else { return Vec::new() };
     let mut ends = Vec::new();
-    for number in 0..hosts {
-        let host = u32::try_from(number).unwrap_or(u32::MAX);
-        for (file, len) in offsets(number) {
-            match store.tail(host, file, lines) {
+    for (host, name) in (0..).zip(hosts) {
+        for (file, len) in store.lens(name).unwrap_or_default() {
+            match store.tail(name, file, lines) {
                 Ok(bytes) => ends.push(Stored { host, file, offset: len.saturating_sub(bytes.len() as u64), bytes: bytes.into() }),
                 Err(error) => tracing::debug!(%error, "the end of a log could not be read"),
             }
@@ -360,17 +361,10 @@ pub fn ends(logs: &Path, hosts: usize, lines: usize) -> Vec<Stored> {
     ends
 }
 
-/// What the laptop's copies already hold, looked up when a stream begins.
-pub fn offsets(logs: PathBuf) -> Offsets {
+/// What the laptop's copies already hold of the hosts of this command, looked up when a stream begins.
+pub fn offsets(dir: RunDir, hosts: Vec<String>) -> Offsets {
     Arc::new(move |host| {
-        let Ok(mut store) = LogStore::open(&logs) else { return Vec::new() };
-        let id = u32::try_from(host).unwrap_or(u32::MAX);
-        let mut files: BTreeSet<LogFile> = BTreeSet::from([LogFile::Node]);
-        for (name, _) in store.files().unwrap_or_default() {
-            let stem = name.trim_end_matches(".log").split('@').next().unwrap_or_default();
-            let file = if stem.starts_with("rank-") && !stem.contains('.') { format!("{stem}.0") } else { stem.to_owned() };
-            files.extend(file.parse::<LogFile>());
-        }
-        files.into_iter().filter_map(|file| store.len(id, file).ok().map(|len| (file, len))).filter(|(_, len)| *len > 0).collect()
+        let Some(name) = hosts.get(host) else { return Vec::new() };
+        open_logs(dir.path()).and_then(|mut store| store.lens(name)).unwrap_or_default()
     })
 }

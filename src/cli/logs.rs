@@ -9,7 +9,7 @@ use crate::cli::attach::Manner;
 use crate::cli::desk::Faces;
 use crate::cli::exit::Failure;
 use crate::cli::laptop::print;
-use crate::cli::session::{Need, Session, answered, inventory};
+use crate::cli::session::{Need, Session, answered, inventory, record};
 use crate::cli::signals::{Part, Signals};
 use crate::engine::follow::Finish;
 use crate::engine::watch;
@@ -17,6 +17,7 @@ use crate::event::{LogFile, Outcome};
 use crate::plan::facts::HostFacts;
 use crate::report::loglines::Logs;
 use crate::report::logs::LogStore;
+use crate::report::runs::open_logs;
 
 /// Runs it.
 ///
@@ -38,7 +39,7 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
         let why = format!("no run of {} is on any host", session.inventory.name);
         return Ok(session.finish(if outcome == Outcome::Ok { Outcome::Failed } else { outcome }, &why, false).await.0);
     };
-    let offsets = session.keep(&run).await?;
+    let offsets = session.keep(&run, record(facts.iter().flatten(), &run)).await?;
     session.begin(&run, None);
     let sites = session.sites(&facts, None);
     let mut fetches = tokio::task::JoinSet::new();
@@ -53,7 +54,7 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
         if let Ok((host, Err(trouble))) = done {
             let what = match trouble {
                 watch::Trouble::Remote(error) => error.to_string(),
-                watch::Trouble::NotStored => "the logs could not be written on this laptop".to_owned(),
+                watch::Trouble::NotStored | watch::Trouble::NotSynced(_) => "the logs could not be written on this laptop".to_owned(),
             };
             session.engine.emitter().notice(Some(host), what, true);
             outcome = Outcome::Unreachable;
@@ -81,13 +82,12 @@ async fn follow(mut session: Session, mut signals: Signals, facts: Vec<Option<Ho
 
 fn show(session: &Session, args: &LogsArgs, facts: &[Option<HostFacts>]) -> Result<(), Failure> {
     let Some(dir) = &session.dir else { return Ok(()) };
-    let store = LogStore::open(&dir.logs()).map_err(|e| Failure::Usage(e.to_string()))?;
-    for (host, (name, facts)) in session.names().iter().zip(facts).enumerate() {
+    let store = open_logs(dir.path()).map_err(|e| Failure::Usage(e.to_string()))?;
+    for (name, facts) in session.names().iter().zip(facts) {
         let Some(facts) = facts else { continue };
         if !args.hosts.is_empty() && !args.hosts.contains(name) {
             continue;
         }
-        let id = u32::try_from(host).unwrap_or(u32::MAX);
         let mut files: Vec<LogFile> = facts.logs.iter().map(|(file, _)| *file).collect();
         files.sort();
         for file in files {
@@ -96,13 +96,13 @@ fn show(session: &Session, args: &LogsArgs, facts: &[Option<HostFacts>]) -> Resu
                 LogFile::Rank { rank, .. } if args.rank.is_empty() || args.rank.contains(&rank) => format!("[rank {rank} {name}] "),
                 LogFile::Node | LogFile::Rank { .. } => continue,
             };
-            show_file(session, &store, id, file, &prefix, args.tail)?;
+            show_file(session, &store, name, file, &prefix, args.tail)?;
         }
     }
     Ok(())
 }
 
-fn show_file(session: &Session, store: &LogStore, host: u32, file: LogFile, prefix: &str, tail: Option<usize>) -> Result<(), Failure> {
+fn show_file(session: &Session, store: &LogStore, host: &str, file: LogFile, prefix: &str, tail: Option<usize>) -> Result<(), Failure> {
     let cleaner = session.desk.cleaner();
     let mut one = |line: &[u8]| print(&format!("{prefix}{}\n", cleaner.line(&String::from_utf8_lossy(line))));
     if let Some(lines) = tail {
@@ -110,7 +110,7 @@ fn show_file(session: &Session, store: &LogStore, host: u32, file: LogFile, pref
         bytes.strip_suffix(b"\n").unwrap_or(&bytes).split(|b| *b == b'\n').filter(|_| !bytes.is_empty()).for_each(&mut one);
         return Ok(());
     }
-    let Ok(open) = std::fs::File::open(store.path(host, file)) else { return Ok(()) };
+    let Some(Ok(open)) = store.path(host, file).map(std::fs::File::open) else { return Ok(()) };
     let mut reader = std::io::BufReader::new(open);
     let mut line = Vec::new();
     loop {

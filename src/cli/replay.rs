@@ -11,9 +11,8 @@ use crate::cli::laptop::{Laptop, colored, say, settings};
 use crate::cli::signals::{Part, Signals};
 use crate::event::{Event, Millis, Outcome};
 use crate::report::journal::JOURNAL;
-use crate::report::logs::LogStore;
-use crate::report::past::{self, Past};
-use crate::report::runs::{RunDir, list};
+use crate::report::past::{self, Past, Recaller};
+use crate::report::runs::{RunDir, list, open_logs};
 use crate::report::sanitize::Cleaner;
 use crate::report::words::Style;
 use crate::report::{Sink as _, recap};
@@ -38,9 +37,9 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let open = crate::tui::open(Role::Replay, Cleaner::default(), look);
     let open = open.map_err(|e| Failure::Usage(format!("the dashboard could not take the terminal: {e}")))?;
     let (mouth, mut asks, ended) = (open.mouth, open.asks, open.ended);
-    let mut player = Player::new(&events, LogStore::open(&dir.logs()).ok(), mouth, args.speed);
+    let mut player = Player::new(&events, Recaller::new(open_logs(dir.path()).ok()), mouth, args.speed);
     player.mouth.tell(Note::Offer(Offer::of(Role::Replay)));
-    player.mouth.tell(Note::Stored(Box::new(Copies(dir.logs()))));
+    player.mouth.tell(Note::Stored(Box::new(Copies(dir.path().to_owned()))));
     player.mouth.tell(Note::Hand(Box::new(Keeper::new(&laptop))));
     player.mouth.tell(Note::Zone(jiff::Zoned::now().offset().seconds().into()));
     if !trouble.is_empty() {
@@ -132,7 +131,7 @@ fn read(dir: &RunDir) -> Result<Past, Failure> {
 /// A journal on its way to the dashboard.
 struct Player<'a> {
     events: &'a [Event],
-    logs: Option<LogStore>,
+    logs: Recaller,
     next: usize,
     now: Millis,
     pace: Pace,
@@ -142,7 +141,7 @@ struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    fn new(events: &'a [Event], logs: Option<LogStore>, mouth: Mouth, speed: f64) -> Self {
+    fn new(events: &'a [Event], logs: Recaller, mouth: Mouth, speed: f64) -> Self {
         let from = events.first().map_or(0, |event| event.at);
         let to = events.last().map_or(0, |event| event.at);
         let player = Player { events, logs, next: 0, now: from, pace: Pace { paused: false, speed, from, to }, mouth, rest: 0.0 };
@@ -155,8 +154,8 @@ impl<'a> Player<'a> {
     }
 
     /// As the run told it: with the text of its logs.
-    fn tell(&self, event: &Event) {
-        for event in past::recall(event, self.logs.as_ref()) {
+    fn tell(&mut self, event: &Event) {
+        for event in self.logs.recall(event) {
             self.mouth.tell(Note::Event(event));
         }
     }
@@ -225,6 +224,7 @@ impl<'a> Player<'a> {
     fn seek(&mut self, to: Millis) {
         if to < self.now {
             self.mouth.tell(Note::Anew);
+            self.logs.begin_again();
             self.next = 0;
         }
         self.rest = 0.0;
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_key_that_is_pressed_quickly_counts_every_time() {
         let (mouth, _ear) = crate::tui::feed::feed().expect("a feed");
-        let mut player = Player::new(&[], None, mouth, 1.0);
+        let mut player = Player::new(&[], Recaller::new(None), mouth, 1.0);
         [2.0, 2.0, 2.0, 0.5].into_iter().for_each(|times| assert!(player.obey(Ask::Speed(times))));
         assert!((player.pace.speed - 4.0).abs() < f64::EPSILON, "{}", player.pace.speed);
         (0..20).for_each(|_| assert!(player.obey(Ask::Speed(0.5))));

@@ -19,7 +19,7 @@ use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Known, Ss
 use crate::plan::Plan;
 use crate::plan::build::{site, wanted};
 use crate::plan::facts::{self, HostFacts, Wanted};
-use crate::plan::run::RunHost;
+use crate::plan::run::{RunFile, RunHost};
 use crate::plan::site::Site;
 use crate::remote::{Connect, RemoteError, SshFleet};
 use crate::report::runs::RunDir;
@@ -243,17 +243,18 @@ impl Session {
             .collect()
     }
 
-    /// Keeps a run in its folder on this laptop from now on.
+    /// Keeps a run in its folder on this laptop from now on, its logs named by the hosts of its record; where that is not known, by ours.
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub async fn keep(&mut self, run: &str) -> Result<Offsets, Failure> {
+    pub async fn keep(&mut self, run: &str, record: Option<&RunFile>) -> Result<Offsets, Failure> {
         let dir = RunDir::open(&self.laptop.state, run)
             .map_err(|e| Failure::Usage(format!("{}: the run cannot be kept here: {e}", self.laptop.state.display())))?;
-        let logs = dir.logs();
+        let record = record.filter(|file| file.run == run && !file.hosts.is_empty());
+        let record = record.map_or_else(|| self.names(), |file| file.hosts.iter().map(|host| host.name.clone()).collect());
         self.dir = Some(dir.clone());
-        self.desk.keep(dir).await.map_err(Failure::Usage)?;
-        Ok(offsets(logs))
+        self.desk.keep(dir.clone(), record).await.map_err(Failure::Usage)?;
+        Ok(offsets(dir, self.names()))
     }
 
     /// Locks the name on the hosts that answered, on all of them or on none.
@@ -392,6 +393,11 @@ fn stored_host(host: &RunHost, like: Option<&Ssh>) -> Host {
         gpus: crate::inventory::Gpus::Any,
         ssh,
     }
+}
+
+/// What a run says of itself on the first host that has it.
+pub fn record<'a>(mut facts: impl Iterator<Item = &'a HostFacts>, run: &str) -> Option<&'a RunFile> {
+    facts.find_map(|facts| facts.run_file().filter(|file| file.run == run))
 }
 
 /// The facts of those who answered; the others are told, and how it ends for them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::exit::{Failure, worse};
-use crate::cli::session::{Session, answered};
+use crate::cli::session::{Session, answered, record};
 use crate::engine::decide::Temper;
 use crate::engine::lock::LockError;
 use crate::event::{EventKind, Goal, Outcome};
@@ -136,7 +136,7 @@ async fn one_run(session: &mut Session, facts: &[Option<HostFacts>], way: Way, b
     let manner = Manner { depth: way.depth, grace: (!way.kill).then_some(grace), fetch: way.fetch };
     let plan = Arc::new(teardown::plan(session.sites(facts, Some(&session.identity.token)), facts, manner));
     let offsets = match &run {
-        Some(run) if way.fetch => session.keep(run).await?,
+        Some(run) if way.fetch => session.keep(run, record(facts.iter().flatten(), run)).await?,
         _ => Arc::new(|_| Vec::new()),
     };
     // Where another operator has cleared it away already, it is still the end of the run that was followed.

@@ -455,7 +455,7 @@ async fn change(
             return Ok(Some((outcome, "nothing was launched".to_owned())));
         }
     };
-    let offsets = session.keep(&wish.ids.run).await?;
+    let offsets = session.keep(&wish.ids.run, plan.run.as_ref()).await?;
     if wish.again {
         session.attempt += 1;
         wish.again = false;

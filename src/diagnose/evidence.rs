@@ -77,6 +77,12 @@ impl Evidence {
                 }
                 self.files.entry((*host, *file)).or_default().push(&rules, *offset, bytes, event.at);
             }
+            EventKind::LogShrunk { host, file, .. } => {
+                self.finish(&rules, *host, *file, event.at);
+                if let Some(seen) = self.files.get_mut(&(*host, *file)) {
+                    seen.next = 0;
+                }
+            }
             EventKind::NodeExited { host, .. } => self.finish(&rules, *host, LogFile::Node, event.at),
             EventKind::RankExited { host, rank, restart, .. } => {
                 self.finish(&rules, *host, LogFile::Rank { rank: *rank, restart: *restart }, event.at);

@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::event::{Event, EventKind, Millis};
 
-/// An event on its way up.
-pub struct Delivery {
-    /// What happened.
-    pub event: Event,
-    /// Asked for where the bytes must be on the laptop's disk before they are acknowledged to the host: whether they are.
-    pub stored: Option<oneshot::Sender<bool>>,
+/// What is on its way up.
+pub enum Delivery {
+    /// What happened; and, asked for where the bytes must be in the laptop's file before they are acknowledged to the host, whether they are.
+    Event(Box<Event>, Option<oneshot::Sender<bool>>),
+    /// Asks that every log byte that was stored is on the laptop's disk, and why it is not.
+    Sync(oneshot::Sender<Result<(), String>>),
 }
 
 /// Where events go. Emitting never waits: there are few of them, and log bytes are bounded by their acknowledgement.
@@ -42,7 +42,7 @@ impl Emitter {
 
     /// Tells what happened. When nobody listens any more, nobody needs to know.
     pub fn send(&self, kind: EventKind) {
-        if self.up.send(Delivery { event: self.stamp(kind), stored: None }).is_err() {
+        if self.up.send(Delivery::Event(Box::new(self.stamp(kind)), None)).is_err() {
             tracing::debug!("an event came after the last listener had gone");
         }
     }
@@ -50,10 +50,22 @@ impl Emitter {
     /// Hands log bytes up and waits until they are stored; `false`: they could not be.
     pub async fn store(&self, kind: EventKind) -> bool {
         let (stored, answer) = oneshot::channel();
-        if self.up.send(Delivery { event: self.stamp(kind), stored: Some(stored) }).is_err() {
+        if self.up.send(Delivery::Event(Box::new(self.stamp(kind)), Some(stored))).is_err() {
             return false;
         }
         answer.await.unwrap_or(false)
+    }
+
+    /// Waits until all log bytes of the run that were stored are on the laptop's disk, so that the hosts may delete theirs.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub async fn sync(&self) -> Result<(), String> {
+        let (done, answer) = oneshot::channel();
+        if self.up.send(Delivery::Sync(done)).is_err() {
+            return Err("the reporter has ended".to_owned());
+        }
+        answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
     /// Something a person should know.

@@ -212,14 +212,41 @@ async fn attempt(link: &Arc<Link>, step: &Step, offsets: &Offsets, hosts: usize)
         },
         Do::Fetch { run: _ } => {
             let Action::Fetch(fetch) = &step.action else { return Ended::Satisfied(String::new()) };
-            match watch::fetch(link, &fetch.site, offsets, hosts).await {
-                Ok(bytes) => Ended::Verdict(Verdict::fine(format!("{bytes} bytes"))),
+            match watch::fetch_for_good(link, &fetch.site, offsets, hosts).await {
+                Ok(fetched) => Ended::Verdict(Verdict::fine(brought(&fetched))),
                 Err(watch::Trouble::Remote(error)) => Ended::Unreachable(error),
                 Err(watch::Trouble::NotStored) => Ended::Verdict(Verdict::failed(
                     "the logs could not be written on this laptop",
                     "free space here and run `down` again: the host keeps them",
                 )),
+                Err(watch::Trouble::NotSynced(why)) => Ended::Verdict(Verdict::failed(
+                    format!("this laptop's disk did not take the logs: {why}"),
+                    "look at the disk and run `down` again: the host keeps them",
+                )),
             }
         }
+    }
+}
+
+/// What a fetch brought, in words; a log that shrank is not complete.
+fn brought(fetched: &watch::Fetched) -> String {
+    let names: Vec<String> = fetched.shrunk.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        return format!("{} bytes", fetched.bytes);
+    }
+    format!("{} bytes; not complete, since shorter on the host than before: {}", fetched.bytes, names.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::LogFile;
+
+    #[test]
+    fn what_shrank_is_never_called_complete() {
+        let whole = watch::Fetched { bytes: 7, ..watch::Fetched::default() };
+        assert_eq!(brought(&whole), "7 bytes");
+        let shrunk = watch::Fetched { shrunk: [LogFile::Node, LogFile::Rank { rank: 3, restart: 0 }].into(), ..whole };
+        assert_eq!(brought(&shrunk), "7 bytes; not complete, since shorter on the host than before: node rank-3.0");
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventKind, FORMAT, LogFile, Millis};
 
-use super::logs::private;
+use super::files::private;
 use super::sanitize::Cleaner;
 
 /// The name of the journal in the run's folder.

@@ -125,6 +125,10 @@ impl<O: Out> Sink for Json<O> {
         }
         match &event.kind {
             EventKind::Log { host, file, offset, bytes, .. } => self.log((*host, *file), *offset, bytes, event, state)?,
+            EventKind::LogShrunk { host, file, .. } => {
+                self.held.remove(&(*host, *file));
+                self.put(event)?;
+            }
             EventKind::RunFinished { .. } => {
                 self.rest(event.seq, event.at, state)?;
                 self.put(event)?;

@@ -316,6 +316,10 @@ impl<O: Out> Lines<O> {
                 self.logs.push((*host, *file), *offset, bytes, event.at);
                 Ok(())
             }
+            EventKind::LogShrunk { host, file, .. } => {
+                self.logs.begin_again((*host, *file));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -114,6 +114,11 @@ impl LogLines {
         }
     }
 
+    /// A file begins again at its first byte.
+    pub fn begin_again(&mut self, key: (u32, LogFile)) {
+        self.follows.remove(&key);
+    }
+
     /// A file has ended: what is left of it without a newline is a line.
     pub fn end(&mut self, at: Millis) {
         let whole: Vec<(u32, LogFile)> = self.follows.keys().copied().filter(|key| self.share(key.1) == Share::Whole).collect();

@@ -1,24 +1,32 @@
 #![expect(clippy::disallowed_methods, reason = "owns the log files of the laptop")]
-//! The laptop's copies of a run's logs, byte for byte: `rank-<n>.log`, after a restart `rank-<n>.<k>.log`, and `node-<n>.log`.
+//! The laptop's copies of a run's logs, byte for byte: `rank-<n>.log`, after a restart `rank-<n>.<k>.log`, and `node-<n>.log`, where n is the
+//! host's node rank in the run's record. What a host has cut or written anew since it was copied is kept beside: `rank-<n>.log.1`.
 //!
-//! Uses `event`. Knows no host and no terminal: what is read here is as dangerous as the host made it.
+//! Uses `event`, `files` and `nodes`. Hosts are known by name. What is read here is as dangerous as the host made it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use crate::event::LogFile;
 
+use super::files::{lock, make_dir, private, read_bounded, sync_dir};
+use super::nodes::Nodes;
+
 /// How many files are open at once: a laptop allows few.
 const OPEN: usize = 64;
-/// The file that remembers which host wrote which log.
+/// The file that remembers which node wrote which rank's log.
 const OWNERS: &str = ".hosts";
+/// The most bytes of it.
+const OWNERS_BYTES: u64 = 64 << 20;
 /// The most bytes that [`LogStore::tail`] looks at.
 const LOOK: u64 = 8 << 20;
+/// How many earlier copies of one file are kept each by itself; those after them are joined in the last one.
+const GENERATIONS: u32 = 100;
 
 /// Why log bytes are not on the laptop.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +44,7 @@ pub enum LogError {
     /// The file could not be read or written: a full disk, a missing right.
     #[error("could not {what} {path}")]
     Io {
-        /// `write`, `read`, `make`.
+        /// `write`, `read`, `make`, `sync`, `rename`.
         what: &'static str,
         /// The file.
         path: String,
@@ -44,15 +52,28 @@ pub enum LogError {
         #[source]
         source: io::Error,
     },
+    /// Nothing is kept yet.
+    #[error("the run has no folder on this laptop")]
+    NoFolder,
+    /// The event is about a host that no `run-started` has named.
+    #[error("host number {0} has no name")]
+    Nameless(u32),
 }
 
-/// A folder of logs. One writer at a time.
+type Key = (u32, LogFile);
+
+/// A folder of logs.
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
+    nodes: Nodes,
     owners: BTreeMap<String, u32>,
-    lens: HashMap<(u32, LogFile), u64>,
-    open: VecDeque<((u32, LogFile), File)>,
+    lens: HashMap<Key, u64>,
+    open: VecDeque<(Key, File)>,
+    /// Names of files that were written since they were last known to be on the disk.
+    unsynced: BTreeSet<String>,
+    /// Whether what others have written before is known to be on the disk too.
+    synced: bool,
 }
 
 impl LogStore {
@@ -62,109 +83,248 @@ impl LogStore {
     /// When it cannot be made or read.
     pub fn open(dir: &Path) -> Result<Self, LogError> {
         make_dir(dir).map_err(|source| failed("make", dir, source))?;
-        let path = dir.join(OWNERS);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(source) => return Err(failed("read", &path, source)),
-        };
-        let owner = |line: &str| line.split_once(' ').and_then(|(name, host)| Some((name.to_owned(), host.parse().ok()?)));
-        let owners = text.lines().filter_map(owner).collect();
-        Ok(LogStore { dir: dir.to_owned(), owners, lens: HashMap::new(), open: VecDeque::new() })
+        Ok(LogStore {
+            nodes: Nodes::read(dir).map_err(|source| failed("read", &dir.join(".nodes"), source))?,
+            owners: read_owners(dir)?,
+            dir: dir.to_owned(),
+            lens: HashMap::new(),
+            open: VecDeque::new(),
+            unsynced: BTreeSet::new(),
+            synced: false,
+        })
     }
 
-    /// Where the file lies. Under a rendezvous that hands out ranks, two hosts may write the same rank: the second one's host is in its name.
-    pub fn path(&self, host: u32, file: LogFile) -> PathBuf {
-        self.dir.join(self.name(host, file))
+    /// Whether the folder says which hosts its numbers mean.
+    pub fn numbered(&self) -> bool {
+        self.nodes.kept()
     }
 
-    fn name(&self, host: u32, file: LogFile) -> String {
-        let stem = match file {
-            LogFile::Node => return format!("node-{host}.log"),
-            LogFile::Rank { rank, restart: 0 } => format!("rank-{rank}"),
-            LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}"),
-        };
+    /// Takes these hosts for node 0, 1, … where neither the folder nor an earlier call says; nothing is written yet.
+    pub fn suppose(&mut self, hosts: &[String]) {
+        self.nodes.suppose(hosts);
+    }
+
+    /// Writes down which hosts the numbers mean, if the folder does not say.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn number(&mut self) -> Result<(), LogError> {
+        self.nodes.keep(&self.dir).map_err(|source| failed("write", &self.dir.join(".nodes"), source))
+    }
+
+    /// Where the file lies; `None`: nothing of that host is here.
+    pub fn path(&self, host: &str, file: LogFile) -> Option<PathBuf> {
+        self.nodes.find(host).map(|node| self.dir.join(self.name(node, file)))
+    }
+
+    /// Under a rendezvous that hands out ranks, two hosts may write the same rank: the second one's node rank is in the name.
+    fn name(&self, node: u32, file: LogFile) -> String {
+        let stem = stem(node, file);
         let name = format!("{stem}.log");
-        if self.owners.get(&name).is_some_and(|owner| *owner != host) { format!("{stem}@{host}.log") } else { name }
+        if self.owners.get(&name).is_some_and(|owner| *owner != node) { format!("{stem}@{node}.log") } else { name }
     }
 
     /// How many bytes are here: the next ones are wanted from this offset.
     ///
     /// # Errors
     /// When the file is there and cannot be looked at.
-    pub fn len(&mut self, host: u32, file: LogFile) -> Result<u64, LogError> {
-        if let Some(len) = self.lens.get(&(host, file)) {
+    pub fn len(&mut self, host: &str, file: LogFile) -> Result<u64, LogError> {
+        self.nodes.find(host).map_or(Ok(0), |node| self.node_len(node, file))
+    }
+
+    fn node_len(&mut self, node: u32, file: LogFile) -> Result<u64, LogError> {
+        if let Some(len) = self.lens.get(&(node, file)) {
             return Ok(*len);
         }
-        let path = self.path(host, file);
+        let path = self.dir.join(self.name(node, file));
         let len = match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_file() => meta.len(),
             Ok(_) => return Err(failed("write", &path, io::Error::other("something else is in its place"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(source) => return Err(failed("read", &path, source)),
         };
-        self.lens.insert((host, file), len);
+        self.lens.insert((node, file), len);
         Ok(len)
+    }
+
+    /// The files of a host of which there are bytes here, and how many.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn lens(&mut self, host: &str) -> Result<Vec<(LogFile, u64)>, LogError> {
+        let mut files = BTreeSet::from([LogFile::Node]);
+        files.extend(self.files()?.iter().filter_map(|(name, _)| file_of(name)));
+        let known = files.into_iter().filter_map(|file| self.len(host, file).ok().map(|len| (file, len)));
+        Ok(known.filter(|(_, len)| *len > 0).collect())
     }
 
     /// Writes bytes that belong at `offset`. What is here already is not written again.
     ///
     /// # Errors
     /// When there would be a gap, or the disk does not take them; what it took of them stays.
-    pub fn write_at(&mut self, host: u32, file: LogFile, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
-        let len = self.len(host, file)?;
+    pub fn write_at(&mut self, host: &str, file: LogFile, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
+        let node = self.nodes.claim(&self.dir, host).map_err(|source| failed("write", &self.dir.join(".nodes"), source))?;
+        self.own(node, file).map_err(|source| failed("write", &self.dir.join(OWNERS), source))?;
+        let len = self.node_len(node, file)?;
         if offset > len {
-            return Err(LogError::Gap { name: self.name(host, file), len, offset });
+            return Err(LogError::Gap { name: self.name(node, file), len, offset });
         }
         let known = usize::try_from(len - offset).unwrap_or(usize::MAX).min(bytes.len());
         let fresh = &bytes[known..];
         if fresh.is_empty() && len > 0 {
             return Ok(());
         }
-        let path = self.path(host, file);
-        let written = self.file(host, file).and_then(|out| out.write_all_at(fresh, len));
+        let written = self.file(node, file).and_then(|out| out.write_all_at(fresh, len));
+        let name = self.name(node, file);
         match written {
             Ok(()) => {
-                self.lens.insert((host, file), len + fresh.len() as u64);
+                self.lens.insert((node, file), len + fresh.len() as u64);
+                self.unsynced.insert(name);
                 Ok(())
             }
             Err(source) => {
                 // Some of it may be there: ask the disk again next time.
-                self.lens.remove(&(host, file));
-                self.open.retain(|(key, _)| *key != (host, file));
-                Err(failed("write", &path, source))
+                self.lens.remove(&(node, file));
+                self.open.retain(|(key, _)| *key != (node, file));
+                Err(failed("write", &self.dir.join(name), source))
             }
         }
     }
 
-    fn file(&mut self, host: u32, file: LogFile) -> io::Result<&File> {
-        let key = (host, file);
+    fn file(&mut self, node: u32, file: LogFile) -> io::Result<&File> {
+        let key = (node, file);
         if let Some(at) = self.open.iter().position(|(k, _)| *k == key) {
             return Ok(&self.open[at].1);
         }
         if self.open.len() >= OPEN {
             self.open.pop_front();
         }
-        let name = self.name(host, file);
-        let opened = private(OpenOptions::new().write(true).create(true)).open(self.dir.join(&name))?;
-        if let (LogFile::Rank { .. }, false) = (file, self.owners.contains_key(&name)) {
-            let mut owners = private(OpenOptions::new().append(true).create(true)).open(self.dir.join(OWNERS))?;
-            owners.write_all(format!("{name} {host}\n").as_bytes())?;
-            self.owners.insert(name, host);
-        }
+        let opened = private(OpenOptions::new().write(true).create(true)).open(self.dir.join(self.name(node, file)))?;
         self.open.push_back((key, opened));
         let last = self.open.len() - 1;
         Ok(&self.open[last].1)
+    }
+
+    /// Notes who writes a rank's log, if nobody does yet.
+    fn own(&mut self, node: u32, file: LogFile) -> io::Result<()> {
+        let name = self.name(node, file);
+        if file == LogFile::Node || self.owners.contains_key(&name) {
+            return Ok(());
+        }
+        let _held = lock(&self.dir)?;
+        // Another process may have found another owner meanwhile.
+        self.owners.extend(read_owners(&self.dir).map_err(io::Error::other)?);
+        self.lens.remove(&(node, file));
+        let name = self.name(node, file);
+        if !self.owners.contains_key(&name) {
+            let mut owners = private(OpenOptions::new().append(true).create(true)).open(self.dir.join(OWNERS))?;
+            owners.write_all(format!("{name} {node}\n").as_bytes())?;
+            self.unsynced.insert(OWNERS.to_owned());
+            self.owners.insert(name, node);
+        }
+        Ok(())
+    }
+
+    /// The host has cut the file or written it anew, and it has `size` bytes now: what was copied of it so far is kept beside, under a name that
+    /// is free, and the copy begins again at byte 0. Where it is kept; `None`: there is nothing that is longer, since nothing was here or another
+    /// process has kept it.
+    ///
+    /// # Errors
+    /// When it cannot be kept: then nothing has changed.
+    pub fn new_generation(&mut self, host: &str, file: LogFile, size: u64) -> Result<Option<PathBuf>, LogError> {
+        let Some(node) = self.nodes.find(host) else { return Ok(None) };
+        self.lens.remove(&(node, file));
+        if self.node_len(node, file)? <= size {
+            return Ok(None);
+        }
+        let name = self.name(node, file);
+        let kept = self.set_aside(&name)?;
+        if let Some(kept) = &kept {
+            let whole = File::open(kept).and_then(|file| file.sync_all()).and_then(|()| sync_dir(&self.dir));
+            whole.map_err(|source| failed("sync", kept, source))?;
+        }
+        Ok(kept)
+    }
+
+    fn set_aside(&mut self, name: &str) -> Result<Option<PathBuf>, LogError> {
+        let path = self.dir.join(name);
+        self.lens.clear();
+        self.open.clear();
+        let moved = (|| {
+            let _held = lock(&self.dir)?;
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_file() && meta.len() > 0 => {}
+                Ok(meta) if meta.is_file() => return Ok(None),
+                Ok(_) => return Err(io::Error::other("something else is in its place")),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            for number in 1..=GENERATIONS {
+                let kept = generation(&path, number);
+                match fs::symlink_metadata(&kept) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        fs::rename(&path, &kept)?;
+                        return Ok(Some(kept));
+                    }
+                    Err(error) => return Err(error),
+                    Ok(_) => {}
+                }
+            }
+            let last = generation(&path, GENERATIONS);
+            let mut joined = private(OpenOptions::new().append(true)).open(&last)?;
+            io::copy(&mut private(OpenOptions::new().read(true)).open(&path)?, &mut joined)?;
+            joined.sync_all()?;
+            fs::remove_file(&path)?;
+            Ok(Some(last))
+        })();
+        self.unsynced.remove(name);
+        moved.map_err(|source| failed("rename", &path, source))
+    }
+
+    /// Waits until every log of the run that was written here, by this process or one before it, is on the disk: files, folder, and the folders
+    /// above up to the one of all runs. What the disk has refused cannot be believed later either: it is set aside, to be fetched anew.
+    ///
+    /// # Errors
+    /// When any of it is not on the disk.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        let mut names = std::mem::take(&mut self.unsynced);
+        if !self.synced {
+            let regular = |name: &String| fs::symlink_metadata(self.dir.join(name)).is_ok_and(|meta| meta.is_file());
+            let ours = |name: &String| file_of(name).is_some() || !matches!(name.as_str(), ".lock" | ".nodes.new") && regular(name);
+            names.extend(self.entries()?.into_iter().filter(ours));
+        }
+        let synced = names.iter().try_for_each(|name| {
+            let path = self.dir.join(name);
+            let file = private(OpenOptions::new().write(true)).open(&path).and_then(|file| file.sync_all());
+            file.map_err(|source| (name.clone(), failed("sync", &path, source)))
+        });
+        if let Err((name, error)) = synced {
+            self.synced = false;
+            if file_of(&name).is_some()
+                && let Err(error) = self.set_aside(&name)
+            {
+                tracing::warn!(%error, "a copy that the disk refused is still in its place");
+            }
+            return Err(error);
+        }
+        // The folder itself, the run's, that of all runs, and the state folder.
+        for dir in self.dir.ancestors().take(4) {
+            if let Err(source) = sync_dir(dir) {
+                self.synced = false;
+                return Err(failed("sync", dir, source));
+            }
+        }
+        self.synced = true;
+        Ok(())
     }
 
     /// The SHA-256 of the whole file as hex digits; that of nothing where there is no file.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn sha256(&self, host: u32, file: LogFile) -> Result<String, LogError> {
-        let path = self.path(host, file);
+    pub fn sha256(&self, host: &str, file: LogFile) -> Result<String, LogError> {
         let mut hash = Sha256::new();
-        if path.exists() {
+        if let Some(path) = self.path(host, file).filter(|path| path.exists()) {
             let mut input = open_read(&path)?;
             let mut buffer = vec![0; 256 << 10];
             loop {
@@ -181,11 +341,8 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn tail(&self, host: u32, file: LogFile, lines: usize) -> Result<Vec<u8>, LogError> {
-        let path = self.path(host, file);
-        if !path.exists() || lines == 0 {
-            return Ok(Vec::new());
-        }
+    pub fn tail(&self, host: &str, file: LogFile, lines: usize) -> Result<Vec<u8>, LogError> {
+        let Some(path) = self.path(host, file).filter(|path| path.exists() && lines > 0) else { return Ok(Vec::new()) };
         let input = open_read(&path)?;
         let len = input.metadata().map_err(|source| failed("read", &path, source))?.len();
         let mut start = len;
@@ -210,23 +367,18 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read_at(&self, host: u32, file: LogFile, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
-        let path = self.path(host, file);
-        let input = match private(OpenOptions::new().read(true)).open(&path) {
-            Ok(input) => input,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(failed("read", &path, source)),
-        };
-        let mut bytes = vec![0; most];
-        let mut have = 0;
-        while have < most {
-            match input.read_at(&mut bytes[have..], from + have as u64).map_err(|source| failed("read", &path, source))? {
-                0 => break,
-                n => have += n,
-            }
-        }
-        bytes.truncate(have);
-        Ok(bytes)
+    pub fn read_at(&self, host: &str, file: LogFile, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+        self.path(host, file).map_or(Ok(Vec::new()), |path| read_piece(&path, from, most))
+    }
+
+    /// As [`LogStore::read_at`], of the copy that was set aside as number `number`; where there is none, of the present one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_earlier(&self, host: &str, file: LogFile, number: u32, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+        let Some(path) = self.path(host, file) else { return Ok(Vec::new()) };
+        let kept = generation(&path, number.min(GENERATIONS));
+        read_piece(if kept.exists() { &kept } else { &path }, from, most)
     }
 
     /// The names and lengths of all files, in order.
@@ -235,16 +387,23 @@ impl LogStore {
     /// When the folder cannot be read.
     pub fn files(&self) -> Result<Vec<(String, u64)>, LogError> {
         let read = |source| failed("read", &self.dir, source);
+        let shown = self.entries()?.into_iter().filter(|name| !name.starts_with('.'));
         let mut files = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(read)? {
-            let entry = entry.map_err(read)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if !name.starts_with('.') {
-                files.push((name, entry.metadata().map_err(read)?.len()));
-            }
+        for name in shown {
+            let len = fs::symlink_metadata(self.dir.join(&name)).map_err(read)?.len();
+            files.push((name, len));
         }
         files.sort();
         Ok(files)
+    }
+
+    fn entries(&self) -> Result<Vec<String>, LogError> {
+        let read = |source| failed("read", &self.dir, source);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(read)? {
+            names.push(entry.map_err(read)?.file_name().to_string_lossy().into_owned());
+        }
+        Ok(names)
     }
 
     /// The folder.
@@ -253,18 +412,57 @@ impl LogStore {
     }
 }
 
+fn stem(node: u32, file: LogFile) -> String {
+    match file {
+        LogFile::Node => format!("node-{node}"),
+        LogFile::Rank { rank, restart: 0 } => format!("rank-{rank}"),
+        LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}"),
+    }
+}
+
+/// Which file a copy's name means; `None`: none, or what was set aside.
+fn file_of(name: &str) -> Option<LogFile> {
+    let stem = name.strip_suffix(".log")?;
+    let stem = stem.split('@').next().unwrap_or(stem);
+    if stem.starts_with("node-") {
+        return Some(LogFile::Node);
+    }
+    if stem.contains('.') { stem.parse().ok() } else { format!("{stem}.0").parse().ok() }
+}
+
+fn generation(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogError> {
+    let path = dir.join(OWNERS);
+    let text = read_bounded(&path, OWNERS_BYTES).map_err(|source| failed("read", &path, source))?.unwrap_or_default();
+    let owner = |line: &str| line.split_once(' ').and_then(|(name, node)| Some((name.to_owned(), node.parse().ok()?)));
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(owner).collect())
+}
+
 fn open_read(path: &Path) -> Result<File, LogError> {
     private(OpenOptions::new().read(true)).open(path).map_err(|source| failed("read", path, source))
 }
 
-/// For this user only, and not through a link that someone else put there.
-pub(super) fn private(options: &mut OpenOptions) -> &OpenOptions {
-    options.mode(0o600).custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0))
-}
-
-/// Makes a folder, and those above it, for this user only.
-pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+fn read_piece(path: &Path, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+    let input = match private(OpenOptions::new().read(true)).open(path) {
+        Ok(input) => input,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed("read", path, source)),
+    };
+    let mut bytes = vec![0; most];
+    let mut have = 0;
+    while have < most {
+        match input.read_at(&mut bytes[have..], from + have as u64).map_err(|source| failed("read", path, source))? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    bytes.truncate(have);
+    Ok(bytes)
 }
 
 fn failed(what: &'static str, path: &Path, source: io::Error) -> LogError {
@@ -272,101 +470,5 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> LogError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    const RANK: LogFile = LogFile::Rank { rank: 3, restart: 0 };
-
-    fn store() -> (tempfile::TempDir, LogStore) {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = LogStore::open(&dir.path().join("logs")).expect("a store");
-        (dir, store)
-    }
-
-    #[test]
-    fn bytes_come_once_and_without_gaps() {
-        let (_dir, mut store) = store();
-        assert_eq!(store.len(1, RANK).expect("len"), 0);
-        store.write_at(1, RANK, 0, b"hello ").expect("written");
-        store.write_at(1, RANK, 3, b"lo world\n").expect("the known part is skipped");
-        store.write_at(1, RANK, 0, b"hello").expect("all known");
-        assert!(matches!(store.write_at(1, RANK, 16, b"x"), Err(LogError::Gap { len: 12, offset: 16, .. })));
-        assert_eq!(fs::read(store.path(1, RANK)).expect("there"), b"hello world\n");
-        let again = LogStore::open(store.dir()).map(|mut store| store.len(1, RANK).expect("len"));
-        assert_eq!(again.expect("opens"), 12, "another process goes on where this one was");
-    }
-
-    #[test]
-    fn names_modes_and_two_hosts_with_one_rank() {
-        let (_dir, mut store) = store();
-        let restarted = LogFile::Rank { rank: 3, restart: 2 };
-        for (host, file) in [(0, RANK), (5, RANK), (5, restarted), (7, LogFile::Node)] {
-            store.write_at(host, file, 0, format!("{host}").as_bytes()).expect("written");
-        }
-        let mut store = LogStore::open(store.dir()).expect("opens again");
-        store.write_at(5, RANK, 1, b"!").expect("goes on");
-        let names: Vec<(String, u64)> = store.files().expect("listed");
-        let expected = [("node-7.log", 1), ("rank-3.2.log", 1), ("rank-3.log", 1), ("rank-3@5.log", 2)];
-        assert_eq!(names, expected.map(|(name, len)| (name.to_owned(), len)));
-        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-        assert_eq!((mode(store.dir()), mode(&store.path(0, RANK))), (0o700, 0o600));
-    }
-
-    #[test]
-    fn more_files_than_may_be_open() {
-        let (_dir, mut store) = store();
-        for round in 0..3_u64 {
-            for rank in 0..(OPEN as u32 * 2) {
-                store.write_at(0, LogFile::Rank { rank, restart: 0 }, round, b"x").expect("written");
-            }
-        }
-        assert!(store.open.len() <= OPEN);
-        assert!(store.files().expect("listed").iter().all(|(_, len)| *len == 3));
-    }
-
-    #[test]
-    fn a_link_is_not_followed() {
-        let (dir, mut store) = store();
-        let victim = dir.path().join("victim");
-        fs::write(&victim, "precious").expect("written");
-        std::os::unix::fs::symlink(&victim, store.path(0, RANK)).expect("linked");
-        assert!(matches!(store.write_at(0, RANK, 0, b"evil"), Err(LogError::Io { what: "write", .. })));
-        store.lens.insert((0, RANK), 0);
-        assert!(matches!(store.write_at(0, RANK, 0, b"evil"), Err(LogError::Io { what: "write", .. })), "nor one that came later");
-        assert_eq!(fs::read(&victim).expect("there"), b"precious");
-    }
-
-    #[test]
-    fn tails_and_sums() {
-        let (_dir, mut store) = store();
-        let text: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
-        store.write_at(0, RANK, 0, text.as_bytes()).expect("written");
-        store.write_at(0, RANK, text.len() as u64, b"half").expect("written");
-        assert_eq!(store.tail(0, RANK, 2).expect("read"), b"line 19999\nhalf");
-        assert_eq!(store.tail(0, RANK, 0).expect("read"), b"");
-        assert_eq!(store.tail(0, RANK, 1 << 20).expect("read").len(), text.len() + 4);
-        assert_eq!(store.tail(0, LogFile::Node, 3).expect("no file"), b"");
-        let sum = store.sha256(0, LogFile::Node).expect("sum");
-        assert_eq!(sum, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    }
-
-    proptest! {
-        #[test]
-        fn any_replay_gives_the_same_file(cuts in proptest::collection::vec((0..100_usize, 0..100_usize), 0..20)) {
-            let (_dir, mut store) = store();
-            let text: Vec<u8> = (0..100).collect();
-            for (from, len) in cuts {
-                let piece = &text[from..(from + len).min(100)];
-                match store.write_at(0, RANK, from as u64, piece) {
-                    Ok(()) | Err(LogError::Gap { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-            let have = fs::read(store.path(0, RANK)).unwrap_or_default();
-            prop_assert_eq!(&have[..], &text[..have.len()]);
-            prop_assert_eq!(store.len(0, RANK).expect("len"), have.len() as u64);
-        }
-    }
-}
+#[path = "logs_tests.rs"]
+mod tests;

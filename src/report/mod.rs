@@ -6,6 +6,7 @@
 pub mod aside;
 pub mod bar;
 pub mod check;
+mod files;
 pub mod finding;
 pub mod fold;
 pub mod journal;
@@ -13,6 +14,7 @@ pub mod json;
 pub mod line;
 pub mod loglines;
 pub mod logs;
+mod nodes;
 pub mod outlet;
 pub mod past;
 pub mod recap;
@@ -20,7 +22,9 @@ pub mod runs;
 pub mod sanitize;
 pub mod words;
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -79,6 +83,8 @@ pub struct Reporter {
     sinks: Vec<Box<dyn Sink>>,
     lost: Vec<String>,
     full: bool,
+    /// Whose logs shrank, as far as it was said.
+    shrunk: BTreeSet<(u32, LogFile)>,
 }
 
 impl Reporter {
@@ -95,6 +101,7 @@ impl Reporter {
             sinks,
             lost: Vec::new(),
             full: false,
+            shrunk: BTreeSet::new(),
         }
     }
 
@@ -108,12 +115,12 @@ impl Reporter {
         crate::diagnose::findings(&self.evidence, &self.state)
     }
 
-    /// Keeps the run in this folder from now on, and what was told before.
+    /// Keeps the run in this folder from now on, and what was told before. `record`: the hosts of the run's record in node-rank order.
     ///
     /// # Errors
     /// When the log folder cannot be opened. A journal that cannot be written is told as a notice.
-    pub fn keep(&mut self, dir: RunDir) -> Result<(), LogError> {
-        self.logs = Some(LogStore::open(&dir.logs())?);
+    pub fn keep(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogError> {
+        self.logs = Some(dir.keep_logs(record)?);
         match Journal::open(dir.path(), self.cleaner.clone()) {
             Ok(journal) => self.journal = Some(journal),
             Err(error) => self.lost.push(format!("no journal is kept: {error}")),
@@ -145,15 +152,28 @@ impl Reporter {
         self.sinks.push(sink);
     }
 
-    /// Writes the bytes of a log event to its file; nothing for other events. Once it is `Ok` the bytes may be acknowledged.
+    /// Writes the bytes of a log event to its file, and begins the copy of a log that shrank anew; nothing for other events. Where the copy so
+    /// far was kept, if it was. Once it is `Ok` the bytes may be acknowledged.
     ///
     /// # Errors
     /// When they are not in the file.
-    pub fn store(&mut self, event: &Event) -> Result<(), LogError> {
-        match (&event.kind, &mut self.logs) {
-            (EventKind::Log { host, file, offset, bytes, .. }, Some(logs)) => logs.write_at(*host, *file, *offset, bytes),
-            _ => Ok(()),
+    fn store(&mut self, event: &Event) -> Result<Option<PathBuf>, LogError> {
+        let (EventKind::Log { host, .. } | EventKind::LogShrunk { host, .. }) = event.kind else { return Ok(None) };
+        let Some(logs) = &mut self.logs else { return Ok(None) };
+        let name = Some(self.state.host_name(host)).filter(|name| !name.is_empty()).ok_or(LogError::Nameless(host))?;
+        match &event.kind {
+            EventKind::Log { file, offset, bytes, .. } => logs.write_at(name, *file, *offset, bytes).map(|()| None),
+            EventKind::LogShrunk { file, size, .. } => logs.new_generation(name, *file, *size),
+            _ => Ok(None),
         }
+    }
+
+    /// Waits until all log bytes of the run that this laptop has are on its disk.
+    ///
+    /// # Errors
+    /// When any are not: then the hosts' originals must stay.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.logs.as_mut().ok_or(LogError::NoFolder)?.sync()
     }
 
     /// Takes an event. `Ok` for a log event means that its bytes are in the file.
@@ -163,7 +183,7 @@ impl Reporter {
     pub fn on(&mut self, event: &Event) -> Result<(), LogError> {
         let stored = self.store(event);
         self.tell_storage(event, &stored);
-        stored?;
+        let kept = stored?;
         self.write_down(event);
         self.state.apply(event);
         self.evidence.apply(event);
@@ -187,6 +207,9 @@ impl Reporter {
             }
         });
         self.tell_losses(event.seq, event.at);
+        if let Some(kept) = kept {
+            self.tell_shrunk(event, &kept);
+        }
         Ok(())
     }
 
@@ -253,13 +276,13 @@ impl Reporter {
     }
 
     /// A disk that takes no more log bytes is told once, and once more when it does again.
-    fn tell_storage(&mut self, event: &Event, stored: &Result<(), LogError>) {
+    fn tell_storage(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogError>) {
         let log = matches!(event.kind, EventKind::Log { .. });
         let told = match stored {
             Err(LogError::Io { path, source, .. }) if !self.full => {
                 Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
-            Ok(()) if log && self.full => Some((false, "logs are copied again".to_owned())),
+            Ok(_) if log && self.full => Some((false, "logs are copied again".to_owned())),
             _ => None,
         };
         if let Some((full, text)) = told {
@@ -272,16 +295,37 @@ impl Reporter {
     /// Those who are left learn who is gone.
     fn tell_losses(&mut self, seq: u64, at: Millis) {
         for text in std::mem::take(&mut self.lost) {
-            let note = Event { seq, at, kind: EventKind::Notice { host: None, text, warn: true } };
-            if let Some(journal) = &mut self.journal
-                && journal.on(&note).is_err()
-            {
-                self.journal = None;
-            }
-            self.state.apply(&note);
-            let state = &self.state;
-            self.sinks.retain_mut(|sink| sink.on(&note, state).is_ok());
+            self.warn((seq, at), None, text);
         }
+    }
+
+    /// A log that shrank is told once, however often it shrinks: a program may cut its log with every line.
+    fn tell_shrunk(&mut self, event: &Event, kept: &Path) {
+        let EventKind::LogShrunk { host, file, size } = event.kind else { return };
+        if !self.shrunk.insert((host, file)) {
+            return;
+        }
+        let whose = match file {
+            LogFile::Node => "the launcher's log".to_owned(),
+            LogFile::Rank { rank, .. } => format!("rank {rank}'s log"),
+        };
+        let text = format!(
+            "{whose} shrank to {size} bytes on the host: it is not complete; what was copied before is kept in {}, and the copy begins again",
+            kept.display()
+        );
+        self.warn((event.seq, event.at), Some(host), text);
+    }
+
+    fn warn(&mut self, (seq, at): (u64, Millis), host: Option<u32>, text: String) {
+        let note = Event { seq, at, kind: EventKind::Notice { host, text, warn: true } };
+        if let Some(journal) = &mut self.journal
+            && journal.on(&note).is_err()
+        {
+            self.journal = None;
+        }
+        self.state.apply(&note);
+        let state = &self.state;
+        self.sinks.retain_mut(|sink| sink.on(&note, state).is_ok());
     }
 }
 

@@ -13,9 +13,10 @@ use crate::diagnose::Finding;
 use crate::event::{EventKind, Exit, FORMAT, Millis, Outcome};
 use crate::state::{Liveness, RunState};
 
+use super::files::{make_dir, private};
 use super::finding::FindingReport;
 use super::journal::{JOURNAL, Reader};
-use super::logs::{make_dir, private};
+use super::logs::{LogError, LogStore};
 use super::sanitize::Cleaner;
 
 /// The name of the report in the run's folder.
@@ -53,6 +54,49 @@ impl RunDir {
     pub fn logs(&self) -> PathBuf {
         self.path.join("logs")
     }
+
+    /// Opens the logs to keep more of them. `record`: the hosts of the run's record in node-rank order, by which log files are named from now on
+    /// if the folder does not say yet.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written.
+    pub fn keep_logs(&self, record: &[String]) -> Result<LogStore, LogError> {
+        let mut logs = open_logs(&self.path)?;
+        logs.suppose(record);
+        logs.number()?;
+        Ok(logs)
+    }
+}
+
+/// Opens the logs of the run in this folder; which hosts wrote them is not written down if the folder does not say.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn open_logs(run_dir: &Path) -> Result<LogStore, LogError> {
+    let mut logs = LogStore::open(&run_dir.join("logs"))?;
+    // Versions before this one named logs by the places of hosts in the inventory of the command that began the folder.
+    if !logs.numbered() && !logs.files()?.is_empty() {
+        logs.suppose(&first_hosts(run_dir));
+    }
+    Ok(logs)
+}
+
+/// The hosts of the first operation in a journal; none where there is no journal.
+fn first_hosts(run_dir: &Path) -> Vec<String> {
+    let Ok(mut reader) = Reader::open(&run_dir.join(JOURNAL)) else { return Vec::new() };
+    for _ in 0..HEAD {
+        match reader.read() {
+            Ok(Some(event)) => {
+                if let EventKind::RunStarted(info) = event.kind
+                    && !info.hosts.is_empty()
+                {
+                    return info.hosts;
+                }
+            }
+            Ok(None) | Err(_) => break,
+        }
+    }
+    Vec::new()
 }
 
 /// `report.json`.

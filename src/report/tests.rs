@@ -67,7 +67,7 @@ fn what_came_before_the_folder_is_in_the_journal_too() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
     reporter.on(&started()).expect("taken");
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder")).expect("kept");
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.on(&log(2, 0, "hello\n")).expect("stored");
     reporter.on(&event(3, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() })).expect("taken");
     assert_eq!(reporter.finish(), Vec::<String>::new());
@@ -85,7 +85,7 @@ fn log_bytes_that_are_not_in_the_file_are_told_to_nobody() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let face = Face::default();
     let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder")).expect("kept");
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.on(&started()).expect("taken");
     assert!(matches!(reporter.on(&log(2, 5, "late")), Err(LogError::Gap { len: 0, offset: 5, .. })));
     assert_eq!((reporter.state().seq, face.seen.lock().expect("not poisoned").len()), (1, 1));
@@ -96,7 +96,7 @@ fn a_disk_that_takes_nothing_is_told_once_and_stops_only_the_copy() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let face = Face::default();
     let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder")).expect("kept");
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.on(&started()).expect("taken");
     // A folder in the file's place: it takes no bytes, whoever asks.
     let place = state_dir.path().join("runs/r1/logs/node-0.log");
@@ -119,7 +119,7 @@ fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
     assert_eq!(runs::list(state_dir.path()).expect("no folder is no error"), Vec::new());
     for (run, at) in [("old", 10), ("new", 20), ("newest", 30)] {
         let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
-        reporter.keep(RunDir::open(state_dir.path(), run).expect("a folder")).expect("kept");
+        reporter.keep(RunDir::open(state_dir.path(), run).expect("a folder"), &[]).expect("kept");
         let info = RunInfo { run: run.to_owned(), name: "job".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
         reporter.on(&Event { seq: 1, at, kind: EventKind::RunStarted(info) }).expect("taken");
         if run != "new" {
@@ -164,4 +164,71 @@ fn a_later_operation_does_not_forget_what_an_earlier_one_saw() {
     let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
     let report: runs::Report = serde_json::from_str(&text).expect("a report");
     assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));
+}
+
+fn node_log(seq: u64, host: u32, text: &'static str) -> Event {
+    let kind = EventKind::Log { host, file: LogFile::Node, offset: 0, bytes: Bytes::from_static(text.as_bytes()), len: text.len() as u64 };
+    event(seq, kind)
+}
+
+fn on_hosts(seq: u64, hosts: &[&str]) -> Event {
+    let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+    event(seq, EventKind::RunStarted(RunInfo { run: "r1".to_owned(), hosts, ..RunInfo::default() }))
+}
+
+#[test]
+fn logs_are_named_by_the_record_and_not_by_the_order_of_a_command() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let dir = || RunDir::open(state_dir.path(), "r1").expect("a folder");
+    let record = ["a".to_owned(), "b".to_owned()];
+    let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
+    reporter.on(&on_hosts(1, &["b", "a"])).expect("taken");
+    reporter.keep(dir(), &record).expect("kept");
+    reporter.on(&node_log(2, 0, "of b")).expect("stored");
+    assert!(matches!(reporter.on(&node_log(3, 7, "of whom?")), Err(LogError::Nameless(7))));
+    let mut later = Reporter::new(Cleaner::default(), Vec::new());
+    later.on(&on_hosts(1, &["a"])).expect("taken");
+    later.keep(dir(), &[]).expect("kept");
+    later.on(&node_log(2, 0, "of a")).expect("stored");
+    later.sync().expect("on the disk");
+    let text = |name: &str| std::fs::read_to_string(dir().logs().join(name)).expect("there");
+    assert_eq!((text("node-0.log"), text("node-1.log")), ("of a".to_owned(), "of b".to_owned()));
+    assert!(matches!(Reporter::new(Cleaner::default(), Vec::new()).sync(), Err(LogError::NoFolder)));
+}
+
+#[test]
+fn a_folder_of_an_earlier_version_is_read_in_the_order_of_its_first_command() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let dir = RunDir::open(state_dir.path(), "r1").expect("a folder");
+    let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
+    reporter.on(&on_hosts(1, &["b", "a"])).expect("taken");
+    reporter.keep(dir.clone(), &[]).expect("kept");
+    reporter.finish();
+    std::fs::remove_file(dir.logs().join(".nodes")).expect("it had none");
+    std::fs::write(dir.logs().join("node-0.log"), "of b").expect("written");
+    let record = ["a".to_owned(), "b".to_owned()];
+    let mut logs = dir.keep_logs(&record).expect("opened");
+    assert_eq!((logs.len("a", LogFile::Node).expect("len"), logs.len("b", LogFile::Node).expect("len")), (0, 4));
+}
+
+#[test]
+fn a_log_that_shrank_is_said_once_and_its_copy_kept() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let face = Face::default();
+    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
+    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
+    reporter.on(&on_hosts(1, &["a"])).expect("taken");
+    for (seq, text) in [(2, "first life\n"), (4, "second\n"), (6, "third\n")] {
+        reporter.on(&node_log(seq, 0, text)).expect("stored");
+        if seq < 6 {
+            reporter.on(&event(seq + 1, EventKind::LogShrunk { host: 0, file: LogFile::Node, size: 2 })).expect("kept");
+        }
+    }
+    let notes: Vec<String> = reporter.state().notices.iter().map(|note| format!("{:?} {}", note.host, note.text)).collect();
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(note.starts_with("Some(0) the launcher's log shrank to 2 bytes") && note.contains("node-0.log.1"), "{note}");
+    assert_eq!(reporter.state().hosts[0].tail.last(9), ["first life", "second", "third"], "each life is seen");
+    let logs = reporter.dir().expect("kept").logs();
+    let text = |name: &str| std::fs::read_to_string(logs.join(name)).expect("there");
+    assert_eq!((text("node-0.log"), text("node-0.log.2")), ("third\n".to_owned(), "second\n".to_owned()));
 }

@@ -129,6 +129,12 @@ impl Tail {
         }
     }
 
+    /// The file begins again at its first byte; what was seen stays.
+    pub fn begin_again(&mut self) {
+        self.cutter.clear();
+        self.next = 0;
+    }
+
     /// Text without a place in a file, for bytes that travelled as a range only.
     pub fn skip_to(&mut self, end: u64) {
         if end > self.next {

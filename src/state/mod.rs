@@ -199,6 +199,7 @@ impl RunState {
             | EventKind::Disk { .. } => self.host(&event.kind, at),
             EventKind::RankStarted { .. } | EventKind::RankExited { .. } => self.rank(&event.kind, at),
             EventKind::Log { host, file, offset, bytes, len } => self.log((*host, *file), *offset, bytes, *len, at),
+            EventKind::LogShrunk { host, file, .. } => self.log_shrunk(*host, *file),
             EventKind::Ready => {
                 self.ready.get_or_insert(at);
             }
@@ -434,6 +435,18 @@ impl RunState {
         }
         if let Some(state) = self.ranks.get_mut(&rank) {
             metrics::take(&mut state.metrics, &told, at);
+        }
+    }
+
+    fn log_shrunk(&mut self, host: u32, file: LogFile) {
+        let tail = match file {
+            LogFile::Node => self.hosts.get_mut(host as usize).map(|host| &mut host.tail),
+            LogFile::Rank { rank, restart } => {
+                self.ranks.get_mut(&rank).filter(|state| state.host == host && state.restart == restart).map(|state| &mut state.tail)
+            }
+        };
+        if let Some(tail) = tail {
+            tail.begin_again();
         }
     }
 

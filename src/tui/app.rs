@@ -276,6 +276,11 @@ impl App {
             self.times.grew((*host, *file), *offset, event.at);
             self.ring.take((*host, *file), *offset, bytes, *len, event.at);
         }
+        if let EventKind::LogShrunk { host, file, .. } = event.kind {
+            self.times.begin_again((host, file));
+            self.ring.begin_again((host, file));
+            self.logs.anew();
+        }
         if event.kind.is_sample() { Dirt::Sample } else { Dirt::News }
     }
 

@@ -72,13 +72,13 @@ pub trait Stored: Send {
     ///
     /// # Errors
     /// When the file is there and cannot be looked at.
-    fn len(&self, host: u32, file: LogFile) -> io::Result<u64>;
+    fn len(&self, host: &str, file: LogFile) -> io::Result<u64>;
 
     /// At most `most` bytes from `from` on.
     ///
     /// # Errors
     /// When the file cannot be read.
-    fn read(&self, host: u32, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>>;
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>>;
 }
 
 /// What the dashboard may have done with text on this laptop; `cli` hands it in.

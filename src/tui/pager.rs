@@ -30,6 +30,8 @@ pub struct Source<'a> {
     pub stored: &'a dyn Stored,
     /// Whose log.
     pub host: u32,
+    /// That host's name.
+    pub name: &'a str,
     /// Which.
     pub file: LogFile,
     /// Its end.
@@ -39,7 +41,7 @@ pub struct Source<'a> {
 impl Source<'_> {
     fn read(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         let most = usize::try_from(to.min(self.len).saturating_sub(from)).unwrap_or(BLOCK);
-        if most == 0 { Ok(Vec::new()) } else { self.stored.read(self.host, self.file, from, most) }
+        if most == 0 { Ok(Vec::new()) } else { self.stored.read(self.name, self.file, from, most) }
     }
 
     /// The first `count` lines from `from` on, which must be the beginning of one.
@@ -126,17 +128,17 @@ pub(super) mod tests {
     pub(crate) struct Text(pub Vec<u8>);
 
     impl Stored for Text {
-        fn len(&self, _: u32, _: LogFile) -> io::Result<u64> {
+        fn len(&self, _: &str, _: LogFile) -> io::Result<u64> {
             Ok(self.0.len() as u64)
         }
-        fn read(&self, _: u32, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
+        fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
             let from = usize::try_from(from).expect("small").min(self.0.len());
             Ok(self.0[from..(from + most).min(self.0.len())].to_vec())
         }
     }
 
     fn source(text: &Text) -> Source<'_> {
-        Source { stored: text, host: 0, file: LogFile::Node, len: text.0.len() as u64 }
+        Source { stored: text, host: 0, name: "", file: LogFile::Node, len: text.0.len() as u64 }
     }
 
     fn texts(lines: &[Line]) -> Vec<String> {

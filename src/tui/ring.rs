@@ -77,6 +77,11 @@ impl Ring {
         self.open.insert(log, open);
     }
 
+    /// A log begins again at its first byte.
+    pub fn begin_again(&mut self, log: (u32, LogFile)) {
+        self.open.remove(&log);
+    }
+
     fn cut(&mut self, open: &mut Open, log: (u32, LogFile), start: u64, bytes: &[u8], at: Millis) {
         let mut from = 0;
         let ends = memchr::memchr_iter(b'\n', bytes).count();

@@ -208,7 +208,7 @@ mod tests {
     use crate::tui::pager::tests::Text;
 
     fn source(text: &Text) -> Source<'_> {
-        Source { stored: text, host: 0, file: LogFile::Node, len: text.0.len() as u64 }
+        Source { stored: text, host: 0, name: "", file: LogFile::Node, len: text.0.len() as u64 }
     }
 
     fn log(lines: usize) -> String {

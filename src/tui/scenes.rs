@@ -15,8 +15,8 @@ use crate::event::{
     Vitals,
 };
 use crate::report::journal::Journal;
-use crate::report::logs::LogStore;
-use crate::report::past;
+use crate::report::past::{self, Recaller};
+use crate::report::runs::open_logs;
 use crate::report::sanitize::Cleaner;
 
 /// 2026-11-21T12:00:00Z.
@@ -34,11 +34,11 @@ pub(super) struct Scene {
 struct Copies(PathBuf);
 
 impl super::feed::Stored for Copies {
-    fn len(&self, host: u32, file: LogFile) -> std::io::Result<u64> {
-        LogStore::open(&self.0).and_then(|mut logs| logs.len(host, file)).map_err(std::io::Error::other)
+    fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
+        open_logs(&self.0).and_then(|mut logs| logs.len(host, file)).map_err(std::io::Error::other)
     }
-    fn read(&self, host: u32, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
-        LogStore::open(&self.0).and_then(|logs| logs.read_at(host, file, from, most)).map_err(std::io::Error::other)
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+        open_logs(&self.0).and_then(|logs| logs.read_at(host, file, from, most)).map_err(std::io::Error::other)
     }
 }
 
@@ -57,15 +57,15 @@ pub(super) fn kept(name: &str) -> PathBuf {
 fn played(name: &str) -> Scene {
     let dir = kept(name);
     let events = past::read(&dir).expect("a journal; BLESS=1 makes it").events;
-    let logs = LogStore::open(&dir.join("logs")).expect("its logs");
+    let mut logs = Recaller::new(Some(open_logs(&dir).expect("its logs")));
     let app = App::new(Role::Onlooker, Cleaner::default(), Theme::new(Skin::Dark, false));
     let mut scene = Scene { app, at: 0, seq: 0, told: Vec::new() };
-    for event in events.iter().flat_map(|event| past::recall(event, Some(&logs))) {
+    for event in events.iter().flat_map(|event| logs.recall(event)) {
         (scene.at, scene.seq) = (event.at, event.seq);
         scene.app.hear(Note::Event(event));
     }
     scene.app.hear(Note::Offer(Offer { act: true, again: true, ..Offer::of(Role::Onlooker) }));
-    scene.app.hear(Note::Stored(Box::new(Copies(dir.join("logs")))));
+    scene.app.hear(Note::Stored(Box::new(Copies(dir))));
     scene.wait(3_000);
     scene
 }
@@ -85,10 +85,12 @@ impl Scene {
     pub(super) fn keep(&self, dir: &Path) {
         std::fs::create_dir_all(dir).expect("a folder");
         let mut journal = Journal::open(dir, Cleaner::default()).expect("a journal");
-        let mut logs = LogStore::open(&dir.join("logs")).expect("a store");
+        let mut logs = open_logs(dir).expect("a store");
+        let names: Vec<String> = self.app.state.hosts.iter().map(|host| host.name.clone()).collect();
+        logs.suppose(&names);
         for event in &self.told {
             if let EventKind::Log { host, file, offset, bytes, .. } = &event.kind {
-                logs.write_at(*host, *file, *offset, bytes).expect("written");
+                logs.write_at(&names[*host as usize], *file, *offset, bytes).expect("written");
             }
             journal.on(event).expect("written");
         }

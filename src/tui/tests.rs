@@ -183,7 +183,7 @@ fn the_journals_are_as_they_are_made() {
 
 fn files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}; BLESS=1 makes it", dir.display()));
-    let entries = entries.map(|entry| entry.expect("listed")).filter(|entry| entry.path().is_file());
+    let entries = entries.map(|entry| entry.expect("listed")).filter(|entry| entry.path().is_file() && entry.file_name() != ".lock");
     entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path()).expect("read"))).collect()
 }
 
@@ -361,10 +361,10 @@ fn raw_nvidia_smi_is_asked_for_and_shown() {
 pub(super) struct File(pub(super) String);
 
 impl super::feed::Stored for File {
-    fn len(&self, _: u32, _: LogFile) -> std::io::Result<u64> {
+    fn len(&self, _: &str, _: LogFile) -> std::io::Result<u64> {
         Ok(self.0.len() as u64)
     }
-    fn read(&self, _: u32, _: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+    fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
         let from = usize::try_from(from).expect("small").min(self.0.len());
         Ok(self.0.as_bytes()[from..(from + most).min(self.0.len())].to_vec())
     }

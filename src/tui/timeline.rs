@@ -234,6 +234,7 @@ fn told(kind: &EventKind, state: &RunState) -> Option<(Status, String, Who)> {
         | EventKind::StepSatisfied { .. }
         | EventKind::StepDone { .. }
         | EventKind::Log { .. }
+        | EventKind::LogShrunk { .. }
         | EventKind::Gpus { .. }
         | EventKind::GpuProcesses { .. }
         | EventKind::NvidiaSmi { .. }

@@ -49,6 +49,11 @@ impl Times {
         grown.places.push((offset, at));
     }
 
+    /// A log begins again at its first byte.
+    pub fn begin_again(&mut self, log: (u32, LogFile)) {
+        self.logs.remove(&log);
+    }
+
     /// When a log last grew.
     pub fn last(&self, log: (u32, LogFile)) -> Option<Millis> {
         self.logs.get(&log).map(|grown| grown.last)

@@ -18,6 +18,7 @@ mod many;
 mod meanwhile;
 mod refused;
 mod registry;
+mod renumbered;
 mod rerun;
 mod shell;
 mod signals;

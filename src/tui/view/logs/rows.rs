@@ -79,11 +79,11 @@ impl Last {
 }
 
 impl Stored for Last {
-    fn len(&self, _: u32, _: LogFile) -> io::Result<u64> {
+    fn len(&self, _: &str, _: LogFile) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
 
-    fn read(&self, _: u32, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
+    fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.0.len());
         Ok(self.0[from..from.saturating_add(most).min(self.0.len())].to_vec())
     }
@@ -94,7 +94,8 @@ pub(super) fn with<T>(app: &App, act: impl FnOnce(&Source<'_>) -> io::Result<T>)
     let Some((host, file)) = who(app) else { return Ok(None) };
     let last = Last::of(&app.state, host, file);
     let stored: &dyn Stored = app.stored.as_deref().unwrap_or(&last);
-    let mut len = stored.len(host, file)?;
+    let name = app.state.host_name(host);
+    let mut len = stored.len(name, file)?;
     if app.offer.role == Role::Replay && app.stored.is_some() {
         let told = match file {
             LogFile::Node => app.state.hosts.get(host as usize).map(|host| host.tail.next),
@@ -102,7 +103,7 @@ pub(super) fn with<T>(app: &App, act: impl FnOnce(&Source<'_>) -> io::Result<T>)
         };
         len = len.min(told.unwrap_or(0));
     }
-    act(&Source { stored, host, file, len }).map(Some)
+    act(&Source { stored, host, name, file, len }).map(Some)
 }
 
 /// How much there is: ended lines of the one log, or lines that came of all.
