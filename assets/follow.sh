@@ -2,6 +2,8 @@
 # Sends every log of a run by byte offset, one session a host, after read.sh. Reads acknowledgements from its input.
 #   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
 #   S <file> <size>   the file is shorter than what was sent of it: what follows is sent from its beginning
+#   L <file> <kind> <offset> <least> <most>   bytes are missing, as append.sh noted; once an offset, and again at the end
+#   D <file> <text>   how a log is written where it is not as usual, as pipe.sh noted; once
 #   W <word> <name>   something is not what it should be and is left alone; each once
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
@@ -10,7 +12,7 @@
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), init (pid whose end is the end of all
 # ranks; empty: unknown), have (` file=offset file=offset `).
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
-sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' told=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' unread='' prefix=${F##*/}
+sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' told=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 unset TIME_STYLE
 cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
 dir=$(pwd -P)
@@ -54,6 +56,33 @@ drains() {
   get "$held" "$1"
   [ "${v:-0}" != 0 ] || { put "$held" "$1" "$t"; held=$map; return 0; }
   [ $((t - v)) -lt 3 ]
+}
+# noted [WRAPPER]: what the appenders noted; of one wrapper at its end, with the last numbers.
+noted() {
+  [ -n "$prefix" ] || return 0
+  run_files .lost
+  for b in $names; do
+    [ -z "$1" ] || [ "$1" = "$b" ] || continue
+    while read -r kind from least most_lost _; do
+      case $kind in killed | full | max | more) ;; *) continue ;; esac
+      if ! number "$from" || ! number "$least" || ! number "$most_lost"; then continue; fi
+      case $lost in *" $b.$kind.$from "*) [ -n "$1" ] || continue ;; esac
+      lost="$lost$b.$kind.$from "
+      printf 'L %s %s %s %s %s\n' "$b" "$kind" "$from" "$least" "$most_lost"
+    done <<LOST
+$(bytes "$prefix$b.lost" "$dir" 1 4096 | LC_ALL=C tr -d '\000')
+LOST
+  done
+  [ -z "$1" ] || return 0
+  run_files .note
+  for b in $names; do
+    case $lost in *" $b.note "*) continue ;; esac
+    lost="$lost$b.note "
+    read -r _ text <<NOTE
+$(first_lines "$dir" "$prefix$b.note")
+NOTE
+    case $text in group | direct:* | none:*) printf 'D %s %s\n' "$b" "$text" ;; *) warn text "$prefix$b.note" ;; esac
+  done
 }
 if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap heard EXIT; fi
 here
@@ -126,6 +155,9 @@ STATUS
         warn text "$prefix$b.rc"; rc=killed
       fi
       seconds "$when" || when=0
+      ended_one=$b
+      noted "$b"
+      b=$ended_one
       told="$told$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
       [ "$b" != node ] || heard ;;
     esac
@@ -145,6 +177,7 @@ STATUS
     [ $# -ge 4 ] && free=$4 total=$2
     printf 'H %s %s %s\n' "$t" "$free" "$total"
     frame_done
+    noted
   fi
   if [ -z "$moved" ]; then
     while [ "$frames" -gt "$acked_frames" ]; do ack; done

@@ -77,6 +77,7 @@ impl Host {
             contained: false,
             token: None,
             old: false,
+            log_max: 0,
         }
     }
 

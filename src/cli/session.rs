@@ -236,6 +236,7 @@ impl Session {
                 let mut site = site(&self.inventory, host, base, &run, token.map(str::to_owned));
                 if let Some(facts) = facts {
                     site.old = facts.old;
+                    site.log_max = facts.run_file().map_or(0, |file| file.log_max);
                     site.contained = facts.contained(site.contained);
                 }
                 site

@@ -109,6 +109,7 @@ mod tests {
             contained,
             token: None,
             old: false,
+            log_max: 0,
         };
         let mut plan = Plan::empty(vec![site(true), site(false)]);
         for (host, phase) in

@@ -205,16 +205,27 @@ impl Session<'_> {
                 self.link.disk(free * 1024, total * 1024);
                 Ok(true)
             }
+            Frame::Lost { file, kind, offset, least, most } => {
+                self.link.emitter().notice(Some(self.link.host()), missing(file, &kind, (offset, least, most)), true);
+                Ok(true)
+            }
+            Frame::Note(file, text) => {
+                self.link.emitter().notice(Some(self.link.host()), unguarded(file, &text), true);
+                Ok(true)
+            }
             Frame::Odd(word, name) => {
                 self.link.emitter().notice(Some(self.link.host()), odd(&word, &name), true);
                 Ok(true)
             }
-            Frame::Shrunk(_) | Frame::Nothing | Frame::Complete => Ok(false),
+            Frame::Shrunk { file, size } => {
+                self.shrunk(file, size).await?;
+                Ok(true)
+            }
+            Frame::Nothing | Frame::Complete => Ok(false),
         }
     }
 
     /// A file is shorter than what came of it: the copy so far is kept beside, and the file comes again from its first byte.
-    #[expect(dead_code, reason = "no frame says it yet")]
     async fn shrunk(&mut self, file: LogFile, size: u64) -> Result<(), Trouble> {
         self.hand_up(file, EventKind::LogShrunk { host: self.link.id(), file, size }).await?;
         self.have.insert(file, 0);
@@ -250,6 +261,27 @@ impl Session<'_> {
         let line = Bytes::from(format!("{} {}\n", self.sent, self.frames));
         let sent = tokio::time::timeout(SILENCE, self.stream.input.send(line)).await;
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost("the log stream takes no acknowledgement".to_owned())) }
+    }
+}
+
+/// What is said of bytes that a log lacks.
+fn missing(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) -> String {
+    let count = if least == most { format!("{most} bytes") } else { format!("{least} to {most} bytes") };
+    let why = match kind {
+        "killed" => "the appender was killed",
+        "full" => "the disk took no more",
+        "max" => "the log reached logs.max",
+        _ => "for several reasons",
+    };
+    format!("{file}'s log lacks {count} from byte {offset} on: {why}")
+}
+
+/// What is said of a log whose appender cannot do all that it should.
+fn unguarded(file: LogFile, text: &str) -> String {
+    match text.split_once(": ") {
+        None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
+        Some(("direct", why)) => format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it"),
+        Some((_, why)) => format!("{file}'s output is discarded: {why}"),
     }
 }
 

@@ -65,6 +65,7 @@ pub fn site(inventory: &Inventory, host: &Host, base: &str, run: &str, token: Op
         contained: inventory.engine.is_some(),
         token,
         old: false,
+        log_max: 0,
     }
 }
 
@@ -102,6 +103,7 @@ pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
         .map(|(i, (host, facts))| {
             let mut site = site(inventory, host, &facts.run_dir, &ids.run, ids.token.clone());
             site.contained = job.hosts.get(i).is_some_and(|h| h.container.is_some());
+            site.log_max = job.log_max;
             site
         })
         .collect();

@@ -183,6 +183,7 @@ mod tests {
             contained: true,
             token: None,
             old: false,
+            log_max: 0,
         }
     }
 

@@ -30,16 +30,17 @@ pub enum Purpose {
     Fetch,
 }
 
-/// The stream of the site's run, each file from the given offset on. `most`: the longest that a log can be, bytes.
+/// The stream of the site's run, each file from the given offset on.
 pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: Purpose) -> Command {
     let window = window(hosts).min(8 << 20);
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} window={window} frame={} once={} guards={} have={} init= note= mark=\n",
+        "{}F={} record={} most={} window={window} frame={} once={} guards={} have={} init= note= mark=\n",
         site.preamble(),
         quote(&site.run_files()),
         quote(&site.record()),
+        if site.log_max == 0 { "''".to_owned() } else { site.log_max.to_string() },
         FRAME.min(window),
         flag(purpose == Purpose::Fetch),
         flag(purpose == Purpose::Guard),
@@ -102,7 +103,27 @@ pub enum Frame {
         total: u64,
     },
     /// The file is shorter than what was sent of it, which may be wrong: it is sent from its beginning.
-    Shrunk(LogFile),
+    Shrunk {
+        /// Which file.
+        file: LogFile,
+        /// Its length when it was seen.
+        size: u64,
+    },
+    /// Bytes of a log are missing from an offset on: why, at least and at most how many. The numbers of an offset may grow.
+    Lost {
+        /// Which file.
+        file: LogFile,
+        /// `killed`, `full`, `max` or `more`, as `assets/append.sh` says.
+        kind: String,
+        /// Where in the log.
+        offset: u64,
+        /// Bytes.
+        least: u64,
+        /// Bytes.
+        most: u64,
+    },
+    /// A log has no appender of its own, or one that a signal to the group reaches; as `assets/pipe.sh` says.
+    Note(LogFile, String),
     /// Something that a rank wrote is not what it should be, and is left alone: a word that says what, and a name of harmless characters.
     Odd(String, String),
     /// There is no such run directory.
@@ -186,8 +207,14 @@ impl Reader {
                 let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
                 Some(Some(Frame::Beat { free, total }))
             }
-            "S" => Some(Some(Frame::Shrunk(word()?.parse().ok()?))),
+            "S" => Some(Some(Frame::Shrunk { file: word()?.parse().ok()?, size: word()?.parse().ok()? })),
             "W" => Some(Some(Frame::Odd(word()?.chars().take(20).collect(), word()?.chars().take(100).collect()))),
+            "L" => {
+                let (file, kind) = (word()?.parse().ok()?, word()?.chars().take(20).collect());
+                let (offset, least, most) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
+                Some(Some(Frame::Lost { file, kind, offset, least, most }))
+            }
+            "D" => Some(Some(Frame::Note(word()?.parse().ok()?, words.collect::<Vec<_>>().join(" ").chars().take(200).collect()))),
             "N" => Some(Some(Frame::Nothing)),
             "E" => Some(Some(Frame::Complete)),
             _ => None,
@@ -244,6 +271,7 @@ mod tests {
             contained: true,
             token: None,
             old: false,
+            log_max: 0,
         };
         std::fs::create_dir_all(site.run_dir()).expect("made");
         let script = format!("umask 077\n{}", gone(&site).script);

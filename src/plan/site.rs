@@ -27,6 +27,8 @@ pub struct Site {
     pub contained: bool,
     /// The token of the lock that changing scripts check; `None`: nothing is changed.
     pub token: Option<String>,
+    /// The longest that a log of the run can be, bytes; 0: not known.
+    pub log_max: u64,
     /// Whether the run was left by a version that kept everything in one directory.
     pub old: bool,
 }

@@ -26,15 +26,15 @@ async fn ended(bench: &Bench, name: &str) -> (Laptop, PathBuf) {
 
 async fn end(bench: &Bench, name: &str) -> Vec<Vec<u8>> {
     bench.end(None, 0);
-    let over = |host: usize| bench.run_dir(name, host).join("node.rc").exists();
+    let over = |host: usize| bench.written(name, host, "node.rc").exists();
     until("every launcher has ended", async || (0..3).all(over).then_some(())).await;
-    (0..3).map(|host| std::fs::read(bench.run_dir(name, host).join("node.log")).expect("a launcher's log")).collect()
+    (0..3).map(|host| std::fs::read(bench.written(name, host, "node.log")).expect("a launcher's log")).collect()
 }
 
 /// Lines that a launcher writes so that launchers' logs differ.
 fn mark(bench: &Bench, name: &str) {
     for host in 0..3 {
-        let log = bench.run_dir(name, host).join("node.log");
+        let log = bench.written(name, host, "node.log");
         let text = std::fs::read_to_string(&log).expect("a log") + &format!("launcher {host}\n").repeat(50 - host * 20);
         std::fs::write(log, text).expect("written");
     }
@@ -138,7 +138,7 @@ async fn what_is_not_on_the_laptops_disk_is_not_deleted() {
     let down = laptop.run(&["down", word(&file)]).await;
     down.code(5).recap("LEFTOVERS").says("could not sync").says("rank-9.log").says("the host keeps them");
     for (host, launcher) in launchers.iter().enumerate() {
-        assert_eq!(&std::fs::read(bench.run_dir("unsynced", host).join("node.log")).expect("still there"), launcher);
+        assert_eq!(&std::fs::read(bench.written("unsynced", host, "node.log")).expect("still there"), launcher);
     }
     std::fs::remove_file(copy).expect("removed");
     laptop.run(&["down", word(&file)]).await.code(0).says("nothing is left");
