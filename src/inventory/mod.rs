@@ -24,6 +24,7 @@ mod raw;
 pub mod rules;
 mod schema;
 mod scope;
+mod secrets;
 pub mod smoke;
 mod template;
 mod tree;
