@@ -19,6 +19,7 @@ mod launch;
 pub mod lint;
 mod load;
 mod metrics;
+mod names;
 mod on_failure;
 mod raw;
 pub mod rules;
@@ -33,6 +34,7 @@ mod words;
 pub use checks::Checks;
 pub use hash::HashText;
 pub use load::Source;
+pub use names::{valid_address, valid_host_name, valid_jump, valid_name, valid_run_id, valid_user};
 pub use on_failure::OnFailure;
 pub(crate) use schema::nearest;
 
