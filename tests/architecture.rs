@@ -35,6 +35,19 @@ const DOORS: [(&str, &[&str]); 11] = [
     ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),
 ];
+/// The files that may write to the terminal. Each cleans what it writes, or draws from cleaned text, or carries an interactive shell.
+const TERMINAL: [&str; 8] = [
+    "report/terminal.rs",
+    "report/outlet.rs",
+    "report/bar.rs",
+    "tui/screen.rs",
+    "tui/run.rs",
+    "cli/talk.rs",
+    "cli/relay.rs",
+    "cli/laptop.rs",
+];
+/// What merely asks about a stream.
+const ASKS: [&str; 3] = ["io::stdout().is_terminal()", "io::stderr().is_terminal()", "tcgetwinsize(io::stdout())"];
 /// The rooms that only compute, and what they may therefore not name.
 const GROUND: usize = 7;
 const EFFECTS: [&str; 13] = [
@@ -261,8 +274,18 @@ fn shape_problems(source: &Source) -> Vec<String> {
     problems
 }
 
+/// The simulated hosts have no terminal of a person.
+fn terminal_problems(source: &Source) -> Vec<String> {
+    if TERMINAL.contains(&source.path.as_str()) || source.room() == "sandbox" {
+        return Vec::new();
+    }
+    let code = ASKS.iter().fold(source.living().to_owned(), |code, asks| code.replace(asks, ""));
+    let named = ["io::stdout", "io::stderr"].into_iter().find(|name| code.contains(name));
+    named.map(|name| format!("{}: writes past the doors to the terminal: {name}", source.path)).into_iter().collect()
+}
+
 fn problems(source: &Source) -> Vec<String> {
-    [floor_problems, door_problems, purity_problems, shape_problems].iter().flat_map(|check| check(source)).collect()
+    [floor_problems, door_problems, purity_problems, terminal_problems, shape_problems].iter().flat_map(|check| check(source)).collect()
 }
 
 fn sources() -> io::Result<Vec<Source>> {
@@ -335,6 +358,8 @@ fn deliberate_violations_are_caught() {
         ("plan/build.rs", "use std::fs;", "only computes, this names std::fs"),
         ("state/mod.rs", "let now = Instant::now();", "only computes, this names Instant::now"),
         ("engine/a.rs", "#[allow(dead_code)] fn f() {}", "instead of allow"),
+        ("cli/ps.rs", "fn f() { std::io::stdout().write_all(x) }", "past the doors"),
+        ("tui/a.rs", "use std::io::stderr;", "past the doors"),
     ] {
         let found = problems(&Source::new(path, &format!("//! A room.\n{code}\n")));
         assert_eq!(found.len(), 1, "{path}: {code}: {found:?}");

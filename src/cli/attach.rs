@@ -6,6 +6,7 @@ use crate::cli::args::HostArgs;
 use crate::cli::desk::{Faces, ends};
 use crate::cli::exit::Failure;
 use crate::cli::hang;
+use crate::cli::laptop::known_secrets;
 use crate::cli::session::{Need, Session, answered, inventory, record};
 use crate::cli::signals::{Part, Signals};
 use crate::cli::up::over;
@@ -42,8 +43,9 @@ const LAST: usize = 20;
 /// What must be said to the person.
 pub async fn run(args: &HostArgs) -> Result<Outcome, Failure> {
     let (inventory, base) = inventory(args, Need::Connection)?;
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: args.progress, logs: Logs::Main, data: false };
-    let mut session = Session::open("attach", args, inventory, base, faces, &[])?;
+    let mut session = Session::open("attach", args, inventory, base, faces, &secrets)?;
     let mut signals = Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?;
     let leave = signals.leave.clone();
     if let Some(asks) = session.desk.asks() {

@@ -6,7 +6,7 @@ use crate::cli::args::{CheckArgs, Progress};
 use crate::cli::checks::{addresses, deepen, judged, survey};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{print, say};
+use crate::cli::laptop::{known_secrets, print, print_json, say};
 use crate::cli::session::{Need, Session, inventory};
 use crate::cli::smoke;
 use crate::event::{EventKind, Outcome};
@@ -36,8 +36,9 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let draft = inventory.job(&unknown)?;
     let checks = wish.checks(&draft.checks.skip)?;
     let progress = if args.host.progress == Progress::Auto { Progress::Quiet } else { args.host.progress };
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress, logs: Logs::None, data: false };
-    let mut session = Session::open("check", &args.host, inventory, base.clone(), faces, &[])?;
+    let mut session = Session::open("check", &args.host, inventory, base.clone(), faces, &secrets)?;
     session.begin("", None);
     let began = Instant::now();
     let looked = async {
@@ -95,7 +96,7 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
         took: began.elapsed(),
     };
     if args.json {
-        print(&format!("{:#}\n", page::json(&context, &answers, &outcome)));
+        print_json(&format!("{:#}\n", page::json(&context, &answers, &outcome)));
     } else if args.host.progress != Progress::Json {
         print(&page::text(&context, &answers));
     }

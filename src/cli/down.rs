@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cli::args::{DownArgs, HostArgs, Progress};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{print, say};
+use crate::cli::laptop::{known_secrets, print, say};
 use crate::cli::session::{Need, RecordedHost, Session, answered, inventory};
 use crate::cli::undo::{self, Way};
 use crate::event::Outcome;
@@ -36,8 +36,9 @@ pub async fn run(args: &DownArgs) -> Result<Outcome, Failure> {
 
 /// Clears one name away; whether a smoke of it is there.
 async fn one(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Outcome, bool), Failure> {
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: args.host.progress, logs: Logs::None, data: false };
-    let mut session = Session::open("down", &args.host, inventory, base, faces, &[])?;
+    let mut session = Session::open("down", &args.host, inventory, base, faces, &secrets)?;
     session.begin("", None);
     let words = session.inventory_words();
     // A terminal that goes away does not break a teardown off.

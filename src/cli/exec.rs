@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cli::args::{ExecArgs, Progress};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{print, say};
+use crate::cli::laptop::{known_secrets, print, print_json, say};
 use crate::cli::relay;
 use crate::cli::session::{Need, Session, inventory};
 use crate::event::Outcome;
@@ -29,8 +29,9 @@ const PIECES: usize = 64;
 /// What must be said to the person.
 pub async fn run(args: &ExecArgs) -> Result<Outcome, Failure> {
     let (inventory, base) = inventory(&args.host, Need::Connection)?;
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let session = Session::open("exec", &args.host, inventory, base, faces, &[])?;
+    let session = Session::open("exec", &args.host, inventory, base, faces, &secrets)?;
     let command = match args.words.as_slice() {
         [line] => Command::sh("exec", line.as_str(), args.timeout),
         words => Command::argv("exec", words, args.timeout),
@@ -135,7 +136,7 @@ fn show(session: &Session, names: &[String], answers: Vec<Option<Result<Output, 
                 let complaint = cleaner.text(&String::from_utf8_lossy(&output.stderr));
                 if args.host.progress == Progress::Json {
                     let line = serde_json::json!({ "host": name, "code": output.code, "stdout": text, "stderr": complaint });
-                    print(&format!("{line}\n"));
+                    print_json(&format!("{line}\n"));
                 } else {
                     spoken.push((name.clone(), text));
                 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::cli::args::InitArgs;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::{print, say};
+use crate::cli::laptop::{print_file, say};
 use crate::event::Outcome;
 use crate::inventory::import::{self, Form};
 use crate::inventory::{Inventory, Source};
@@ -26,7 +26,7 @@ pub fn run(args: &InitArgs) -> Result<Outcome, Failure> {
     // What we write must be what we read.
     Inventory::load(&[Source { name: name.clone(), text: text.clone() }], &[])?;
     if args.output == Path::new("-") {
-        print(&text);
+        print_file(&text);
         return Ok(Outcome::Ok);
     }
     let made = std::fs::File::create_new(&args.output).and_then(|mut file| file.write_all(text.as_bytes()));

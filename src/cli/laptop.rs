@@ -12,9 +12,10 @@ use crate::cli::config;
 use crate::cli::exit::Failure;
 use crate::diagnose::Lang;
 use crate::engine::lock::Identity;
-use crate::inventory::Source;
 use crate::inventory::rules::{Diagnosis, Rule};
+use crate::inventory::{Inventory, Source};
 use crate::remote::{Prompt, Settings};
+use crate::report::terminal;
 use crate::tui::settings::{Mouse, Settings as Dashboard};
 use crate::tui::theme::{Skin, Theme};
 
@@ -129,12 +130,15 @@ impl Prompt for Terminal {
         if !std::io::stdin().is_terminal() {
             return None;
         }
-        crate::tui::screen::lend(|| rpassword::prompt_password(format!("{what}: ")).ok())
+        // A server words it.
+        let shown = terminal::printable(&format!("{what}: "));
+        crate::tui::screen::lend(|| rpassword::prompt_password(shown.as_str()).ok())
     }
 
     fn line(&self, what: &str) -> Option<String> {
         let mut answer = String::new();
-        if !std::io::stdin().is_terminal() || write!(std::io::stderr(), "{what}: ").is_err() {
+        let shown = terminal::printable(&format!("{what}: "));
+        if !std::io::stdin().is_terminal() || write!(std::io::stderr(), "{}", shown.as_str()).is_err() {
             return None;
         }
         let read = std::io::stdin().read_line(&mut answer).ok().filter(|n| *n > 0);
@@ -147,21 +151,45 @@ impl Prompt for Terminal {
 }
 
 /// One line on standard error; a closed one is no reason to stop. The dashboard's screen is not written into: then it is said afterwards.
+/// Whatever is in the text, a terminal gets nothing of it but letters, and no secret.
 pub fn say(text: &str) {
-    if crate::tui::screen::hold(text) {
+    let text = terminal::printable(text);
+    if crate::tui::screen::hold(&text) {
         return;
     }
-    if writeln!(std::io::stderr(), "{text}").is_err() {
+    if terminal::complain(&text).is_err() {
         tracing::debug!("standard error is closed");
     }
 }
 
-/// Text on standard output. A reader that went away (`| head`) is no error.
+/// Text for a person on standard output, cleaned as by `say`. A reader that went away (`| head`) is no error.
 pub fn print(text: &str) {
+    if terminal::write(&terminal::printable(text)).is_err() {
+        tracing::debug!("standard output is closed");
+    }
+}
+
+/// JSON on standard output: what a terminal might obey is escaped, so that programs read what was meant.
+pub fn print_json(text: &str) {
+    if terminal::write(&terminal::json(text)).is_err() {
+        tracing::debug!("standard output is closed");
+    }
+}
+
+/// A script or a file on standard output. A pipe or a file gets every byte: it is to be run or read again; a terminal gets it cleaned.
+pub fn print_file(text: &str) {
+    if std::io::stdout().is_terminal() {
+        return print(text);
+    }
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         tracing::debug!("standard output is closed");
     }
+}
+
+/// Hides the values of the secrets that an inventory names and this environment has; all values that are hidden.
+pub fn known_secrets(inventory: &Inventory) -> Vec<String> {
+    terminal::hide(inventory.secret_variables().iter().filter_map(|name| std::env::var(name).ok()).collect())
 }
 
 /// The language that is wanted, or that the environment asks for: LC_ALL before LC_MESSAGES before LANG (POSIX, 8.2).

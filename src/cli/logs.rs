@@ -8,7 +8,7 @@ use crate::cli::args::LogsArgs;
 use crate::cli::attach::Manner;
 use crate::cli::desk::Faces;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::print;
+use crate::cli::laptop::{known_secrets, print};
 use crate::cli::session::{Need, Session, answered, inventory, record};
 use crate::cli::signals::{Part, Signals};
 use crate::engine::follow::Finish;
@@ -32,8 +32,9 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
     }
     // From now on, so that a Ctrl-C meanwhile ends the following before it begins.
     let signals = if args.follow { Some(Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?) } else { None };
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: crate::cli::args::Progress::Plain, logs: Logs::None, data: false };
-    let mut session = Session::open("logs", &args.host, inventory.clone(), base.clone(), faces, &[])?;
+    let mut session = Session::open("logs", &args.host, inventory.clone(), base.clone(), faces, &secrets)?;
     let (facts, outcome) = answered(&session, session.gather(None).await);
     let Some(run) = facts.iter().flatten().find_map(|f| f.current.clone()) else {
         let why = format!("no run of {} is on any host", session.inventory.name);
@@ -67,7 +68,7 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
     let ranks: BTreeSet<u32> = args.rank.iter().copied().collect();
     let logs = if ranks.is_empty() { Logs::All } else { Logs::Ranks(ranks) };
     let faces = Faces { progress: crate::cli::args::Progress::Plain, logs, data: true };
-    follow(Session::open("logs", &args.host, inventory, base, faces, &[])?, signals, facts, &run).await
+    follow(Session::open("logs", &args.host, inventory, base, faces, &secrets)?, signals, facts, &run).await
 }
 
 async fn follow(mut session: Session, mut signals: Signals, facts: Vec<Option<HostFacts>>, run: &str) -> Result<Outcome, Failure> {

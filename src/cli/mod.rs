@@ -52,6 +52,12 @@ use crate::event::Outcome;
 /// The whole program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    // What a panic says may quote a host, like any other text.
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = std::backtrace::Backtrace::capture();
+        let more = if backtrace.status() == std::backtrace::BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
+        say(&format!("{panic}{more}"));
+    }));
     trace(&cli);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -155,7 +161,7 @@ fn trace(cli: &Cli) {
         1 => "orchestrate=info,russh=warn",
         _ => "orchestrate=debug,russh=warn",
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Talk).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Talk).init();
 }
 
 /// Standard error, or what is kept for it while the dashboard has the screen.
@@ -163,7 +169,9 @@ struct Talk;
 
 impl std::io::Write for Talk {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        if crate::tui::screen::hold(String::from_utf8_lossy(text).trim_end()) { Ok(text.len()) } else { std::io::stderr().write(text) }
+        // One event a call, with its newline. What libraries quote of a host is cleaned like anything else.
+        say(String::from_utf8_lossy(text).trim_end());
+        Ok(text.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

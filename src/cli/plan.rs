@@ -6,7 +6,7 @@ use crate::cli::args::{HostArgs, PlanArgs, Progress};
 use crate::cli::desk::Faces;
 use crate::cli::exec::tell_unreached;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::{Laptop, print, say};
+use crate::cli::laptop::{Laptop, known_secrets, print, print_json, say};
 use crate::cli::session::{Need, Session, inventory};
 use crate::cli::{questions, ways};
 use crate::event::Outcome;
@@ -39,7 +39,7 @@ pub async fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
         let mut value = text::json(&plan);
         value["ssh"] = ways::json(&ways);
         value["checks"] = questions::json(&inventory, &asked);
-        print(&format!("{value:#}\n"));
+        print_json(&format!("{value:#}\n"));
     } else {
         print(&ways::text(&ways));
         print(&questions::text(&inventory, &asked, args.host.verbose > 0));
@@ -54,6 +54,7 @@ pub(super) type Looked = (Inventory, PathBuf, Vec<HostFacts>);
 /// The inventory and what its hosts are: asked, or with placeholders for what only they know. The outcome where one did not answer.
 pub(super) async fn look(command: &'static str, args: &HostArgs, need: Need, ask: bool) -> Result<Result<Looked, Outcome>, Failure> {
     let (inventory, base) = inventory(args, need)?;
+    let secrets = known_secrets(&inventory);
     if !ask {
         let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| unknown(&inventory, &h.name)).collect();
         return Ok(Ok((inventory, base, facts)));
@@ -61,7 +62,7 @@ pub(super) async fn look(command: &'static str, args: &HostArgs, need: Need, ask
     let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
     let unknown = Known { gpus: vec![None; inventory.hosts.len()], addresses: vec![None; inventory.hosts.len()], ..Known::default() };
     let draft = if need == Need::Launch { Some(inventory.job(&unknown)?) } else { None };
-    let session = Session::open(command, args, inventory, base.clone(), faces, &[])?;
+    let session = Session::open(command, args, inventory, base.clone(), faces, &secrets)?;
     let answers = session.gather(draft.as_ref()).await;
     session.engine.close().await;
     let (mut facts, mut lost) = (Vec::new(), Vec::new());
@@ -133,7 +134,7 @@ fn suggest(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Resul
     if args.json {
         let fit = |fit: &crate::inventory::constraint::Fit| serde_json::json!({ "hosts": fit.hosts, "nproc_per_node": fit.nproc, "processes": fit.processes(), "idle_gpus": fit.idle });
         let all: Vec<serde_json::Value> = fits.iter().map(fit).collect();
-        print(&format!("{:#}\n", serde_json::json!({ "constraints": constraints, "suggestions": all })));
+        print_json(&format!("{:#}\n", serde_json::json!({ "constraints": constraints, "suggestions": all })));
     } else {
         let mut text = "hosts  nproc_per_node  processes  idle GPUs\n".to_owned();
         for fit in fits.iter().take(20) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::cli::args::{HostArgs, Progress};
 use crate::cli::desk::Faces;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::print;
+use crate::cli::laptop::{known_secrets, print, print_json};
 use crate::cli::session::{Need, Session, inventory};
 use crate::event::{Exit, Outcome};
 use crate::plan::facts::HostFacts;
@@ -18,8 +18,9 @@ use crate::report::loglines::Logs;
 /// What must be said to the person.
 pub async fn run(args: &HostArgs) -> Result<Outcome, Failure> {
     let (inventory, base) = inventory(args, Need::Connection)?;
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let session = Session::open("ps", args, inventory, base, faces, &[])?;
+    let session = Session::open("ps", args, inventory, base, faces, &secrets)?;
     let answers = session.gather(None).await;
     let mut rows = vec![["HOST", "RUN", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned)];
     let mut outcome = Outcome::Ok;
@@ -29,7 +30,8 @@ pub async fn run(args: &HostArgs) -> Result<Outcome, Failure> {
             Err(error) => {
                 outcome = Outcome::Unreachable;
                 let dash = || "-".to_owned();
-                rows.push([host, format!("unreachable: {error}"), dash(), dash(), dash(), dash()]);
+                let why = session.desk.cleaner().line(&format!("unreachable: {error}"));
+                rows.push([host, why, dash(), dash(), dash(), dash()]);
             }
         }
     }
@@ -37,7 +39,7 @@ pub async fn run(args: &HostArgs) -> Result<Outcome, Failure> {
         let lines = rows.iter().skip(1).map(|r| {
             serde_json::json!({ "host": r[0], "run": r[1], "launcher": r[2], "ranks": r[3], "container": r[4], "owner": r[5] }).to_string()
         });
-        print(&lines.fold(String::new(), |text, line| text + &line + "\n"));
+        print_json(&lines.fold(String::new(), |text, line| text + &line + "\n"));
     } else {
         print(&table(&rows));
     }

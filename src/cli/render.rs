@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::args::RenderArgs;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::{print, random, say};
+use crate::cli::laptop::{print_file, random, say};
 use crate::cli::plan::{look, planned};
 use crate::cli::session::Need;
 use crate::event::Outcome;
@@ -35,7 +35,7 @@ pub async fn run(args: &RenderArgs) -> Result<Outcome, Failure> {
         None => {
             for (host, text) in &scripts {
                 let head = if scripts.len() > 1 { format!("# ---- {host}.sh\n") } else { String::new() };
-                print(&format!("{head}{text}"));
+                print_file(&format!("{head}{text}"));
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::cli::args::{Progress, ShellArgs};
 use crate::cli::desk::Faces;
 use crate::cli::exec::tell_unreached;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::{inventory_words, say};
+use crate::cli::laptop::{inventory_words, known_secrets, say};
 use crate::cli::session::{Need, Session, inventory};
 use crate::cli::talk::{self, Left};
 use crate::event::Outcome;
@@ -35,8 +35,9 @@ pub async fn run(args: &ShellArgs) -> Result<Outcome, Failure> {
     if let Wanted::Host(name) = &wanted {
         inventory.limit(name).map_err(|problem| Failure::Inventory(vec![problem]))?;
     }
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let session = Session::open("shell", &hosts, inventory, base, faces, &[])?;
+    let session = Session::open("shell", &hosts, inventory, base, faces, &secrets)?;
     let answers = session.gather(None).await;
     let found = match &wanted {
         Wanted::Host(_) => answers.first().and_then(|answer| answer.as_ref().ok()).map(|facts| (0, facts)),

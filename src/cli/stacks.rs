@@ -4,7 +4,7 @@ use crate::cli::args::{Progress, StacksArgs};
 use crate::cli::desk::Faces;
 use crate::cli::exec::tell_unreached;
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{inventory_words, print, say};
+use crate::cli::laptop::{inventory_words, known_secrets, print, print_json, say};
 use crate::cli::session::{Need, Session, inventory};
 use crate::event::Outcome;
 use crate::plan::facts::HostFacts;
@@ -22,8 +22,9 @@ const FRAMES: usize = 24;
 /// What must be said to the person.
 pub async fn run(args: &StacksArgs) -> Result<Outcome, Failure> {
     let (inventory, base) = inventory(&args.host, Need::Connection)?;
+    let secrets = known_secrets(&inventory);
     let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let session = Session::open("stacks", &args.host, inventory, base, faces, &[])?;
+    let session = Session::open("stacks", &args.host, inventory, base, faces, &secrets)?;
     let (mut outcome, mut lost, mut facts) = (Outcome::Ok, Vec::new(), Vec::new());
     for (name, answer) in session.names().into_iter().zip(session.gather(None).await) {
         facts.push(match answer {
@@ -66,7 +67,7 @@ pub async fn run(args: &StacksArgs) -> Result<Outcome, Failure> {
         }
     }
     if args.json {
-        print(&json(&session, &found));
+        print_json(&json(&session, &found));
     } else {
         let words = inventory_words(&args.host);
         let words = if words.is_empty() { words } else { format!(" -i {words}") };

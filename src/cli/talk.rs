@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cli::relay;
 use crate::remote::{Piece, RemoteError, Talk, Terminal, Told};
 use crate::tui::screen::Raw;
 
@@ -61,7 +62,7 @@ fn size() -> (u16, u16) {
 pub async fn carry(talk: Talk, in_terminal: bool) -> io::Result<Left> {
     let raw = in_terminal.then(Raw::take).transpose()?;
     let Talk { output, input, end } = talk;
-    let screen = screen(output)?;
+    let screen = screen(output, in_terminal)?;
     let (keys, _keyboard) = keyboard()?;
     let mut local = Local { keys: Some(keys), waiting: VecDeque::new(), escape: in_terminal.then(Escape::default), end };
     let (left, shown) = local.run(input, screen).await?;
@@ -248,10 +249,18 @@ fn keyboard() -> io::Result<(mpsc::Receiver<Bytes>, Keyboard)> {
     Ok((typed, Keyboard { _bell: end }))
 }
 
-/// Writes what comes as it is: what is asked to draw on the terminal may do so, as with ssh.
-fn screen(mut pieces: mpsc::Receiver<Piece>) -> io::Result<oneshot::Receiver<Shown>> {
+/// Writes what comes. In an interactive shell as it is: what is asked to draw on the terminal may do so, as with ssh. Where no program has
+/// the terminal, files and pipes get every byte, and a terminal gets it cleaned.
+fn screen(mut pieces: mpsc::Receiver<Piece>, in_terminal: bool) -> io::Result<oneshot::Receiver<Shown>> {
     let (done, shown) = oneshot::channel();
     std::thread::Builder::new().name("output".to_owned()).spawn(move || {
+        if !in_terminal {
+            let written = relay::write(pieces, &crate::report::terminal::cleaner());
+            if done.send((written, false)).is_err() {
+                tracing::debug!("nobody waits for the last of the output");
+            }
+            return;
+        }
         let mut alternate = Alternate::default();
         let mut write = || -> io::Result<()> {
             while let Some(piece) = pieces.blocking_recv() {

@@ -10,7 +10,7 @@ use crate::cli::checks::{deepen, judged, survey};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::hang;
-use crate::cli::laptop::{print, random, say, secrets};
+use crate::cli::laptop::{known_secrets, print, random, say, secrets};
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::cli::signals::{Part, Signals};
 use crate::cli::undo::{self, Way};
@@ -114,7 +114,7 @@ pub(super) async fn operate(
         Err(also) if args.ask => (Vec::new(), lacks.or(Some(also))),
         Err(also) => return Err(also),
     };
-    let hidden: Vec<String> = secrets.iter().chain(&passwords).map(|(_, value)| value.clone()).collect();
+    let hidden = known_secrets(&inventory);
     let faces = Faces { progress: args.host.progress, logs: Logs::Main, data: false };
     let (command, part) = if args.ask { ("tui", Part::Onlooker) } else { ("up", Part::Launcher) };
     let mut session = Session::open(command, &args.host, inventory, base, faces, &hidden)?;

@@ -22,6 +22,7 @@ pub struct Link {
     lost: AtomicBool,
     warned: AtomicBool,
     told: std::sync::Mutex<(String, Vec<Report>)>,
+    warnings: std::sync::Mutex<std::collections::HashSet<String>>,
     offset: AtomicI64,
     uncertainty: AtomicI64,
 }
@@ -37,6 +38,7 @@ impl Link {
             lost: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             told: std::sync::Mutex::default(),
+            warnings: std::sync::Mutex::default(),
             offset: AtomicI64::new(0),
             uncertainty: AtomicI64::new(0),
         }
@@ -196,6 +198,14 @@ impl Link {
             told.1.push(report.clone());
         }
         news
+    }
+
+    /// A warning about this host, unless it was said before: a resumed stream says again what it found. After 256 nothing more is said.
+    pub fn warn_once(&self, text: String) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if warnings.len() < 256 && warnings.insert(text.clone()) {
+            self.emit.notice(Some(self.host), text, true);
+        }
     }
 
     /// Where events about this host go.

@@ -206,15 +206,15 @@ impl Session<'_> {
                 Ok(true)
             }
             Frame::Lost { file, kind, offset, least, most } => {
-                self.link.emitter().notice(Some(self.link.host()), missing(file, &kind, (offset, least, most)), true);
+                self.link.warn_once(missing(file, &kind, (offset, least, most)));
                 Ok(true)
             }
             Frame::Note(file, text) => {
-                self.link.emitter().notice(Some(self.link.host()), unguarded(file, &text), true);
+                self.link.warn_once(unguarded(file, &text));
                 Ok(true)
             }
             Frame::Odd(word, name) => {
-                self.link.emitter().notice(Some(self.link.host()), odd(&word, &name), true);
+                self.link.warn_once(odd(&word, &name));
                 Ok(true)
             }
             Frame::Shrunk { file, size } => {

@@ -4,6 +4,7 @@
 
 use super::check::{self, Check};
 use super::expand::{self, Short};
+use super::names;
 use super::schema::{self, nearest};
 use super::scope::{NPROC_LIMIT, Scope};
 use super::tree::{Entry, Kind, Node, Place, shorten};
@@ -214,7 +215,7 @@ pub(super) fn host(scope: &Scope<'_>, index: usize, check: &mut Check) -> Option
     let ssh = ssh(&early(scope, &common.merge(own), index, check), check);
     let address = |key: &str, check: &mut Check| {
         let node = early(scope, member.get(key)?, index, check);
-        check.text_that(&node, valid_address)
+        check.text_that(&node, names::address)
     };
     let (address, fabric_address) = (address("address", check), address("fabric_address", check));
     let gpus = member.get("gpus").map(|node| gpus(&early(scope, node, index, check), check)).unwrap_or_default();
@@ -238,20 +239,6 @@ fn deny_unknown(node: &Node, check: &mut Check) {
         Kind::Map(entries) => entries.iter().for_each(|entry| deny_unknown(&entry.value, check)),
         Kind::Unknown(_) | Kind::Scalar { .. } => {}
     }
-}
-
-fn valid_address(text: &str) -> Result<(), (String, String)> {
-    if let Some((host, port)) = text.rsplit_once(':')
-        && !host.contains(':')
-        && port.parse::<u16>().is_ok()
-    {
-        return Err((format!("`{}` holds a port", shorten(text)), format!("write address: {host} and ssh: {{ port: {port} }}")));
-    }
-    let plain = text.split('%').next().unwrap_or_default();
-    if !expand::is_host(text) || (text.contains(':') && plain.parse::<std::net::Ipv6Addr>().is_err()) {
-        return Err((format!("`{}` is not an address", shorten(text)), "write an IP address or a host's name".to_owned()));
-    }
-    Ok(())
 }
 
 fn gpus(node: &Node, check: &mut Check) -> Gpus {
@@ -283,7 +270,7 @@ fn ssh(node: &Node, check: &mut Check) -> Ssh {
     for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
         let value = &entry.value;
         match entry.key.as_str() {
-            "user" => ssh.user = check.text_that(value, valid_user),
+            "user" => ssh.user = check.text_that(value, names::user),
             "port" => ssh.port = check.port(value),
             "identity" => ssh.identity = check.texts(value),
             "config" => ssh.config = check.text_that(value, not_empty),
@@ -313,11 +300,6 @@ fn not_empty(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() { Err(("an empty path".to_owned(), "leave the key out for the default".to_owned())) } else { Ok(()) }
 }
 
-fn valid_user(text: &str) -> Result<(), (String, String)> {
-    let bad = text.is_empty() || text.starts_with('-') || text.contains(|c: char| c.is_whitespace() || c.is_control() || "@:/".contains(c));
-    if bad { Err((format!("`{}` is not a user", shorten(text)), "write the name alone, like root".to_owned())) } else { Ok(()) }
-}
-
 pub(super) fn valid_variable(text: &str) -> Result<(), (String, String)> {
     if crate::shell::is_variable(text) {
         return Ok(());
@@ -329,8 +311,7 @@ pub(super) fn valid_variable(text: &str) -> Result<(), (String, String)> {
 fn jump(node: &Node, check: &mut Check) -> Vec<String> {
     let hops = check.texts(node);
     for hop in &hops {
-        let fine = expand::short(hop).is_ok_and(|short| expand::is_host(&short.host));
-        if !fine {
+        if !names::valid_jump(hop) {
             check.wrong(&node.place, format!("`{}` is not a jump host", shorten(hop)), "write it like bastion or user@bastion:2222");
         }
     }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::check::Check;
 use super::scope::{Facts, Scope, is_given};
 use super::tree::{Entry, Kind, Node, Path, Place, shorten};
-use super::{Engine, Gpus, HashText, Host, Inventory, Known, Problem, container, expand, hosts, job, raw, schema};
+use super::{Engine, Gpus, HashText, Host, Inventory, Known, Problem, container, expand, hosts, job, names, raw, schema};
 
 /// What values of `--set` are said to stand in.
 const SET: &str = "--set";
@@ -276,25 +276,12 @@ fn name(scope: &Scope<'_>, tree: &Node, check: &mut Check) -> String {
         return String::new();
     };
     let node = scope.eval(node, None);
-    let valid = |text: &str| {
-        let fine = text.len() <= 40
-            && text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if fine {
-            return Ok(());
-        }
-        let near: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
-        let near = near.trim_matches('-');
-        let hint = "lower-case letters, digits and -, at most 40, no - first";
-        let hint = if near.is_empty() { hint.to_owned() } else { format!("{hint}: for example {near}") };
-        Err((format!("`{}` cannot name a run", shorten(text)), hint))
-    };
     if let Kind::Unknown(text) = &node.kind
         && !text.is_empty()
     {
         check.wrong(&node.place, format!("{text} is not known before the hosts are connected"), "write the name out, or use vars");
     }
-    check.text_that(&node, valid).unwrap_or_default()
+    check.text_that(&node, names::name).unwrap_or_default()
 }
 
 fn valid_run_dir(text: &str) -> Result<(), (String, String)> {

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::grammar::{is_host, is_jump, is_name, is_run_id, is_user};
+use crate::inventory::{valid_address, valid_host_name, valid_jump, valid_name, valid_run_id, valid_user};
 use crate::plan::words::RankInfo;
 
 /// A host of the run as it was when the run was launched; hosts taken out of the inventory since are still found here.
@@ -94,21 +94,21 @@ impl RunFile {
 
     fn check(&self, run: &str) -> Result<(), String> {
         let no = |what: &str| Err(format!("{what} in the record of the run is not valid"));
-        if self.run != run || !is_run_id(&self.run) {
+        if self.run != run || !valid_run_id(&self.run) {
             return no("the run's id");
         }
-        if !is_name(&self.name) {
+        if !valid_name(&self.name) {
             return no("the name");
         }
         if self.hosts.len() > HOSTS || self.ranks.len() > RANKS {
             return no("the number of hosts or ranks");
         }
         for host in &self.hosts {
-            let whole = is_host(&host.name)
-                && host.address.as_deref().is_none_or(is_host)
-                && (host.fabric.is_empty() || is_host(&host.fabric))
-                && host.user.as_deref().is_none_or(is_user)
-                && host.jump.iter().flatten().all(|jump| is_jump(jump))
+            let whole = valid_host_name(&host.name)
+                && host.address.as_deref().is_none_or(valid_address)
+                && (host.fabric.is_empty() || valid_address(&host.fabric))
+                && host.user.as_deref().is_none_or(valid_user)
+                && host.jump.iter().flatten().all(|jump| valid_jump(jump))
                 && host.jump.iter().flatten().count() <= 16;
             if !whole {
                 return no("a host");

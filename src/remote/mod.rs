@@ -11,6 +11,7 @@ mod krl;
 mod learn;
 mod login;
 mod lookup;
+mod names;
 mod process;
 mod resolve;
 pub mod settings;

@@ -12,6 +12,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::RemoteError;
 use super::hop::{self, Asked, Hop};
+use super::names;
 use super::settings::Settings;
 use super::ssh_config::files::{self, Source};
 use super::ssh_config::walk::{Outcome, Question, walk};
@@ -92,6 +93,7 @@ impl Resolver {
     }
 
     async fn options(&self, asked: &Asked<'_>) -> Result<Options, RemoteError> {
+        names::given(asked)?;
         let resolve = |path: &str| if path == NONE { PathBuf::from(path) } else { self.settings.resolve(path) };
         let config = self.settings.config.clone().or_else(|| asked.ssh.config.as_deref().map(resolve));
         let nothing = config.as_deref().is_some_and(|path| path == Path::new(NONE) || path == Path::new("/dev/null"));

@@ -66,7 +66,7 @@ impl Bars {
     /// Moves the lines above the bars.
     fn print(&mut self) -> io::Result<()> {
         let lines = std::mem::take(self.lines.out());
-        if lines.is_empty() { Ok(()) } else { self.multi.println(lines.join("\n")) }
+        if lines.is_empty() { Ok(()) } else { self.multi.println(self.cleaner.printable(&lines.join("\n")).as_str()) }
     }
 
     fn draw(&mut self, now: Millis, state: &RunState) {
@@ -76,7 +76,8 @@ impl Bars {
         }
         (self.dirty, self.drawn) = (false, Some(now));
         let (height, width) = (self.size)();
-        self.head.set_message(cut(&head(state, &self.cleaner), width.saturating_sub(12)));
+        let head = cut(&head(state, &self.cleaner), width.saturating_sub(12));
+        self.head.set_message(self.cleaner.printable(&head).as_str().to_owned());
         let texts = rows(state, &self.cleaner, self.style, height.saturating_sub(FREE), width, now);
         while self.rows.len() > texts.len() {
             if let Some(row) = self.rows.pop() {
@@ -92,8 +93,9 @@ impl Bars {
             self.rows.push(row);
         }
         for (row, text) in self.rows.iter().zip(texts) {
-            if row.message() != text {
-                row.set_message(text);
+            let text = self.cleaner.printable(&text);
+            if row.message() != text.as_str() {
+                row.set_message(text.as_str().to_owned());
             }
         }
     }

@@ -16,7 +16,7 @@ use super::Sink;
 use super::finding::FindingReport;
 use super::journal::Header;
 use super::outlet::Out;
-use super::sanitize::Cleaner;
+use super::sanitize::{Cleaner, json_escaped};
 
 /// Text without a newline is held back up to this many bytes, so that no secret and no character is cut in two.
 const HOLD: usize = 64 << 10;
@@ -67,7 +67,7 @@ impl<O: Out> Json<O> {
 
     fn put(&mut self, value: &impl Serialize) -> io::Result<()> {
         let line = self.cleaner.json(serde_json::to_string(value)?);
-        self.out.line(&ascii_controls(&line))
+        self.out.line(&json_escaped(&line))
     }
 
     fn log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
@@ -99,22 +99,6 @@ impl<O: Out> Json<O> {
         held.sort_by_key(|(key, _)| *key);
         held.into_iter().try_for_each(|(key, held)| self.text(key, held.offset, &held.bytes, seq, at, state))
     }
-}
-
-/// JSON leaves DEL and the controls above it as they are, and a terminal obeys some of them: they are written as `\u009b`.
-fn ascii_controls(line: &str) -> String {
-    if !line.chars().any(|c| matches!(c, '\u{7f}'..='\u{9f}')) {
-        return line.to_owned();
-    }
-    let mut out = String::with_capacity(line.len() + 16);
-    for c in line.chars() {
-        if matches!(c, '\u{7f}'..='\u{9f}') {
-            out.push_str(&format!("\\u{:04x}", u32::from(c)));
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 impl<O: Out> Sink for Json<O> {

@@ -20,6 +20,7 @@ pub mod past;
 pub mod recap;
 pub mod runs;
 pub mod sanitize;
+pub mod terminal;
 pub mod words;
 
 use std::collections::BTreeSet;

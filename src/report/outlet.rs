@@ -1,8 +1,10 @@
 //! Where lines go.
 //!
-//! Uses nothing. What is slow here is slow for its face alone: `aside` keeps it from the others.
+//! Uses `sanitize`. What is slow here is slow for its face alone: `aside` keeps it from the others.
 
 use std::io::{self, BufWriter, Write};
+
+use super::sanitize::Printable;
 
 /// Takes lines without their newline.
 pub trait Out: Send {
@@ -31,7 +33,7 @@ impl Out for Vec<String> {
     }
 }
 
-/// A stream that lines are written to.
+/// A stream that lines are written to, and a door to the terminal: whatever comes is cleaned.
 #[derive(Debug)]
 pub struct Outlet<W: Write>(BufWriter<W>);
 
@@ -58,7 +60,7 @@ impl Outlet<io::Stderr> {
 
 impl<W: Write + Send> Out for Outlet<W> {
     fn line(&mut self, text: &str) -> io::Result<()> {
-        self.0.write_all(text.as_bytes())?;
+        self.0.write_all(Printable::new(text).as_str().as_bytes())?;
         self.0.write_all(b"\n")
     }
 

@@ -6,7 +6,7 @@ use crate::event::{Exit, Outcome, RunInfo};
 use crate::state::RunState;
 
 use super::fold;
-use super::sanitize::Cleaner;
+use super::sanitize::{Cleaner, DIM, GREEN, PLAIN, RED, YELLOW};
 
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +31,16 @@ pub struct Style {
 }
 
 impl Style {
-    /// `text` in the colour of its role.
+    /// `text` marked with the colour of its role, which it gets where it is printed.
     pub fn paint(self, role: Role, text: &str) -> String {
-        let code = match role {
-            Role::Ok => "32",
-            Role::Warn => "33",
-            Role::Bad => "31",
-            Role::Dim => "2",
+        let mark = match role {
+            Role::Ok => GREEN,
+            Role::Warn => YELLOW,
+            Role::Bad => RED,
+            Role::Dim => DIM,
             Role::Plain => return text.to_owned(),
         };
-        if self.color && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.color && !text.is_empty() { format!("{mark}{text}{PLAIN}") } else { text.to_owned() }
     }
 }
 
@@ -163,7 +163,8 @@ mod tests {
         assert_eq!(exit(Exit::Signal(9)), "signal 9 (KILL)");
         assert_eq!(exit(Exit::Signal(64)), "signal 64");
         assert_eq!((cut("abcdef", 4), cut("中中中", 4), cut("abcd", 4)), ("abc…".into(), "中…".into(), "abcd".into()));
-        assert_eq!(Style { color: true }.paint(Role::Bad, "x"), "\u{1b}[31mx\u{1b}[0m");
+        let painted = Style { color: true }.paint(Role::Bad, "x");
+        assert_eq!(crate::report::sanitize::Printable::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
         assert_eq!(Style::default().paint(Role::Bad, "x"), "x");
     }
 }

@@ -1,6 +1,6 @@
 //! The terminal's guard: whoever draws, lends the screen or breaks, the terminal is in the end as it was found.
 //!
-//! Uses nothing of the house. One program has one terminal, so this is the one place with a state of its own: a panic in any task, a signal
+//! Uses `report` for what may be printed. One program has one terminal, so this is the one place with a state of its own: a panic in any task, a signal
 //! and a shell that wants the screen all find it here.
 
 use std::io::{self, IsTerminal, Write};
@@ -9,12 +9,15 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use crossterm::{cursor, event, execute, terminal};
 
+use crate::report::sanitize::Printable;
+use crate::report::terminal::{complain, printable};
+
 /// The most bytes of talk that are kept until the screen is given back.
 const HELD: usize = 256 << 10;
 
 #[derive(Default)]
 struct Held {
-    lines: Vec<String>,
+    lines: Vec<Printable>,
     bytes: usize,
     dropped: usize,
 }
@@ -112,7 +115,7 @@ fn cooked() {
 fn tell(panic: &std::panic::PanicHookInfo<'_>) {
     let payload = panic.payload();
     let what = payload.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| payload.downcast_ref::<String>().cloned());
-    let what: String = what.unwrap_or_else(|| "a panic".to_owned()).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let what = what.unwrap_or_else(|| "a panic".to_owned());
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
     let mut lines = vec![format!("orchestrate broke: {what}{place}")];
     lines.extend(FAREWELL.get().into_iter().flatten().cloned());
@@ -121,9 +124,8 @@ fn tell(panic: &std::panic::PanicHookInfo<'_>) {
     if backtrace.status() == std::backtrace::BacktraceStatus::Captured {
         lines.push(backtrace.to_string());
     }
-    let mut err = io::stderr().lock();
     for line in lines {
-        if writeln!(err, "{line}").is_err() {
+        if complain(&printable(&line)).is_err() {
             return;
         }
     }
@@ -183,10 +185,9 @@ pub fn restore() {
     cooked();
     drop(one);
     let held = std::mem::take(&mut *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut err = io::stderr().lock();
-    let more = (held.dropped > 0).then(|| format!("… and {} more lines", held.dropped));
+    let more = (held.dropped > 0).then(|| Printable::new(&format!("… and {} more lines", held.dropped)));
     for line in held.lines.into_iter().chain(more) {
-        if writeln!(err, "{line}").is_err() {
+        if complain(&line).is_err() {
             return;
         }
     }
@@ -206,16 +207,17 @@ pub(super) fn clip(text: &str) -> io::Result<()> {
 }
 
 /// Keeps a line until the screen is given back; `false`: neither the dashboard nor a shell on a host has it, say it now.
-pub fn hold(line: &str) -> bool {
+pub fn hold(line: &Printable) -> bool {
     if !ON.load(Ordering::SeqCst) && !RAW.load(Ordering::SeqCst) {
         return false;
     }
     let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
-    if held.bytes + line.len() > HELD {
+    let len = line.as_str().len();
+    if held.bytes + len > HELD {
         held.dropped += 1;
     } else {
-        held.bytes += line.len();
-        held.lines.push(line.to_owned());
+        held.bytes += len;
+        held.lines.push(line.clone());
     }
     true
 }

@@ -12,6 +12,7 @@ mod detach;
 mod diagnose;
 mod failure;
 mod hang;
+mod hostile;
 mod launchers;
 mod load;
 mod many;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha1::Digest as _;
 
+use crate::remote::names;
 use crate::remote::settings::Variables;
 
 /// The tokens that most keywords take.
@@ -45,14 +46,34 @@ impl Tokens<'_> {
         self.expand(&text, COMMON, &[], true).map(PathBuf::from)
     }
 
-    /// Expands the command of ProxyCommand.
+    /// Expands the command of ProxyCommand. A name in it that a shell would interpret is refused, wherever it comes from.
     pub(in crate::remote) fn proxy_command(&self, text: &str) -> Result<String, String> {
+        self.harmless(text)?;
         self.expand(text, "hknpr", &[], false)
     }
 
     /// Expands the command of KnownHostsCommand. `key`: what `%f`, `%H`, `%I`, `%K` and `%t` stand for.
     pub(in crate::remote) fn known_hosts_command(&self, text: &str, key: &[(char, &str)]) -> Result<String, String> {
+        self.harmless(text)?;
+        let name = key.iter().find(|(token, _)| *token == 'H').filter(|_| text.contains("%H"));
+        name.map_or(Ok(()), |(_, name)| names::host(name)).map_err(|why| format!("%H: {why}"))?;
         self.expand(text, COMMON, key, true)
+    }
+
+    /// Whether every name that the text takes may stand in a command. Names of this laptop and its user are what they are.
+    fn harmless(&self, text: &str) -> Result<(), String> {
+        for token in text.replace("%%", "").split('%').skip(1).filter_map(|rest| rest.chars().next()) {
+            let judged = match token {
+                'h' => names::host(self.host),
+                'n' => names::host(self.alias),
+                'k' => names::host(self.key_name),
+                'j' => names::host(self.jump),
+                'r' => names::user(self.user),
+                _ => Ok(()),
+            };
+            judged.map_err(|why| format!("%{token}: {why}"))?;
+        }
+        Ok(())
     }
 
     /// Expands User, which may not speak of itself.
@@ -174,6 +195,21 @@ mod tests {
         assert_eq!(tokens.user("%u-%n").as_deref(), Ok("li-g1"));
         assert_eq!(tokens.known_hosts_command("keys %H %h", &[('H', "[g1]:22")]).as_deref(), Ok("keys [g1]:22 10.0.0.1"));
         assert!(tokens.path("%H").is_err());
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_interpret_never_becomes_part_of_a_command() {
+        let variables: Variables = std::sync::Arc::new(|_| None);
+        let with = |host, alias, user| Tokens { host, alias, user, ..tokens(&variables) };
+        assert_eq!(
+            with("a;id", "g1", "root").proxy_command("nc %h %p"),
+            Err("%h: `a;id` holds `;`, which a shell would interpret".to_owned())
+        );
+        assert!(with("h", "$(id)", "root").proxy_command("nc %n").is_err());
+        assert!(with("h", "g1", "`id`").proxy_command("nc -l%r").is_err() && with("h", "g1", "$HOME").proxy_command("x %r").is_err());
+        assert!(with("-oX", "g1", "root").known_hosts_command("%h", &[]).is_err());
+        // What is not asked for does no harm, and a doubled % asks for nothing.
+        assert_eq!(with("a;id", "g1", "root").proxy_command("nc %n %%h").as_deref(), Ok("nc g1 %h"));
     }
 
     #[test]
