@@ -9,13 +9,14 @@
 #     killed   dd was killed
 #     full     the file took no more: disk, quota or file-size limit. Where it took part of a block, OFFSET is behind that part
 #     max      the log reached MAX bytes; MAX itself is exact
+#     plain    dd could not be started again, at OFFSET or later: no bound holds any more, nothing is counted, and BASE.end does not come
 #     more     the losses after the first 40, in sum, from the first one's OFFSET on
 # BASE.end is an empty file and the last thing that is made: the log grows no more.
 at=$1 max=$2
 block=65536
 trap '' HUP INT QUIT ALRM TERM USR1 USR2 PIPE XFSZ
-# Where nothing can be forked, dash and busybox end themselves. Then this process becomes a plain copy: no writer may lose its reader.
-trap 'exec cat <&3 >&4' EXIT
+# Where nothing can be forked any more, or dd is gone, the shell ends here. It becomes a plain copy: no writer may lose its reader.
+trap 'lose plain "$size" 0 "$block"; exec cat <&3 >&4' EXIT
 size=0 past='' entries=0 kind='' from=0 least=0 most=0
 nl='
 '

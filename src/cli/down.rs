@@ -1,9 +1,8 @@
 //! `down`: fetches what this laptop lacks, then stops and removes everything of a name, and verifies it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::cli::args::{DownArgs, HostArgs, Progress};
+use crate::cli::args::{DownArgs, Progress};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::laptop::{known_secrets, print, say};
@@ -57,26 +56,6 @@ async fn one(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Ou
     Ok((session.finish(ended.0, &ended.1, !args.dry_run).await.0, smoke))
 }
 
-/// Clears hosts that only the record of a run names, within another operation.
-///
-/// # Errors
-/// What must be said to the person.
-pub(super) async fn recorded(session: &Session, host: &HostArgs, recorded: Vec<RecordedHost>) -> Result<Outcome, Failure> {
-    let mut inventory = session.inventory.clone();
-    inventory.hosts.clear();
-    // The limit keeps it from the hosts of the inventory, which the record names too.
-    let names = recorded.iter().map(|recorded| recorded.host.name.as_str()).collect::<Vec<_>>().join(",");
-    let host = HostArgs { limit: Some(names), ..host.clone() };
-    let lock_wait = Duration::from_secs(45);
-    let args = DownArgs { host, discard_logs: false, kill: false, lock_wait, dry_run: false };
-    let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let mut apart = Session::open("down", &args.host, inventory, session.base().to_owned(), faces, &[])?;
-    apart.add_hosts(recorded);
-    apart.begin("", None);
-    let (outcome, why) = down(&mut apart, &args, &mut false).await?;
-    Ok(apart.finish(outcome, &why, false).await.0)
-}
-
 /// The number of the first signal that asks this process to end.
 async fn interrupted() -> i32 {
     use tokio::signal::unix::{SignalKind, signal};
@@ -89,7 +68,7 @@ async fn interrupted() -> i32 {
     }
 }
 
-async fn down(session: &mut Session, args: &DownArgs, smoke: &mut bool) -> Result<(Outcome, String), Failure> {
+pub(super) async fn down(session: &mut Session, args: &DownArgs, smoke: &mut bool) -> Result<(Outcome, String), Failure> {
     let (facts, _) = answered(session, session.gather(None).await);
     // Hosts that were taken out of the inventory since `up` are cleaned too.
     let recorded = if args.host.limit.is_none() { session.recorded_hosts(&facts) } else { Vec::new() };

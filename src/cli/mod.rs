@@ -22,6 +22,7 @@ pub mod plan;
 pub mod ps;
 pub mod questions;
 #[cfg(debug_assertions)]
+mod recorded;
 mod rehearsal;
 pub mod relay;
 pub mod render;
@@ -175,7 +176,8 @@ impl std::io::Write for Talk {
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        std::io::stderr().flush()
+        // `say` leaves nothing behind.
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::hang;
 use crate::cli::laptop::{known_secrets, print, random, say, secrets};
+use crate::cli::recorded;
 use crate::cli::session::{Need, Session, answered, inventory};
 use crate::cli::signals::{Part, Signals};
 use crate::cli::undo::{self, Way};
@@ -277,7 +278,7 @@ async fn look_and_change(
         return dry_run(session, &job, &texts, &facts, wish, &found).map(Some);
     }
     if args.host.limit.is_none()
-        && let Some(ended) = clear_recorded(session, args, wish, &facts).await?
+        && let Some(ended) = recorded::clear(session, args, &mut wish.cleared, &facts).await?
     {
         return Ok(Some(ended));
     }
@@ -285,32 +286,6 @@ async fn look_and_change(
         return board::asked(session, args, &job, &texts, &facts, wish, &found, signals).await;
     }
     change(session, args, wish, &job, &texts, (facts, told), found, &checks, signals).await
-}
-
-/// Clears the hosts that only an earlier run's record names, where the person lets them be reached; else how `up` ends.
-async fn clear_recorded(
-    session: &Session,
-    args: &UpArgs,
-    wish: &mut Wish,
-    facts: &[HostFacts],
-) -> Result<Option<(Outcome, String)>, Failure> {
-    let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
-    let mut recorded = session.recorded_hosts(&known);
-    recorded.retain(|recorded| !wish.cleared.contains(&recorded.host.name));
-    if recorded.is_empty() {
-        return Ok(None);
-    }
-    if !session.may_reach(&recorded) {
-        let names = recorded.iter().map(crate::cli::session::RecordedHost::place).collect::<Vec<_>>().join(", ");
-        let text = format!("the last run was also on hosts that are not in the inventory: {names}");
-        session.engine.emitter().notice(None, text, true);
-        session.engine.emitter().notice(None, "help: `--yes` clears them too; `down --yes` clears everything of this name", false);
-        return Ok(Some((Outcome::Refused, "hosts of the last run are not in the inventory".to_owned())));
-    }
-    wish.cleared.extend(recorded.iter().map(|recorded| recorded.host.name.clone()));
-    let outcome = super::down::recorded(session, &args.host, recorded).await?;
-    let why = "hosts of the last run could not be cleared".to_owned();
-    Ok((outcome != Outcome::Ok).then_some((outcome, why)))
 }
 
 /// The checks of this `--preflight`: the fast ones are all but those that need a container of the image.

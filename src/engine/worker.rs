@@ -148,7 +148,10 @@ impl Engine {
                 self.emit.send(EventKind::StepSatisfied { step: id, note });
                 Standing::Done
             }
-            Ended::Verdict(Verdict::Done { note, changed }) => {
+            Ended::Verdict(Verdict::Done { note, changed, warning }) => {
+                if !warning.is_empty() {
+                    self.emit.notice(Some(step.host), warning, true);
+                }
                 carried.changed += u32::from(changed);
                 if let Action::Launch(_) = step.action {
                     carried.launched.push(step.host);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::plan::Plan;
-use crate::plan::action::{Action, Do, Seen};
+use crate::plan::action::{Action, Do, Seen, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher::{RankStart, Start};
 use crate::plan::site::Site;
@@ -56,6 +56,7 @@ fn commands(text: &mut String, action: &Action, site: Option<&Site>, whole: bool
             let begins = site.filter(|_| !whole).map(|site| (site.guard(), site.preamble()));
             let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
             let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (what the file lib says)\n"));
+            let rest = rest.map(|rest| rest.replace(memlock::ATTEMPT, "# (asks for as much locked memory as docker gives)\n"));
             for l in rest.as_ref().unwrap_or(&shown).lines() {
                 line(text, format_args!("      | {l}"));
             }

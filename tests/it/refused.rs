@@ -1,5 +1,6 @@
 //! What is refused before anything is changed: each with its own words, its exit code, and nothing left.
 
+use orchestrate::event::EventKind;
 use orchestrate::sandbox::Faults;
 
 use crate::support::{Bench, Job, Laptop, word};
@@ -135,5 +136,27 @@ async fn a_host_key_that_is_unknown_or_changed_is_refused() {
     std::fs::write(&changed, format!("{}\n{} {}\n", lines[0], place(lines[1]), key(lines[0]))).expect("written");
     let ended = laptop.run(&["up", word(&file), "--set", &set(&changed)]).await;
     ended.code(4).says("gpu02").says("changed");
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_docker_that_refuses_unlimited_locked_memory_starts_the_container_with_less() {
+    let bench = Bench::hosts(1).await;
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("locked", &Job::default()));
+    let file = word(&file);
+    // As runc says it through a dockerd without CAP_SYS_RESOURCE; the container that was created stays.
+    let refuses = "case \"$1 $*\" in *' run '*--ulimit=memlock=-1*) echo 'docker: Error response from daemon: failed to create task for container: \
+                   error during container init: error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: \
+                   unknown.' >&2; exit 126 ;; esac\nexec \"$SANDBOX_HOST/bin/docker\" \"$@\"";
+    bench.faults("gpu01", &fault(|f| f.programs = [("docker".to_owned(), refuses.to_owned())].into()));
+    let up = laptop.run(&["up", "-d", file, "--preflight", "full"]).await;
+    up.code(0).silent_about("setting rlimit");
+    bench.ranks_up(1).await;
+    let note = laptop.kinds().into_iter().find_map(|kind| match kind {
+        EventKind::StepDone { note, .. } if note.contains("locked memory") => Some(note),
+        _ => None,
+    });
+    assert!(note.as_deref().is_some_and(|note| note.starts_with("pid ") && note.contains("docker refused")), "{note:?}");
+    laptop.run(&["down", file]).await.code(0);
     bench.done().await;
 }

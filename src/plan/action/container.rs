@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::inventory::{self, ContainerGpus, User};
-use crate::plan::action::{Seen, Trouble, Verdict};
+use crate::plan::action::{Seen, Trouble, Verdict, memlock};
 use crate::plan::facts::{Docker, HostFacts};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, join, quote};
@@ -99,19 +99,21 @@ impl Container {
             },
         ));
         script.push_str(&format!(
-            "if [ -z \"$(D ps -q --no-trunc --filter name='^/{name}$' 2>/dev/null)\" ]; then\n\
+            "most=\n\
+             if [ -z \"$(D ps -q --no-trunc --filter name='^/{name}$' 2>/dev/null)\" ]; then\n\
              ib=; [ -d /dev/infiniband ] && ib='--device=/dev/infiniband'\n\
-             D run -d {flags} $ib {rest} >/dev/null\n\
-             rc=$?\n\
-             if [ $rc -ne 0 ]; then\n\
-             case $(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.host\"}}}}' {container} 2>/dev/null) in {host}) D rm -f {container} >/dev/null ;; esac\n\
-             exit $rc; fi; fi\n\
+             start() {{ D run -d $lock {flags} $ib {rest} >/dev/null; }}\n\
+             drop() {{ case $(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.host\"}}}}' {container} 2>/dev/null) in {host}) D rm -f {container} >/dev/null ;; esac; }}\n\
+             {attempt}attempt\n\
+             if [ $rc -ne 0 ]; then printf '%s\\n' \"$says\" >&2; drop; exit $rc; fi\n\
+             fi\n\
              D inspect --type container --format '{{{{.State.Pid}}}} {{{{.Id}}}}' {container} >\"$P/container.pid.new\" && mv -f \"$P/container.pid.new\" \"$P/container.pid\" || exit 78\n\
              D inspect --type container --format '{{{{.Image}}}}' {container} >\"$P/image\"\n\
-             cat \"$P/container.pid\"\n",
+             cat \"$P/container.pid\"; [ -z \"$most\" ] || echo \"memlock $most $ib\"\n",
+            attempt = memlock::ATTEMPT,
             name = site.container(),
             host = quote(&site.host),
-            flags = join(&self.flags(spec)),
+            flags = join(&without_memlock(self.flags(spec))),
             rest = join(&self.tail(spec)),
         ));
         Command::sh("start the container", script, Duration::from_secs(180))
@@ -154,7 +156,7 @@ impl Container {
             format!("--stop-timeout={}", self.stop_grace + 5),
             format!("--network={}", spec.network),
             format!("--shm-size={}", spec.shm_size),
-            "--ulimit=memlock=-1".to_owned(),
+            memlock::UNLIMITED.to_owned(),
             "--ulimit=stack=67108864".to_owned(),
             "--ulimit=core=0".to_owned(),
             "--cap-add=IPC_LOCK".to_owned(),
@@ -188,9 +190,30 @@ impl Container {
         vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.site.in_dir())]
     }
 
+    /// What it says when it runs: its pid, and how much memory it may lock where docker refused to give it all.
+    fn started(&self, text: &str) -> Verdict {
+        let mut note = text.split_whitespace().next().map(|p| format!("pid {p}")).unwrap_or_default();
+        let mut warning = String::new();
+        let mut words = text.lines().find_map(|line| line.strip_prefix("memlock ")).unwrap_or_default().split_whitespace();
+        if let Some(most) = words.next() {
+            let limit =
+                most.parse().map_or_else(|_| "docker's default limit".to_owned(), |bytes| format!("at most {}", memlock::shown(bytes)));
+            note = format!("{note}; locked memory: {limit}, docker refused to give it without a limit");
+            if words.next().is_some() {
+                warning = format!(
+                    "locked memory in the container: {limit}, since docker refused to give it without a limit; InfiniBand needs more; \
+                     help: give dockerd on {} CAP_SYS_RESOURCE or `LimitMEMLOCK=infinity`; for rootless docker raise memlock in \
+                     /etc/security/limits.conf",
+                    self.site.host
+                );
+            }
+        }
+        Verdict::Done { note, changed: true, warning }
+    }
+
     pub(super) fn judge(&self, output: &Output) -> Verdict {
         if output.ok() {
-            return Verdict::changed(output.text().split_whitespace().next().map(|p| format!("pid {p}")).unwrap_or_default());
+            return self.started(&output.text());
         }
         let says = output.complaint();
         let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
@@ -206,6 +229,15 @@ impl Container {
         };
         Verdict::failed(format!("could not {}: {says}", self.title()), hint)
     }
+}
+
+/// The flags of a container but for the limit of locked memory, which is found out on the host.
+pub(in crate::plan) fn without_memlock(mut flags: Vec<String>) -> Vec<String> {
+    // Ours is the first; one of the user's stands behind it and holds.
+    if let Some(at) = flags.iter().position(|flag| flag == memlock::UNLIMITED) {
+        flags.remove(at);
+    }
+    flags
 }
 
 /// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
@@ -244,6 +276,42 @@ mod tests {
         assert_eq!(gpus_flag(&ContainerGpus::All, &list, None).as_deref(), Some("\"device=4,5\""));
         assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::Any, None).as_deref(), Some("all"));
         assert_eq!(gpus_flag(&ContainerGpus::None, &inventory::Gpus::Any, None), None);
+    }
+
+    #[test]
+    fn a_limit_of_locked_memory_is_told_and_matters_for_infiniband() {
+        let container = Container {
+            site: Site {
+                name: "train".to_owned(),
+                host: "gpu01".to_owned(),
+                run: String::new(),
+                base: "/run".to_owned(),
+                sudo: false,
+                engine: None,
+                contained: true,
+                token: None,
+                log_max: 0,
+                old: false,
+            },
+            spec: None,
+            hash: String::new(),
+            owner: String::new(),
+            stop_grace: 0,
+            gpus: None,
+            me: String::new(),
+            home: String::new(),
+            recreate: false,
+        };
+        let judged = |text: &str| match container.started(text) {
+            Verdict::Done { note, warning, .. } => (note, warning),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(judged("77 abc\n"), ("pid 77".to_owned(), String::new()));
+        let told = "pid 77; locked memory: at most 8 MiB, docker refused to give it without a limit";
+        assert_eq!(judged("77 abc\nmemlock 8388608 \n"), (told.to_owned(), String::new()));
+        let (note, warning) = judged("77 abc\nmemlock default --device=/dev/infiniband\n");
+        assert!(note.contains("docker's default limit"), "{note}");
+        assert!(warning.contains("InfiniBand needs more; help: give dockerd on gpu01 CAP_SYS_RESOURCE"), "{warning}");
     }
 
     #[test]

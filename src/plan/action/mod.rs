@@ -5,6 +5,7 @@
 pub mod container;
 pub mod launch;
 pub mod lock;
+pub mod memlock;
 pub mod preflight;
 pub mod prepare;
 pub mod prove;
@@ -106,6 +107,8 @@ pub enum Verdict {
         note: String,
         /// Whether the host is different now.
         changed: bool,
+        /// What a person should know before it is too late; may be empty.
+        warning: String,
     },
     /// Failed.
     Failed(Trouble),
@@ -116,12 +119,12 @@ pub enum Verdict {
 impl Verdict {
     /// It changed something.
     pub fn changed(note: impl Into<String>) -> Verdict {
-        Verdict::Done { note: note.into(), changed: true }
+        Verdict::Done { note: note.into(), changed: true, warning: String::new() }
     }
 
     /// It found all in order.
     pub fn fine(note: impl Into<String>) -> Verdict {
-        Verdict::Done { note: note.into(), changed: false }
+        Verdict::Done { note: note.into(), changed: false, warning: String::new() }
     }
 
     /// It failed.

@@ -29,7 +29,7 @@ fn judge(scene: &Scene<'_>) -> Vec<Cell> {
         }
         if !host.told.all("ib").is_empty() && of("memlock").is_some_and(|l| l != "unlimited") {
             let hint = if contained {
-                "leave --ulimit=memlock out of container.args"
+                "leave --ulimit=memlock out of container.args; where docker itself refuses to give it, give dockerd CAP_SYS_RESOURCE or LimitMEMLOCK=infinity"
             } else {
                 "set memlock to unlimited in /etc/security/limits.conf"
             };

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::inventory::{Container, Job};
-use crate::plan::action::container;
+use crate::plan::action::{container, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher;
 use crate::plan::site::Site;
@@ -173,7 +173,7 @@ pub fn inside(site: &Site, job: &Job, host: usize, facts: &HostFacts, flag: Opti
         return command("look from inside", site, &shell, Duration::from_secs(120));
     };
     let name = format!("orch-check-{}-{}-{nonce}", site.name, site.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-    let mut flags = flags(site, spec, facts, &name);
+    let mut flags = container::without_memlock(flags(site, spec, facts, &name));
     flags.extend(flag.map(|flag| format!("--gpus={flag}")));
     let dir = part.and_then(|p| p.workdir.as_deref());
     flags.extend(dir.map(|dir| format!("--workdir={dir}")));
@@ -188,11 +188,14 @@ pub fn inside(site: &Site, job: &Job, host: usize, facts: &HostFacts, flag: Opti
         "trap 'D rm -f {name} >/dev/null 2>&1' EXIT; trap 'exit 1' HUP INT TERM\n\
          ib=; [ -d /dev/infiniband ] && ib=--device=/dev/infiniband\n\
          set --\n{created}\
-         D run {} $ib \"$@\" {} --entrypoint=/bin/sh {} -c {}\nrc=$?\n[ $rc -eq 0 ] || {{ say inside_failed \"$rc\"; say did inside; }}\n",
+         start() {{ D run $lock {} $ib \"$@\" {} --entrypoint=/bin/sh {} -c {} >&4; }}\n\
+         drop() {{ D rm -f {name} >/dev/null 2>&1; }}\n\
+         {attempt}attempt \"$@\"\n[ -z \"$says\" ] || printf '%s\\n' \"$says\" >&2\n[ $rc -eq 0 ] || {{ say inside_failed \"$rc\"; say did inside; }}\n",
         join(&flags),
         join(&spec.args),
         quote(&spec.image),
         quote(&within),
+        attempt = memlock::ATTEMPT,
     );
     command("look into the image", site, &body, Duration::from_secs(180))
 }

@@ -1,0 +1,61 @@
+//! Hosts that only the record of an earlier run names: what `up` does about them.
+
+use std::time::Duration;
+
+use crate::cli::args::{DownArgs, HostArgs, Progress, UpArgs};
+use crate::cli::desk::Faces;
+use crate::cli::exit::Failure;
+use crate::cli::session::{RecordedHost, Session};
+use crate::event::Outcome;
+use crate::plan::facts::HostFacts;
+use crate::report::loglines::Logs;
+
+/// Clears the hosts that only an earlier run's record names, where the person lets them be reached; else how `up` ends. `cleared`: the names of
+/// those that were cleared before.
+///
+/// # Errors
+/// What must be said to the person.
+pub(super) async fn clear(
+    session: &Session,
+    args: &UpArgs,
+    cleared: &mut Vec<String>,
+    facts: &[HostFacts],
+) -> Result<Option<(Outcome, String)>, Failure> {
+    let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
+    let mut recorded = session.recorded_hosts(&known);
+    recorded.retain(|recorded| !cleared.contains(&recorded.host.name));
+    if recorded.is_empty() {
+        return Ok(None);
+    }
+    if !session.may_reach(&recorded) {
+        let names = recorded.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
+        let text = format!("the last run was also on hosts that are not in the inventory: {names}");
+        session.engine.emitter().notice(None, text, true);
+        session.engine.emitter().notice(None, "help: `--yes` clears them too; `down --yes` clears everything of this name", false);
+        return Ok(Some((Outcome::Refused, "hosts of the last run are not in the inventory".to_owned())));
+    }
+    cleared.extend(recorded.iter().map(|recorded| recorded.host.name.clone()));
+    let outcome = apart(session, &args.host, recorded).await?;
+    let why = "hosts of the last run could not be cleared".to_owned();
+    Ok((outcome != Outcome::Ok).then_some((outcome, why)))
+}
+
+/// Clears hosts that only the record of a run names, within another operation.
+///
+/// # Errors
+/// What must be said to the person.
+async fn apart(session: &Session, host: &HostArgs, recorded: Vec<RecordedHost>) -> Result<Outcome, Failure> {
+    let mut inventory = session.inventory.clone();
+    inventory.hosts.clear();
+    // The limit keeps it from the hosts of the inventory, which the record names too.
+    let names = recorded.iter().map(|recorded| recorded.host.name.as_str()).collect::<Vec<_>>().join(",");
+    let host = HostArgs { limit: Some(names), ..host.clone() };
+    let lock_wait = Duration::from_secs(45);
+    let args = DownArgs { host, discard_logs: false, kill: false, lock_wait, dry_run: false };
+    let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
+    let mut apart = Session::open("down", &args.host, inventory, session.base().to_owned(), faces, &[])?;
+    apart.add_hosts(recorded);
+    apart.begin("", None);
+    let (outcome, why) = super::down::down(&mut apart, &args, &mut false).await?;
+    Ok(apart.finish(outcome, &why, false).await.0)
+}
