@@ -64,7 +64,7 @@ noted() {
   for b in $names; do
     [ -z "$1" ] || [ "$1" = "$b" ] || continue
     while read -r kind from least most_lost _; do
-      case $kind in killed | full | max | more) ;; *) continue ;; esac
+      case $kind in killed | full | max | more | plain) ;; *) continue ;; esac
       if ! number "$from" || ! number "$least" || ! number "$most_lost"; then continue; fi
       case $lost in *" $b.$kind.$from "*) [ -n "$1" ] || continue ;; esac
       lost="$lost$b.$kind.$from "

@@ -36,8 +36,8 @@ class Host:
                 (self.dir / "bin" / tool).symlink_to(program)
         for source, target in (("append", "append"), ("pipe", "pipe")):
             shutil.copy(ROOT / f"assets/{source}.sh", self.dir / "in" / target)
-        (self.dir / "through").write_text('. "$I/pipe"\nlog_through rank-0.0 || exit 99\nPATH=$RANK_PATH "$@"\nexit "$?"\n')
-        (self.dir / "direct").write_text('exec >>"$F.rank-0.0.log" 2>&1\nPATH=$RANK_PATH "$@"\nexit "$?"\n')
+        (self.dir / "through").write_text('. "$R/pipe"\nlog_through rank-0.0 || exit 99\nPATH=$RANK_PATH "$@"\nexit "$?"\n')
+        (self.dir / "direct").write_text('exec >>"${F}rank-0.0.log" 2>&1\nPATH=$RANK_PATH "$@"\nexit "$?"\n')
         self.path = str(self.dir / "bin") + ("" if shell == "busybox" else ":" + os.environ["PATH"])
 
     def file(self, end):
@@ -46,7 +46,7 @@ class Host:
     def start(self, manner, rank, limit):
         shutil.rmtree(self.dir / "out")
         (self.dir / "out").mkdir()
-        env = {"PATH": self.path, "RANK_PATH": os.environ["PATH"], "I": str(self.dir / "in"), "F": str(self.dir / "out/run1"), "log_max": limit}
+        env = {"PATH": self.path, "RANK_PATH": os.environ["PATH"], "R": str(self.dir / "in"), "F": str(self.dir / "out/run1."), "log_max": limit}
         return subprocess.Popen([self.dir / "bin/sh", self.dir / manner, *rank], env=env, stdin=subprocess.DEVNULL)
 
     def finish(self, process, manner):

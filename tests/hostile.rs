@@ -6,7 +6,6 @@
 )]
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -83,25 +82,20 @@ impl Host {
 
     /// What a script prints; it must end by itself.
     fn run(&self, sh: &[String], script: &str, input: &[u8]) -> Vec<u8> {
-        let mut child = Command::new(&sh[0])
+        // From a file: a shell that reads its script from a pipe may take what follows it, too.
+        let (file, words) = (self.at("script"), self.at("input"));
+        std::fs::write(&file, script).and_then(|()| std::fs::write(&words, input)).expect("written");
+        let out = Command::new(&sh[0])
             .args(&sh[1..])
-            .arg("-s")
+            .arg(&file)
             .current_dir(self.at("home"))
             .env("HOME", self.at("home"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdin(std::fs::File::open(&words).expect("its input"))
             .stderr(Stdio::null())
-            .spawn()
+            .stdout(Stdio::piped())
+            .output()
             .expect("a shell");
-        let mut stdin = child.stdin.take().expect("its input");
-        stdin.write_all(format!("{{ {script}\nexit; }}\n").as_bytes()).and_then(|()| stdin.write_all(input)).expect("written");
-        let held = std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_secs(100));
-            drop(stdin);
-        });
-        let out = child.wait_with_output().expect("it ends").stdout;
-        drop(held);
-        out
+        out.stdout
     }
 
     fn fetch(&self, sh: &[String]) -> (BTreeMap<LogFile, Vec<u8>>, Vec<Frame>) {
@@ -129,8 +123,34 @@ impl Host {
 
     /// Some two hundred names that a shell, a parser or a terminal could stumble over, and links, pipes and directories under good names.
     fn plant(&self) {
-        let wicked = ["$(touch X)", "`touch X`", "${z:-$(touch X)}", ";touch${IFS}X;", ":-0};touch${IFS}X;:${z", "|touch X", "&touch X&", "\ntouch X\n"];
-        let odd = ["a[$(touch X)]", "..", "*", "?", "[0-9]", "~", "'", "\"", "\\", "-rf", " ", "\t", "\u{1b}]52;c;eA==\u{7}", "\u{1b}[2J", "\r", "\u{9b}2J"];
+        let wicked = [
+            "$(touch X)",
+            "`touch X`",
+            "${z:-$(touch X)}",
+            ";touch${IFS}X;",
+            ":-0};touch${IFS}X;:${z",
+            "|touch X",
+            "&touch X&",
+            "\ntouch X\n",
+        ];
+        let odd = [
+            "a[$(touch X)]",
+            "..",
+            "*",
+            "?",
+            "[0-9]",
+            "~",
+            "'",
+            "\"",
+            "\\",
+            "-rf",
+            " ",
+            "\t",
+            "\u{1b}]52;c;eA==\u{7}",
+            "\u{1b}[2J",
+            "\r",
+            "\u{9b}2J",
+        ];
         for word in wicked.iter().chain(&odd) {
             for name in [
                 format!("rank-{word}.0.log"),
@@ -147,7 +167,14 @@ impl Host {
                 }
             }
         }
-        for name in [&b"rank-\xff\xe4.0.log"[..], b"rank-1.0.\xc3.log", b"rank-9999999999.0.log", b"rank-00.0.log", b"rank-1.1.1.log", b"rank-.0.log"] {
+        for name in [
+            &b"rank-\xff\xe4.0.log"[..],
+            b"rank-1.0.\xc3.log",
+            b"rank-9999999999.0.log",
+            b"rank-00.0.log",
+            b"rank-1.1.1.log",
+            b"rank-.0.log",
+        ] {
             std::fs::write(self.out(name), "text\n").expect("written");
         }
         let secret = self.at("home/secret");
@@ -163,7 +190,9 @@ impl Host {
         std::fs::create_dir_all(self.out(b"rank-22.0.log").join("deep")).expect("made");
         symlink(&secret, self.out(b"rank-22.0.log").join("deep/link")).expect("linked");
         // Good names with bad words.
-        for (rank, text) in [(30, "a[$(touch X)] 5 5 -"), (31, "$(touch X)"), (32, "-1 -1 -1 -"), (33, "1\n2\n"), (34, ""), (35, "\u{1b}[2J 1 1")] {
+        for (rank, text) in
+            [(30, "a[$(touch X)] 5 5 -"), (31, "$(touch X)"), (32, "-1 -1 -1 -"), (33, "1\n2\n"), (34, ""), (35, "\u{1b}[2J 1 1")]
+        {
             self.write(&format!("rank-{rank}.0.pid"), text);
             self.write(&format!("rank-{rank}.0.rc"), text);
             self.write(&format!("rank-{rank}.0.log"), &format!("log {rank}\n"));
@@ -216,7 +245,10 @@ fn planted_names_links_and_words_do_nothing_to_the_host() {
         assert_eq!(frames.last(), Some(&Frame::Complete), "{name}");
         let odd = |kind: &str| frames.iter().any(|frame| matches!(frame, Frame::Odd(word, _) if word == kind));
         assert!(odd("name") && odd("kind"), "{name}: {frames:?}");
-        assert!(frames.iter().all(|frame| !matches!(frame, Frame::Odd(_, name) if name.chars().any(|c| !c.is_ascii_graphic()))), "{frames:?}");
+        assert!(
+            frames.iter().all(|frame| !matches!(frame, Frame::Odd(_, name) if name.chars().any(|c| !c.is_ascii_graphic()))),
+            "{frames:?}"
+        );
         // What is asked after a failure, the removal and the proof.
         let told = host.run(&sh, &aftermath::command(&site).script, b"");
         assert!(!String::from_utf8_lossy(&told).contains(SECRET), "{name}");
@@ -269,7 +301,8 @@ fn a_run_of_an_earlier_version_is_found_and_its_directory_goes() {
     std::fs::write(old.join("rank-1.0.log"), "old words\n").expect("written");
     std::fs::write(old.join("run.json"), "{}\n").expect("written");
     let site = Site { old: true, ..host.site() };
-    let read = |host: &Host| HostFacts::read(&String::from_utf8_lossy(&host.run(&sh, &facts::command(&site, &Wanted::default()).script, b"")));
+    let read =
+        |host: &Host| HostFacts::read(&String::from_utf8_lossy(&host.run(&sh, &facts::command(&site, &Wanted::default()).script, b"")));
     let facts = read(&host);
     assert_eq!((facts.old, facts.current.as_deref(), facts.logs.len()), (true, Some(RUN), 1));
     let command = follow::command(&site, &[], 1, Purpose::Fetch);

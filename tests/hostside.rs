@@ -84,7 +84,13 @@ impl Host {
     /// A run as it is before the launch.
     fn run(&self, name: &str, settings: &str) {
         std::fs::create_dir_all(self.at(&format!("h.in/{name}"))).expect("made");
-        for (file, text) in [("lib", asset("lib.sh")), ("reap", asset("reap.sh")), ("worker", asset("worker.sh")), ("pipe", asset("pipe.sh")), ("append", asset("append.sh"))] {
+        for (file, text) in [
+            ("lib", asset("lib.sh")),
+            ("reap", asset("reap.sh")),
+            ("worker", asset("worker.sh")),
+            ("pipe", asset("pipe.sh")),
+            ("append", asset("append.sh")),
+        ] {
             self.write(&format!("h.in/{name}/{file}"), &text);
         }
         self.write(&format!("h.in/{name}/settings"), settings);

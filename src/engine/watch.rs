@@ -271,6 +271,7 @@ fn missing(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) ->
         "killed" => "the appender was killed",
         "full" => "the disk took no more",
         "max" => "the log reached logs.max",
+        "plain" => "the appender could not go on; from there on nothing is counted",
         _ => "for several reasons",
     };
     format!("{file}'s log lacks {count} from byte {offset} on: {why}")
@@ -280,7 +281,9 @@ fn missing(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) ->
 fn unguarded(file: LogFile, text: &str) -> String {
     match text.split_once(": ") {
         None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
-        Some(("direct", why)) => format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it"),
+        Some(("direct", why)) => {
+            format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it")
+        }
         Some((_, why)) => format!("{file}'s output is discarded: {why}"),
     }
 }

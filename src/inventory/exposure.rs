@@ -124,9 +124,13 @@ mod tests {
         ] {
             assert!(holds(directory, path), "{directory} {path}");
         }
-        for (directory, path) in
-            [("/srv/r", "/srv/run"), ("/srv/run/n", "/srv/run"), ("/home/li/data", "~/.orchestrate"), ("~/data", "~/.orchestrate"), ("/data", "~/x")]
-        {
+        for (directory, path) in [
+            ("/srv/r", "/srv/run"),
+            ("/srv/run/n", "/srv/run"),
+            ("/home/li/data", "~/.orchestrate"),
+            ("~/data", "~/.orchestrate"),
+            ("/data", "~/x"),
+        ] {
             assert!(!holds(directory, path), "{directory} {path}");
         }
     }

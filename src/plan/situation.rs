@@ -61,9 +61,7 @@ pub fn part(facts: &HostFacts) -> Part {
 /// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
 pub fn unseen(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
     facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
-        Docker::Unusable(says) if facts.current.is_some() && facts.contained(true) => {
-            Some((host, facts, says.as_str()))
-        }
+        Docker::Unusable(says) if facts.current.is_some() && facts.contained(true) => Some((host, facts, says.as_str())),
         _ => None,
     })
 }
@@ -93,7 +91,11 @@ pub fn situation(facts: &[HostFacts], names: &[String], wanted: &[(String, Strin
     let failed = !restarts && facts.iter().flat_map(|f| &f.ranks).any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.ok()));
     let file = facts.iter().find_map(HostFacts::run_file);
     let old = facts.iter().any(|f| f.old) && !wanted.is_empty();
-    let differs = if old { vec!["an earlier version of orchestrate launched it".to_owned()] } else { file.map(|f| compare(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default() };
+    let differs = if old {
+        vec!["an earlier version of orchestrate launched it".to_owned()]
+    } else {
+        file.map(|f| compare(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default()
+    };
     if differs.is_empty() && (!whole || failed) {
         let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != Part::Running).map(|(n, _)| n.as_str()).collect();
         let why = if failed { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };

@@ -68,7 +68,9 @@ async fn a_run_behind_a_docker_that_does_not_answer_is_not_forgotten() {
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("silent", &Job::default()));
     laptop.run(&["up", "-d", word(&file)]).await.code(0);
     bench.ranks_up(2).await;
-    let (run, ids) = (bench.host_dir("silent", 1).join(format!("{}.json", bench.current("silent", 1))), |host| bench.containers(host).into_iter().map(|c| c.1).collect::<Vec<_>>());
+    let (run, ids) = (bench.host_dir("silent", 1).join(format!("{}.json", bench.current("silent", 1))), |host| {
+        bench.containers(host).into_iter().map(|c| c.1).collect::<Vec<_>>()
+    });
     let before = ids(1);
     bench.faults("gpu02", &Faults { docker_down: true, ..Faults::default() });
     laptop.run(&["up", word(&file), "--recreate"]).await.code(3).says("gpu02").says("Cannot connect to the Docker daemon");
