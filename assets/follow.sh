@@ -117,13 +117,20 @@ FOUND
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && printf '%s %s ' "$size" "$b" ;; esac
   done)
+  # What has ended without a log that can be read is told all the same.
+  bare='' last=''
+  for b in $ended; do
+    case " $sizes" in *" $b "*) continue ;; esac
+    case $b in node) last='- node' ;; *) bare="$bare- $b " ;; esac
+  done
   # shellcheck disable=SC2086
-  set -- $sizes
+  set -- $bare $sizes $last
   waits=''
   while [ $# -ge 2 ]; do
     size=$1 b=$2
     shift 2
     get "$have" "$b"; at=${v:-0}
+    [ "$size" != - ] || size=$at
     if [ -n "$most" ] && [ "$size" -gt "$most" ]; then size=$most; warn long "$prefix$b.log"; fi
     if [ "$size" -lt "$at" ]; then
       get "$cuts" "$b"

@@ -2,6 +2,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::expect_used,
+    clippy::panic,
     reason = "the proof is real shells with real files, driven by helpers of a test"
 )]
 

@@ -103,7 +103,9 @@ pub(super) async fn down(session: &mut Session, args: &DownArgs, smoke: &mut boo
     let outcome = undo::locked(session, way, args.lock_wait, args.host.yes).await?;
     if !left_out.is_empty() {
         let names = left_out.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
-        let text = format!("not looked at, only the run's record names them: {names}; `down --yes` reaches them too");
+        let text = format!(
+            "not reached, since only the run's record named them: {names}; put them into the inventory and run `down` again (`--yes` reaches them at once)"
+        );
         session.engine.emitter().notice(None, text, true);
         return Ok((worse(Outcome::Leftovers, outcome), "hosts that only the run's record names were not reached".to_owned()));
     }

@@ -17,6 +17,7 @@ mod diagnosis;
 mod ending;
 mod guide;
 mod hang;
+mod hostile;
 mod laptop;
 mod launchers;
 #[path = "../it/load.rs"]

@@ -94,6 +94,24 @@ async fn with_a_host_taken_out_its_logs_are_fetched_by_the_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_that_only_the_record_names_are_reached_when_the_person_says_so() {
+    let bench = Bench::hosts(3).await;
+    let (laptop, file) = ended(&bench, "named").await;
+    mark(&bench, "named");
+    end(&bench, "named").await;
+    let fewer = with_hosts(&bench, &file, "fewer", &["gpu03", "gpu02"]);
+    let before = bench.containers(0);
+    let up = laptop.run(&["up", word(&fewer)]).await;
+    up.code(3).recap("REFUSED").says("hosts that are not in the inventory: gpu01 (").says("--yes");
+    assert_eq!(bench.containers(0), before, "nothing was changed");
+    let down = laptop.run(&["down", word(&fewer)]).await;
+    down.code(5).recap("LEFTOVERS").says("only the run's record named them: gpu01 (").says("put them into the inventory");
+    assert_eq!(bench.containers(0), before, "it was not reached");
+    laptop.run(&["down", word(&file)]).await.code(0).says("nothing is left");
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_limit_each_host_keeps_its_number() {
     let bench = Bench::hosts(3).await;
     let (laptop, file) = ended(&bench, "limited").await;

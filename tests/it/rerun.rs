@@ -70,12 +70,12 @@ async fn after_an_ended_run_the_kept_container_serves_the_next() {
     let ended = || bench.written("ended", 0, "node.rc").exists() && bench.written("ended", 1, "node.rc").exists();
     until("both launchers have ended", async || ended().then_some(())).await;
     let (first, boxes) = (bench.run_dir("ended", 0), (bench.containers(0), bench.containers(1)));
-    // The kept container's keeper notes something once a second: here without a pause, for as long as there is a directory to note it in.
-    let times = first.join("times");
+    // The kept container's keeper notes something once a second: here without a pause, for as long as the run is there.
+    let (times, there) = (bench.written("ended", 0, "times"), first.clone());
     let writer = std::thread::spawn(move || {
         let began = std::time::Instant::now();
         let note = || std::fs::OpenOptions::new().append(true).create(true).open(&times);
-        while note().is_ok() && began.elapsed().as_secs() < 60 {}
+        while there.exists() && note().is_ok() && began.elapsed().as_secs() < 60 {}
     });
     bench.again();
     let up = laptop.start(&["up", word(&file)]);

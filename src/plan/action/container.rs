@@ -218,6 +218,13 @@ impl Container {
         let says = output.complaint();
         let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
             format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.site.host)
+        } else if says.contains(&self.site.dir()) {
+            // The ssh user made both directories in this same script's run, so that only the daemon cannot see them.
+            format!(
+                "docker cannot reach {}.in and {}.out: a shared home squashes root (NFS root_squash); set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
+                self.site.dir(),
+                self.site.dir()
+            )
         } else if says.contains("bind source path does not exist") || says.contains("invalid mount config") {
             "make the directory on the host, or give the mount `create: true`".to_owned()
         } else if says.contains("no space left") {

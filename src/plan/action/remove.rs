@@ -82,6 +82,10 @@ pub struct Clean {
 const FOLLOWED: &str = "followed() { for f in \"$P/following.\"$1.*; do [ -e \"$f\" ] && [ -d \"/proc/${f##*.}\" ] && return 0; done; return 1; }\n\
                         let_go() { i=0; while [ $i -lt 25 ] && followed \"$1\"; do i=$((i + 1)); sleep 0.2; done; rm -f \"$P/following.\"$1.*; }\n";
 
+/// Removes a directory into which a follower or the lock's heartbeat may just be writing a file.
+const AWAY: &str =
+    "away() { i=0; until rm -rf \"$1\" 2>/dev/null; do i=$((i + 1)); [ $i -gt 20 ] && { rm -rf \"$1\"; return; }; sleep 0.2; done; }\n";
+
 /// Counts what ranks left in the open directory beside logs, pids and statuses: it was not fetched.
 const ODD: &str = "odd() { count=0; for f in \"$OUT\"/$1.*; do b=${f#\"$OUT\"/*.}\n\
                    case $b in times | keeper.log | oom | probe | torchelastic) continue ;; *.log | *.pid | *.rc | *.end | *.lost | *.note | *.pipe) b=${b%.*} ;; *.rc.new | *.pid.new) b=${b%.*.new} ;; esac\n\
@@ -92,13 +96,13 @@ impl Clean {
     pub(super) fn command(&self) -> Command {
         let site = &self.site;
         let mut script = site.guard();
-        for part in [READ, FOLLOWED, ODD] {
+        for part in [READ, FOLLOWED, AWAY, ODD] {
             script.push_str(part);
         }
         match &self.only_run {
             Some(run) if !site.old => script.push_str(&self.one_run(&quote(run))),
             // The only run of an earlier version is all there is of it: its container does not fit this one.
-            Some(_) => script.push_str("rm -rf \"$OLD\"\n"),
+            Some(_) => script.push_str("away \"$OLD\"\n"),
             None => script.push_str(&self.everything()),
         }
         Command::sh("remove the run's files", script, Duration::from_secs(120))
@@ -117,7 +121,7 @@ impl Clean {
              [ \"$c\" != {run} ] || rm -f \"$IN/current\" || exit 1\n\
              let_go {run}; odd {run}\n\
              for f in \"$OUT\"/{run}.*; do if [ -d \"$f\" ] && [ ! -L \"$f\" ]; then {directory}; else rm -f \"$f\"; fi || failed=1; done\n\
-             [ -z \"$failed\" ] && rm -rf \"$IN\"/{run} || exit 1\n\
+             [ -z \"$failed\" ] && away \"$IN\"/{run} || exit 1\n\
              [ \"$c\" != {run} ] || rm -f \"$P/current\" || exit 1\n\
              rm -f \"$P\"/{run}.json\n"
         )
@@ -136,8 +140,8 @@ impl Clean {
         format!(
             "{}rm -f \"$IN/current\"\nlet_go '*'; odd '*'\n\
              rm -rf \"$OUT\" 2>/dev/null\n{aside}\
-             if [ -L \"$OLD\" ]; then rm -f \"$OLD\"; else rm -rf \"$OLD\"; fi || failed=1\n\
-             rm -rf \"$IN\" || failed=1\n\
+             if [ -L \"$OLD\" ]; then rm -f \"$OLD\"; else away \"$OLD\"; fi || failed=1\n\
+             away \"$IN\" || failed=1\n\
              [ -n \"$failed\" ] || for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat) ;; *) rm -rf \"$e\" || failed=1 ;; esac; done\n\
              [ -z \"$failed\" ]\n",
             site.forget_logins()

@@ -1,0 +1,81 @@
+//! Ranks that are root in their container and mean harm, on hosts that are reached as a plain user.
+
+use crate::laptop::{Laptop, word};
+use crate::support::{Cluster, Job};
+
+/// What the rank on the second host plants where it can write. `touch X` in a name would make `X` in the ssh user's home.
+const PLANT: &str = r#"
+exec 2>/dev/null
+out=${ORCH_RUN_DIR%.in/*}.out me=$ORCH_RUN_ID
+echo before
+echo x >"$ORCH_RUN_DIR/env" && echo 'in can be written'
+echo x >"${ORCH_RUN_DIR%.in/*}.private/current" && echo 'private can be written'
+echo x >/dev/stderr
+cd "$out" || exit 9
+for w in '$(cd;touch X)' '`cd;touch X`' ':-0};cd;touch${IFS}X;:${z' ';cd;touch X;' '|touch X' "$(printf '\ntouch X\n')" 'a[$(touch X)]' '..' '*' '?' \
+  '~' "'" '"' '\' '-rf' ' ' "$(printf '\033]52;c;eA==\007')" "$(printf '\033[2J')" "$(printf '\344')" 'x:y' '0;0' '&' '%n%s'; do
+  for n in "rank-$w.0.log" "rank-0.$w.log" "rank-$w.0.pid" "rank-$w.0.rc" "$w.log" "rank-5.0.log$w" "node$w.log" "node.rc$w"; do echo text >"$me.$n"; done
+done
+for n in current run.json record attached lock keep beat; do echo "$(printf 'x; touch X\033[2J')" >"$n"; done
+for n in rank-10.0.log rank-10.0.pid rank-10.0.rc rank-11.0.log oom; do ln -s /home/dev/.ssh/authorized_keys "$me.$n"; done
+ln -s ../../../.ssh "$me.rank-12.0.log"
+mkfifo "$me.rank-13.0.log" "$me.rank-13.0.pid" "$me.rank-14.0.rc"
+mkdir -p "$me.rank-15.0.log/deep" "$me.kept"; echo x >"$me.rank-15.0.log/deep/x"; echo x >"$me.kept/x"
+dd if=/dev/zero of="$me.rank-16.0.log" bs=1 count=1 seek=3000000000
+echo 'a[$(cd;touch X)] 1' >"$me.rank-17.0.rc"; echo 'a[$(cd;touch X)] 1 1 1' >"$me.rank-17.0.pid"; echo seventeen >"$me.rank-17.0.log"
+chmod 000 "$me.rank-1.0.log"
+echo after
+"#;
+
+#[test]
+fn what_a_rank_plants_does_nothing_to_its_host_and_is_gone_after_it() {
+    let Some(cluster) = Cluster::take() else { return };
+    let laptop = Laptop::new();
+    let mut job = Job::quick("planted").command(&["/bin/sh", "-c", "[ \"$RANK\" = 0 ] || eval \"$PLANT\""]);
+    job.env = format!("PLANT: {}\n", crate::support::quoted(PLANT));
+    job.top = "logs: { max: 1m }\n".to_owned();
+    let keys = || cluster.on("gpu02", "sha256sum /home/dev/.ssh/authorized_keys 2>/dev/null; ls -A /home/dev");
+    let before = keys();
+    let file = cluster.inventory(&laptop, &job);
+    let up = laptop.run(&["up", "--progress", "plain", word(&file)]);
+    up.code(0).says("is not the name of a log or a status: it is ignored").says("is not a regular file: it is ignored");
+    assert!(!up.said().contains(['\u{1b}', '\u{9b}', '\u{7}']), "{:?}", up.said());
+    assert_eq!(laptop.text("rank-1.log"), "before\nx\nafter\n");
+    assert_eq!(keys(), before);
+    // Nothing of it is left, the directories of the container's root included.
+    cluster.as_before();
+}
+
+/// Reopens what it writes to in every way that programs know; its lines are numbered.
+const REOPEN: &str = "echo 1; echo 2 >/dev/stderr; echo 3; echo 4 | tee /dev/stdout >/dev/null 2>&1; echo 5 >/dev/stdout; echo 6 >&2; \
+                      (exec >/tmp/planted-elsewhere 2>&1; echo away); rm -f /tmp/planted-elsewhere; echo 7 >/proc/self/fd/2; printf 8";
+
+#[test]
+fn a_rank_that_reopens_its_output_loses_no_line() {
+    let Some(cluster) = Cluster::take() else { return };
+    for job in [Job::quick("reopen"), Job::quick("reopen-bare").bare()] {
+        let laptop = Laptop::new();
+        let file = cluster.inventory(&laptop, &job.command(&["/bin/sh", "-c", REOPEN]));
+        laptop.run(&["up", word(&file)]).code(0);
+        for rank in 0..2 {
+            let lines: Vec<String> =
+                laptop.text(&format!("rank-{rank}.log")).lines().filter(|line| *line != "4").map(str::to_owned).collect();
+            assert_eq!(lines, ["1", "2", "3", "5", "6", "7", "8"], "rank {rank}");
+        }
+    }
+    cluster.as_before();
+}
+
+/// A disk that is full for a while, and a log with a bound: what is missing is counted, and the rank goes on.
+#[test]
+fn a_log_beyond_its_bound_is_cut_and_the_rest_is_counted() {
+    let Some(cluster) = Cluster::take() else { return };
+    let laptop = Laptop::new();
+    let mut job = Job::quick("bound").command(&["/bin/sh", "-c", "yes 0123456789abcde | head -c 300000; exit 3"]);
+    job.top = "logs: { max: 128k }\n".to_owned();
+    let file = cluster.inventory(&laptop, &job);
+    let up = laptop.run(&["up", "--progress", "plain", word(&file)]);
+    up.code(1).says("exit 3").says("log lacks 168928 bytes from byte 131072 on: the log reached logs.max");
+    assert_eq!(laptop.log("rank-0.log"), "0123456789abcde\n".repeat(131_072 / 16).into_bytes());
+    cluster.as_before();
+}
