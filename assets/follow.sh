@@ -9,7 +9,7 @@
 # With once set it ends with `E` when all that is there was sent.
 # Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (where it is said that
 # somebody is attached; empty: nowhere), mark (a file that is there while we follow; empty: none), once, guards (whether somebody is there who
-# ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), init (pid whose end is the end of all
+# ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), init (pid whose end is the end of all
 # ranks; empty: unknown), have (` file=offset file=offset `).
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
 sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' told=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
@@ -28,9 +28,9 @@ heard() { [ -z "$mark" ] || rm -f "$mark"; }
 get() { case $1 in *" $2="*) v=${1#*" $2="}; v=${v%% *} ;; *) v='' ;; esac; }
 put() { case $1 in *" $2="*) map=${1#*" $2="}; map="${1%%" $2="*} $2=$3 ${map#* }" ;; *) map="$1$2=$3 " ;; esac; }
 warn() { # WORD NAME
-  [ "$odds" -lt 32 ] || return 0
+  [ "$odds" -lt 8 ] || return 0
   w=$1:$(cleaned "$2")
-  case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}" ;; esac
+  case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}"; [ "$odds" -lt 8 ] || printf 'W more %s*\n' "$prefix" ;; esac
 }
 # What is not there is sent as zeros: a frame is always as long as it says, so that a file that is cut meanwhile breaks nothing else.
 piece() { { bytes "$1" "$dir" $(($2 + 1)) "$3"; head -c "$3" /dev/zero 2>/dev/null; } | head -c "$3"; }
@@ -41,6 +41,7 @@ run_files() {
     [ -e "$f" ] || [ -L "$f" ] || continue
     b=${f#"$prefix"} b=${b%"$1"}
     if ! wrapper "$b"; then warn name "$f"; continue; fi
+    if [ "$b" != node ] && [ "${ranks:-0}" -gt 0 ] && [ "$n" -ge "$ranks" ]; then warn rank "$f"; continue; fi
     if ! plain "$f"; then warn kind "$f"; continue; fi
     # What cannot be read is not there; a fetch must not call itself complete.
     if [ ! -r "$f" ]; then warn unreadable "$f"; unread=1; continue; fi

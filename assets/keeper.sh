@@ -37,7 +37,7 @@ while :; do
     if [ -n "$term" ]; then stop_ranks 'asked to end'; leave; fi
     for f in "${F}node.pid" "$F"rank-*.pid; do
       b=${f#"$F"}; b=${b%.pid}
-      [ -e "$f" ] && [ ! -e "$F$b.rc" ] && ! alive "$b" && [ ! -e "$F$b.rc" ] && ended "$b" 'killed'
+      regular "$f" && [ ! -e "$F$b.rc" ] && ! alive "$b" && [ ! -e "$F$b.rc" ] && ended "$b" 'killed'
     done
     # shellcheck disable=SC2012
     s=$(LC_ALL=C ls -ln "${F}node.log" "$F"rank-*.log 2>/dev/null | while read -r _ _ _ _ size _ _ _ name; do printf '%s %s\n' "${name#"$F"}" "$size"; done)
@@ -50,7 +50,7 @@ while :; do
     elif [ -e "${F}node.pid" ]; then
       if ! attached; then
         for f in "$F"rank-*.rc; do
-          [ "${fail_fast:-0}" = 1 ] && { read -r rc _ <"$f"; } 2>/dev/null && [ "$rc" != 0 ] && { stop_ranks "${f#"$F"}: $rc, and nobody is attached"; break; }
+          [ "${fail_fast:-0}" = 1 ] && regular "$f" && { read -r rc _ <"$f"; } 2>/dev/null && [ "$rc" != 0 ] && { stop_ranks "${f#"$F"}: $rc, and nobody is attached"; break; }
         done
         if [ "${lease:-0}" -gt 0 ]; then
           { read -r beat _ <"$R/attached"; } 2>/dev/null && second "$beat" || beat=$since

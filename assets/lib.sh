@@ -51,8 +51,12 @@ drained() {
   done
 }
 
+# regular FILE: whether it can be read without waiting for a writer.
+regular() { [ -f "$1" ] && [ ! -L "$1" ]; }
+
 # alive BASE: whether the wrapper of BASE still runs.
 alive() {
+  regular "$F$1.pid" || return 1
   { read -r pid start _ at <"$F$1.pid"; } 2>/dev/null || return 1
   [ -n "$pid" ] && [ "$at" = "$(boot)" ] && [ "$(born "$pid")" = "$start" ]
 }

@@ -52,7 +52,9 @@ known() { # sets ours to what can be told without looking at every process
   # then the kernel gives its number to nobody else. A number that lives with another start, or is of another boot, is a stranger's.
   roots=' '
   for f in "${F}node.pid" "$F"rank-*.pid; do
+    regular "$f" || continue
     { read -r pid start _ at <"$f"; } 2>/dev/null || continue
+    case $pid in '' | *[!0-9]*) continue ;; esac
     if [ -z "$start" ] || [ "$at" != "$here" ]; then continue; fi
     case $(born "$pid") in "$start") ours="$ours$pid " roots="$roots$pid " ;; '') roots="$roots$pid " ;; esac
   done

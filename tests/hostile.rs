@@ -78,6 +78,7 @@ impl Host {
             token: None,
             old: false,
             log_max: 0,
+            ranks: 0,
         }
     }
 
@@ -245,7 +246,7 @@ fn planted_names_links_and_words_do_nothing_to_the_host() {
         assert!(logs.values().all(|bytes| !String::from_utf8_lossy(bytes).contains(SECRET)), "{name}");
         assert_eq!(frames.last(), Some(&Frame::Complete), "{name}");
         let odd = |kind: &str| frames.iter().any(|frame| matches!(frame, Frame::Odd(word, _) if word == kind));
-        assert!(odd("name") && odd("kind"), "{name}: {frames:?}");
+        assert!(odd("name") && odd("more"), "{name}: {frames:?}");
         assert!(
             frames.iter().all(|frame| !matches!(frame, Frame::Odd(_, name) if name.chars().any(|c| !c.is_ascii_graphic()))),
             "{frames:?}"

@@ -300,6 +300,7 @@ fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
         token: None,
         old: false,
         log_max: 0,
+        ranks: 0,
     };
     let Do::Script(clean) = Action::Clean(Clean { site, only_run: Some("run1".to_owned()) }).command() else { return };
     let mut clean = Kept(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));

@@ -237,6 +237,7 @@ impl Session {
                 if let Some(facts) = facts {
                     site.old = facts.old;
                     site.log_max = facts.run_file().map_or(0, |file| file.log_max);
+                    site.ranks = facts.run_file().map_or(0, |file| file.world_size);
                     site.contained = facts.contained(site.contained);
                 }
                 site

@@ -110,6 +110,7 @@ mod tests {
             token: None,
             old: false,
             log_max: 0,
+            ranks: 0,
         };
         let mut plan = Plan::empty(vec![site(true), site(false)]);
         for (host, phase) in

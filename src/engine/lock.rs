@@ -295,6 +295,7 @@ mod tests {
             token: Some("tok".to_owned()),
             old: false,
             log_max: 0,
+            ranks: 0,
         };
         let who = Identity { token: "tok".to_owned(), owner: "me".to_owned(), laptop: "lap".to_owned(), pid: 1, alive: |_| true };
         let held = engine.lock(vec![(0, site(0)), (1, site(1))], &who, Duration::ZERO, false).await;

@@ -297,6 +297,8 @@ fn odd(word: &str, name: &str) -> String {
         "unreadable" => "cannot be read",
         "long" => "is longer than a log may be; the rest is left on the host",
         "cut" => "was cut again and again; the rest is left on the host",
+        "rank" => "is of a rank that the run does not have",
+        "more" => "is not as expected either, and there may be more that is not named",
         "many" => "and further files are too many",
         _ => "is not as expected",
     };

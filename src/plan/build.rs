@@ -66,6 +66,7 @@ pub fn site(inventory: &Inventory, host: &Host, base: &str, run: &str, token: Op
         token,
         old: false,
         log_max: 0,
+        ranks: 0,
     }
 }
 
@@ -104,6 +105,7 @@ pub fn launch(terms: Terms<'_>) -> Result<Plan, Vec<(usize, Trouble)>> {
             let mut site = site(inventory, host, &facts.run_dir, &ids.run, ids.token.clone());
             site.contained = job.hosts.get(i).is_some_and(|h| h.container.is_some());
             site.log_max = job.log_max;
+            site.ranks = world.size();
             site
         })
         .collect();

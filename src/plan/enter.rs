@@ -184,6 +184,7 @@ mod tests {
             token: None,
             old: false,
             log_max: 0,
+            ranks: 0,
         }
     }
 

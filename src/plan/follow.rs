@@ -36,11 +36,12 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} most={} window={window} frame={} once={} guards={} have={} init= note= mark=\n",
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} have={} init= note= mark=\n",
         site.preamble(),
         quote(&site.run_files()),
         quote(&site.record()),
         if site.log_max == 0 { "''".to_owned() } else { site.log_max.to_string() },
+        site.ranks,
         FRAME.min(window),
         flag(purpose == Purpose::Fetch),
         flag(purpose == Purpose::Guard),
@@ -272,6 +273,7 @@ mod tests {
             token: None,
             old: false,
             log_max: 0,
+            ranks: 0,
         };
         std::fs::create_dir_all(site.run_dir()).expect("made");
         let script = format!("umask 077\n{}", gone(&site).script);

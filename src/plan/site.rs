@@ -29,6 +29,8 @@ pub struct Site {
     pub token: Option<String>,
     /// The longest that a log of the run can be, bytes; 0: not known.
     pub log_max: u64,
+    /// How many ranks the run has: files of others are ignored; 0: not known.
+    pub ranks: u32,
     /// Whether the run was left by a version that kept everything in one directory.
     pub old: bool,
 }

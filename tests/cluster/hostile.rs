@@ -38,7 +38,7 @@ fn what_a_rank_plants_does_nothing_to_its_host_and_is_gone_after_it() {
     let before = keys();
     let file = cluster.inventory(&laptop, &job);
     let up = laptop.run(&["up", "--progress", "plain", word(&file)]);
-    up.code(0).says("is not the name of a log or a status: it is ignored").says("is not a regular file: it is ignored");
+    up.code(0).says("is not the name of a log or a status: it is ignored");
     assert!(!up.said().contains(['\u{1b}', '\u{9b}', '\u{7}']), "{:?}", up.said());
     assert_eq!(laptop.text("rank-1.log"), "before\nx\nafter\n");
     assert_eq!(keys(), before);

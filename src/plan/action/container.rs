@@ -298,6 +298,7 @@ mod tests {
                 contained: true,
                 token: None,
                 log_max: 0,
+                ranks: 0,
                 old: false,
             },
             spec: None,

@@ -106,6 +106,7 @@ mod tests {
             token: Some("tok".to_owned()),
             old: false,
             log_max: 0,
+            ranks: 0,
         };
         let beat = base.path().join("runs/n/gpu01.private/lock.beat");
         let run = |command: &Command| {
