@@ -71,6 +71,8 @@ done; done
 # The directories of this name and host: see plan/site.rs. OLD is where a version before them kept everything.
 base=$run_dir/$name/$host
 P=$base.private IN=$base.in OUT=$base.out OLD=$base
+# A host may be named as the directories of another one are.
+case $host in *.private | *.in | *.out) OLD=$P/none ;; esac
 for d in "$P" "$IN" "$OUT" "$OLD"; do if [ -d "$d" ] || [ -L "$d" ]; then say host_dir "$d"; break; fi; done
 for d in "$run_dir/$smoke/$host" "$run_dir/$smoke/$host.private"; do if [ -d "$d" ]; then say smoke yes; break; fi; done
 if l=$(readlink "$P/lock" 2>/dev/null); then

@@ -31,5 +31,7 @@ trap : TERM INT HUP
 "$@"
 rc=$?
 umask 022
+# A further signal would end a shell that works the status out, and the status would be empty.
+trap '' TERM INT HUP
 ended node "$rc"
 exit "$rc"

@@ -31,6 +31,8 @@ while :; do
   [ -n "$told" ] || break
 done
 umask 022
+# A further signal would end a shell that works the status out, and the status would be empty.
+trap '' TERM INT
 ended "$base" "$rc"
 if [ "$rc" -gt 128 ] && [ "$rc" -lt 160 ]; then
   # No core of this shell; dash, bash and busybox know the option.

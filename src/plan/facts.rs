@@ -461,4 +461,13 @@ mod tests {
         assert_eq!(facts.logs, [(LogFile::Rank { rank: 3, restart: 0 }, 44)]);
         assert!(facts.run_file.as_ref().is_some_and(Result::is_err));
     }
+
+    /// To believe a record that a rank could have written would run a rank's files on the host.
+    #[test]
+    fn an_earlier_versions_record_does_not_say_where_ranks_run() {
+        let bare = RunFile { contained: false, ..RunFile::default() };
+        let facts = |old| HostFacts { old, run_file: Some(Ok(bare.clone())), ..HostFacts::default() };
+        assert!(facts(true).contained(true), "the inventory has a container");
+        assert!(!facts(false).contained(true), "a record of the private directory counts");
+    }
 }

@@ -156,3 +156,74 @@ pub fn differences(old: &str, new: &str) -> Vec<String> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "20261122-101500-ab12";
+
+    type Change = fn(&mut RunFile, String);
+
+    fn record() -> RunFile {
+        let host = |name: &str| RunHost {
+            name: name.to_owned(),
+            address: Some("10.0.0.1".to_owned()),
+            user: Some("root".to_owned()),
+            jump: Some(vec!["li@bastion:2222".to_owned()]),
+            fabric: "fd00::1".to_owned(),
+            ..RunHost::default()
+        };
+        RunFile {
+            run: RUN.to_owned(),
+            name: "wan22".to_owned(),
+            hosts: vec![host("gpu01"), host("gpu02")],
+            ranks: vec![RankInfo { rank: 0, host: 1, local_rank: 0 }],
+            teardown: "always".to_owned(),
+            ..RunFile::default()
+        }
+    }
+
+    fn read(record: &RunFile) -> Result<RunFile, String> {
+        RunFile::read(&serde_json::to_string(record).expect("JSON"), RUN)
+    }
+
+    #[test]
+    fn a_record_that_was_written_here_is_read_again() {
+        assert_eq!(read(&record()), Ok(record()));
+    }
+
+    /// What a record says becomes paths, addresses and words of commands.
+    #[test]
+    fn a_record_is_held_to_the_inventorys_grammar() {
+        let wicked =
+            ["../../victim", "x; touch X", "$(id)", "`id`", "a b", "-oProxyCommand=x", "", "a\nb", "a\u{1b}[2J", "x|y", "~", "a/b"];
+        for text in wicked {
+            let changes: [(&str, Change); 7] = [
+                ("run", |record, text| record.run = text),
+                ("name", |record, text| record.name = text),
+                ("host", |record, text| record.hosts[1].name = text),
+                ("address", |record, text| record.hosts[0].address = Some(text)),
+                ("user", |record, text| record.hosts[0].user = Some(text)),
+                ("jump", |record, text| record.hosts[0].jump = Some(vec![text])),
+                ("teardown", |record, text| record.teardown = text),
+            ];
+            for (what, change) in changes {
+                let mut changed = record();
+                change(&mut changed, text.to_owned());
+                assert!(read(&changed).is_err(), "{what}: {text:?}");
+            }
+        }
+        let mut twice = record();
+        twice.hosts[1].name = "gpu01".to_owned();
+        let mut beyond = record();
+        beyond.ranks[0].host = 2;
+        let mut fabric = record();
+        fabric.hosts[0].fabric = "a;b".to_owned();
+        for changed in [twice, beyond, fabric] {
+            assert!(read(&changed).is_err(), "{changed:?}");
+        }
+        assert!(RunFile::read("{}", RUN).is_err() && RunFile::read("not JSON", RUN).is_err());
+        assert!(RunFile::read(&serde_json::to_string(&record()).expect("JSON"), "20261122-101500-ffff").is_err(), "another run's");
+    }
+}

@@ -46,6 +46,12 @@ impl Site {
         format!("{}/{}/{}", self.base, self.name, self.host)
     }
 
+    /// The one directory of earlier versions. A host may be named as another one's directories are: then there is none.
+    fn old_dir(&self) -> String {
+        let taken = [".private", ".in", ".out"].iter().any(|end| self.host.ends_with(end));
+        if taken { format!("{}/none", self.private_dir()) } else { self.dir() }
+    }
+
     /// What no rank can reach.
     pub fn private_dir(&self) -> String {
         format!("{}.private", self.dir())
@@ -111,7 +117,7 @@ impl Site {
             quote(&self.private_dir()),
             quote(&self.in_dir()),
             quote(&self.out_dir()),
-            quote(&self.dir()),
+            quote(&self.old_dir()),
             self.docker()
         )
     }

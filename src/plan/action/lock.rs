@@ -25,14 +25,17 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
 pub fn take(site: &Site, text: &str) -> Command {
     let script = format!(
-        "{}for i in 1 2 3; do\n\
-         mkdir -p {base} && chmod 700 {base} && mkdir -p \"$P\" \"$IN\" \"$OUT\" && chmod 755 {base}/{name} \"$IN\" && chmod 700 \"$P\" && chmod 777 \"$OUT\"\n\
-         for d in \"$P\" \"$IN\" \"$OUT\"; do [ ! -L \"$d\" ] && [ -O \"$d\" ] || {{ echo \"$d is not a directory of this user\" >&2; exit 73; }}; done\n\
+        "{}directories() {{ mkdir -p \"$IN\" \"$OUT\" && chmod 755 \"$IN\" && chmod 777 \"$OUT\"; }}\n\
+         foreign() {{ [ -L \"$1\" ] || {{ [ -e \"$1\" ] && [ ! -O \"$1\" ] && [ -e \"$1\" ]; }}; }}\n\
+         for i in 1 2 3 4 5; do\n\
+         for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || {{ echo \"$d is not a directory of this user\" >&2; exit 73; }}; done\n\
+         mkdir -p {base} && chmod 700 {base} && mkdir -p \"$P\" && chmod 755 {base}/{name} && chmod 700 \"$P\"\n\
          ln -s {text} \"$P/lock\" 2>/dev/null\n\
          l=$(readlink \"$P/lock\") && break\n\
          done\n\
          [ -n \"$l\" ] || exit 73\n\
-         if [ \"$l\" = {text} ]; then {BEAT}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
+         # Only under the lock: its holder may be removing them.\n\
+         if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {BEAT}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
          exit {HELD}\n",
         site.preamble(),
