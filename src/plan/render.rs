@@ -5,7 +5,7 @@
 
 use crate::inventory::{Entrypoint, Job, Mount};
 use crate::plan::Plan;
-use crate::plan::action::{Action, container};
+use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{ByHand, Start};
 use crate::shell::quote;
 
@@ -157,10 +157,16 @@ impl Script<'_> {
         }
         text.push_str(&format!("docker image inspect {image} >/dev/null 2>&1 || docker pull {image}\nib=''\n"));
         text.push_str("if [ -d /dev/infiniband ]; then ib=--device=/dev/infiniband; fi\n");
+        // Rootless docker, and one without CAP_SYS_RESOURCE, starts no container that may lock memory without a limit.
+        let unlimited = memlock::UNLIMITED;
+        text.push_str(&format!(
+            "lock={unlimited}\ncase $(docker run --rm --network=none \"$lock\" --entrypoint=/bin/sh {image} -c : </dev/null 2>&1) in *rlimit*) lock='' ;; esac\n"
+        ));
         let mut flags: Vec<String> = vec!["--rm".to_owned(), format!("--name={}", quote(&self.container.site.container()))];
         let ours = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--env=", "--stop-timeout="];
         let rest = self.container.flags(spec);
-        flags.extend(rest.iter().filter(|flag| !ours.iter().any(|own| flag.starts_with(own))).map(|flag| quote(flag)));
+        let theirs = |flag: &&String| *flag != unlimited && !ours.iter().any(|own| flag.starts_with(own));
+        flags.extend(rest.iter().filter(theirs).map(|flag| quote(flag)));
         for Mount { from, to, read_only, .. } in &spec.mounts {
             let end = if *read_only { ",readonly" } else { "" };
             flags.push(format!("--mount=type=bind,source={},target={}{end}", host_path(from), quote(to)));
@@ -176,7 +182,11 @@ impl Script<'_> {
             Entrypoint::None => format!("--entrypoint={shell} {image} -c"),
             Entrypoint::Image => format!("{image} {shell} -c"),
         };
-        text.push_str(&format!("exec docker run ${{ib:+\"$ib\"}} \\\n  {} \\\n  {tail} {}\n", flags.join(" \\\n  "), quote(&self.inner())));
+        text.push_str(&format!(
+            "exec docker run ${{ib:+\"$ib\"}} ${{lock:+\"$lock\"}} \\\n  {} \\\n  {tail} {}\n",
+            flags.join(" \\\n  "),
+            quote(&self.inner())
+        ));
         text
     }
 }

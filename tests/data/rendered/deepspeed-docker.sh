@@ -8,13 +8,14 @@ main() {
 docker image inspect train:1 >/dev/null 2>&1 || docker pull train:1
 ib=''
 if [ -d /dev/infiniband ]; then ib=--device=/dev/infiniband; fi
-exec docker run ${ib:+"$ib"} \
+lock=--ulimit=memlock=-1
+case $(docker run --rm --network=none "$lock" --entrypoint=/bin/sh train:1 -c : </dev/null 2>&1) in *rlimit*) lock='' ;; esac
+exec docker run ${ib:+"$ib"} ${lock:+"$lock"} \
   --rm \
   --name=orch-train-gpu02 \
   --init \
   --network=host \
   --shm-size=32g \
-  --ulimit=memlock=-1 \
   --ulimit=stack=67108864 \
   --ulimit=core=0 \
   --cap-add=IPC_LOCK \
