@@ -10,7 +10,7 @@ out=${ORCH_RUN_DIR%.in/*}.out me=$ORCH_RUN_ID
 echo before
 echo x >"$ORCH_RUN_DIR/env" && echo 'in can be written'
 echo x >"${ORCH_RUN_DIR%.in/*}.private/current" && echo 'private can be written'
-echo x >/dev/stderr
+echo x >/dev/stdout
 cd "$out" || exit 9
 for w in '$(cd;touch X)' '`cd;touch X`' ':-0};cd;touch${IFS}X;:${z' ';cd;touch X;' '|touch X' "$(printf '\ntouch X\n')" 'a[$(touch X)]' '..' '*' '?' \
   '~' "'" '"' '\' '-rf' ' ' "$(printf '\033]52;c;eA==\007')" "$(printf '\033[2J')" "$(printf '\344')" 'x:y' '0;0' '&' '%n%s'; do
