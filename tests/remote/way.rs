@@ -138,7 +138,7 @@ async fn a_host_that_does_not_answer_is_lost_and_says_where() {
     host.ssh.port = Some(NOBODY);
     let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("closed");
     assert!(error.to_string().contains("connection refused") && error.may_retry(), "{error}");
-    host.address = Some("x".repeat(300));
+    host.address = Some("x".repeat(250));
     let error = sshd.fleet(vec![host]).connect(0).await.err().expect("unknown");
     assert!(error.to_string().contains("address was not found"), "{error}");
 }
