@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use crate::plan::follow::READ;
-use crate::plan::site::Site;
+use crate::plan::site::{READ, Site};
 use crate::shell::{Command, quote};
 
 /// How long a host is waited for.

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use crate::gpu;
 use crate::inventory::smoke;
-use crate::plan::follow::READ;
 use crate::plan::run::RunFile;
-use crate::plan::site::Site;
+use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
 use crate::shell::{Command, join, quote};
 

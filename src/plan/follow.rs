@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::plan::facts::read_exit;
-use crate::plan::site::Site;
+use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
 use crate::shell::{Command, quote};
 
@@ -65,9 +65,6 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
     script.push_str(include_str!("../../assets/follow.sh"));
     Command::sh("follow the logs", script, Duration::from_secs(20))
 }
-
-/// Reads what a rank may have written.
-pub const READ: &str = include_str!("../../assets/read.sh");
 
 /// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
 pub fn gone(site: &Site) -> Command {

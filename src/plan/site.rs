@@ -8,6 +8,9 @@
 
 use crate::shell::quote;
 
+/// Functions of sh that read what a rank may have written.
+pub const READ: &str = include_str!("../../assets/read.sh");
+
 /// Where on a host a run lives and how its processes are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {

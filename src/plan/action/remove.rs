@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::plan::action::{Seen, Verdict};
 use crate::plan::facts::HostFacts;
-use crate::plan::follow::READ;
-use crate::plan::site::Site;
+use crate::plan::site::{READ, Site};
 use crate::shell::{Command, Output, quote};
 
 /// Removes the containers of this name and host, or ends a bare host's keeper.
