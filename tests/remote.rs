@@ -44,8 +44,8 @@ use orchestrate::shell::Command;
 use sshd::Sshd;
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_script_that_never_stops_talking_is_late_as_well() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let started = Instant::now();
@@ -66,8 +66,8 @@ fn within(script: &str, timeout: Duration) -> Command {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_script_answers_with_its_output_and_status() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let out = host.exec(&sh("echo out; echo err >&2; exit 7")).await.expect("an answer");
@@ -85,8 +85,8 @@ async fn a_script_answers_with_its_output_and_status() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_stream_speaks_both_ways_and_ends_with_its_input() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let script = "while read -r line; do printf '<%s>\\n' \"$line\"; done; echo over";
@@ -109,8 +109,8 @@ async fn a_stream_speaks_both_ways_and_ends_with_its_input() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn noise_around_the_shell_does_no_harm() {
-    need_sshd!();
     let noisy = "ForceCommand printf 'Welcome \\036begin- all\\n'; echo motd >&2; $SSH_ORIGINAL_COMMAND; echo bye";
     let sshd = Sshd::with(&noisy.replace("$SSH_ORIGINAL_COMMAND", "/bin/sh -s"), &["ed25519"]);
     let host = sshd.connect().await;
@@ -123,8 +123,8 @@ async fn noise_around_the_shell_does_no_harm() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_forced_command_that_is_no_shell_is_said_to_be_cut_off() {
-    need_sshd!();
     let sshd = Sshd::with("ForceCommand echo this account is not available; exit 1", &["ed25519"]);
     let host = sshd.connect().await;
     let error = host.exec(&sh("true")).await.expect_err("no shell");
@@ -134,8 +134,8 @@ async fn a_forced_command_that_is_no_shell_is_said_to_be_cut_off() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn big_answers_are_whole_up_to_the_limit_and_counted_beyond() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let out = host.exec(&sh("head -c 8388608 /dev/zero | tr '\\0' x")).await.expect("an answer");
@@ -148,8 +148,8 @@ async fn big_answers_are_whole_up_to_the_limit_and_counted_beyond() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn output_is_relayed_whole_and_a_reader_that_takes_its_time_makes_the_host_wait() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut inventory = sshd.host("gpu01");
     inventory.ssh.keepalive = Some(Duration::from_secs(1));
@@ -178,8 +178,8 @@ async fn output_is_relayed_whole_and_a_reader_that_takes_its_time_makes_the_host
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_script_whose_reader_is_gone_is_ended() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let (pieces, mut queue) = tokio::sync::mpsc::channel(4);
@@ -196,8 +196,8 @@ async fn a_script_whose_reader_is_gone_is_ended() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_late_command_is_killed_and_the_connection_goes_on() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let pid = sshd.shown("pid");
@@ -212,8 +212,8 @@ async fn a_late_command_is_killed_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_dropped_call_and_a_dropped_stream_leave_nothing_running() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let (one, two) = (sshd.shown("one"), sshd.shown("two"));
@@ -235,8 +235,8 @@ async fn a_dropped_call_and_a_dropped_stream_leave_nothing_running() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_background_child_that_holds_the_output_does_not_hold_the_answer() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let started = Instant::now();
@@ -246,8 +246,8 @@ async fn a_background_child_that_holds_the_output_does_not_hold_the_answer() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_unread_stream_does_not_stop_its_neighbours() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let unread = host.stream(&sh("head -c 30000000 /dev/zero; read -r x")).await.expect("a stream");
@@ -260,8 +260,8 @@ async fn an_unread_stream_does_not_stop_its_neighbours() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn six_sessions_are_open_at_most_and_stopping_does_not_wait() {
-    need_sshd!();
     let sshd = Sshd::with("MaxSessions 6", &["ed25519"]);
     let host = sshd.connect().await;
     let slow = sh("sleep 8");
@@ -284,8 +284,8 @@ async fn six_sessions_are_open_at_most_and_stopping_does_not_wait() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn reach_tells_open_from_refused_from_unknown() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let second = Duration::from_secs(5);
@@ -302,8 +302,8 @@ async fn reach_tells_open_from_refused_from_unknown() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_address_that_does_not_answer_holds_up_no_other() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let (_full, silent) = sshd::full_door();

@@ -101,14 +101,21 @@ impl<'a> Enter<'a> {
         let Some(term) = self.term else {
             return format!("{path}exec {docker} exec -i {container} /bin/sh -c {}\n", quote(inside));
         };
-        let hang_up = "for e in $(grep -ls \"ORCH_SHELL=$0\" /proc/[0-9]*/environ); do e=${e#/proc/}; kill -HUP \"${e%/environ}\"; done";
+        // A shell that is just starting may miss the signal; what ignores it is left alone.
+        let hang_up = "for n in 1 2 3 4 5; do\n\
+             l=\n\
+             for e in $(grep -ls \"ORCH_SHELL=$0\" /proc/[0-9]*/environ); do e=${e#/proc/}; kill -HUP \"${e%/environ}\" && l=1; done\n\
+             [ -n \"$l\" ] || [ $n = 1 ] || break\n\
+             sleep 1\n\
+             done";
         format!(
-            "{path}mark=$$.$(date +%s) gone=\n\
+            "{path}mark=$$.$(date +%s) gone= p=\n\
              exec 3<&0\n\
              size=$(stty size <&3 2>/dev/null)\n\
+             trap 'gone=1; [ -z \"$p\" ] || kill -HUP \"$p\"' HUP\n\
              {docker} exec -it -e {term} -e \"ORCH_SHELL=$mark\" -e \"ORCH_SIZE=$size\" {container} /bin/sh -c {inside} <&3 3<&- & p=$!\n\
-             trap 'gone=1; kill -HUP $p' HUP\n\
-             wait $p; rc=$?\n\
+             [ -z \"$gone\" ] || kill -HUP \"$p\"\n\
+             wait \"$p\"; rc=$?\n\
              if [ -n \"$gone\" ]; then {docker} exec {container} /bin/sh -c {hang_up} \"$mark\" </dev/null >/dev/null 2>&1; fi\nexit $rc\n",
             term = quote(&format!("TERM={term}")),
             inside = quote(&format!("{SIZE}{inside}")),

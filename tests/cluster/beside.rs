@@ -4,8 +4,9 @@ use crate::laptop::{Laptop, word};
 use crate::support::{Cluster, Job};
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn of_two_runs_side_by_side_one_is_torn_down_and_the_other_finishes() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptops = [Laptop::new(), Laptop::new()];
     let mut jobs = [Job::quick("left"), Job::quick("right")];
     jobs[1].port = 29600;

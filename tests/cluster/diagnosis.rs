@@ -60,8 +60,9 @@ impl Told {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_traceback_is_the_cause_and_lost_peers_are_not() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let told = fails(&cluster, "value-error", PATIENT);
     told.blames("python-exception", &[2], &["gpu02"], "rank 2 on gpu02: ValueError: expected 4 channels, got 3");
     told.felt(&[0, 1, 3], "ranks 0-1,3");
@@ -69,8 +70,9 @@ fn a_traceback_is_the_cause_and_lost_peers_are_not() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_rank_that_was_killed() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let told = fails(&cluster, "killed", PATIENT);
     told.blames("killed", &[2], &["gpu02"], "rank 2 on gpu02: it was killed (signal 9)").felt(&[0, 1, 3], "ranks 0-1,3");
     let exit = &told.report["ranks"][2]["exit"];
@@ -78,34 +80,43 @@ fn a_rank_that_was_killed() {
     cluster.as_before();
 }
 
-#[test]
-fn a_port_that_is_taken() {
-    let Some(cluster) = Cluster::take() else { return };
-    let told = fails(&cluster, "port-taken", "");
-    told.blames("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655").first("rank 2 on gpu02: exit 1");
-    cluster.as_before();
-}
+/// Tier 2.
+mod whole {
+    use super::*;
 
-#[test]
-fn a_module_that_is_missing() {
-    let Some(cluster) = Cluster::take() else { return };
-    let told = fails(&cluster, "missing-module", "");
-    told.blames("py-module", &[2], &["gpu02"], "rank 2 on gpu02: Python cannot import flash_attn_that_is_not_there")
-        .first("rank 2 on gpu02: exit 1");
-    cluster.as_before();
-}
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn a_module_that_is_missing() {
+        let cluster = Cluster::take();
+        let told = fails(&cluster, "missing-module", "");
+        told.blames("py-module", &[2], &["gpu02"], "rank 2 on gpu02: Python cannot import flash_attn_that_is_not_there")
+            .first("rank 2 on gpu02: exit 1");
+        cluster.as_before();
+    }
 
-#[test]
-fn an_address_of_the_master_that_belongs_to_no_machine() {
-    let Some(cluster) = Cluster::take() else { return };
-    // The job's own: every rank fails alike.
-    let told = fails(&cluster, "wrong-address", PATIENT);
-    let all = "ranks 0-3 on gpu[01-02]: another host cannot be reached from this";
-    told.blames("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.says("one: 172.30.77.250");
-    // The inventory's: nothing begins.
-    let laptop = Laptop::new();
-    let job = Job::torch("wrong").hosts(&["{ name: gpu01, fabric_address: 172.30.77.250 }", "gpu02"]);
-    let up = laptop.run(&["up", word(&cluster.inventory(&laptop, &job))]);
-    up.code(3).says("FAILED gpu02 preflight: reach the master: 172.30.77.250:").says("cannot be reached: no route to host");
-    cluster.as_before();
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn a_port_that_is_taken() {
+        let cluster = Cluster::take();
+        let told = fails(&cluster, "port-taken", "");
+        told.blames("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655").first("rank 2 on gpu02: exit 1");
+        cluster.as_before();
+    }
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn an_address_of_the_master_that_belongs_to_no_machine() {
+        let cluster = Cluster::take();
+        let nowhere = cluster.other_address(250);
+        // The job's own: every rank fails alike.
+        let told = fails(&cluster, "wrong-address", &format!("{PATIENT}NOWHERE: {nowhere}\n"));
+        let all = "ranks 0-3 on gpu[01-02]: another host cannot be reached from this";
+        told.blames("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.says(&format!("one: {nowhere}"));
+        // The inventory's: nothing begins.
+        let laptop = Laptop::new();
+        let job = Job::torch("wrong").hosts(&[format!("{{ name: gpu01, fabric_address: {nowhere} }}").as_str(), "gpu02"]);
+        let up = laptop.run(&["up", word(&cluster.inventory(&laptop, &job))]);
+        up.code(3).says(&format!("FAILED gpu02 preflight: reach the master: {nowhere}:")).says("cannot be reached: no route to host");
+        cluster.as_before();
+    }
 }

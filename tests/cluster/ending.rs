@@ -25,8 +25,9 @@ fn time(laptop: &Laptop, rank: u32, words: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_failed_rank_is_named_and_the_gang_is_stopped_within_two_seconds() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let job = Job::torch("fails").command(&["--no_python", "/bin/sh", "/mnt/rank.sh"]);
     let file = cluster.inventory(&laptop, &job);
@@ -46,8 +47,9 @@ fn a_failed_rank_is_named_and_the_gang_is_stopped_within_two_seconds() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn one_interrupt_stops_with_grace() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let file = cluster.inventory(&laptop, &Job::quick("once"));
     let mut up = laptop.start(&["up", word(&file)]);
@@ -62,8 +64,9 @@ fn one_interrupt_stops_with_grace() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn two_interrupts_kill() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let mut job = Job::quick("twice");
     job.env = "DEAF: '0 1'".to_owned();
@@ -83,8 +86,9 @@ fn two_interrupts_kill() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_detached_run_is_fetched_and_cleared_from_a_laptop_that_never_saw_it() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let (first, second) = (Laptop::new(), Laptop::new());
     let job = Job::quick("away");
     let file = cluster.inventory(&first, &job);
@@ -108,8 +112,9 @@ fn a_detached_run_is_fetched_and_cleared_from_a_laptop_that_never_saw_it() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_killed_laptop_changes_nothing_for_the_ranks_and_another_one_takes_over() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let (first, second) = (Laptop::new(), Laptop::new());
     let job = Job::quick("killed");
     let file = cluster.inventory(&first, &job);
@@ -138,8 +143,9 @@ fn a_killed_laptop_changes_nothing_for_the_ranks_and_another_one_takes_over() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_closed_terminal_detaches_and_down_stops_what_runs() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let file = cluster.inventory(&laptop, &Job::quick("hangup"));
     let mut up = laptop.start(&["up", word(&file)]);

@@ -4,8 +4,9 @@ use crate::laptop::{Laptop, word};
 use crate::support::{Cluster, Job};
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_rank_that_does_not_come_to_init_is_named_and_stacks_tell_of_all() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let mut job = Job::torch("late").command(&["/mnt/late.py"]);
     job.env.push_str("LATE: \"3\"\n");

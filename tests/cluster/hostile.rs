@@ -28,8 +28,9 @@ echo after
 "#;
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn what_a_rank_plants_does_nothing_to_its_host_and_is_gone_after_it() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let mut job = Job::quick("planted").command(&["/bin/sh", "-c", "[ \"$RANK\" = 0 ] || eval \"$PLANT\""]);
     job.env = format!("PLANT: {}\n", crate::support::quoted(PLANT));
@@ -51,8 +52,9 @@ const REOPEN: &str = "echo 1; echo 2 >/dev/stderr; echo 3; echo 4 | tee /dev/std
                       (exec >/tmp/planted-elsewhere 2>&1; echo away); rm -f /tmp/planted-elsewhere; echo 7 >/proc/self/fd/2; printf 8";
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_rank_that_reopens_its_output_loses_no_line() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     for job in [Job::quick("reopen"), Job::quick("reopen-bare").bare()] {
         let laptop = Laptop::new();
         let file = cluster.inventory(&laptop, &job.command(&["/bin/sh", "-c", REOPEN]));
@@ -68,8 +70,9 @@ fn a_rank_that_reopens_its_output_loses_no_line() {
 
 /// A disk that is full for a while, and a log with a bound: what is missing is counted, and the rank goes on.
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_log_beyond_its_bound_is_cut_and_the_rest_is_counted() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let mut job = Job::quick("bound").command(&["/bin/sh", "-c", "yes 0123456789abcde | head -c 300000; exit 3"]);
     job.top = "logs: { max: 128k }\n".to_owned();

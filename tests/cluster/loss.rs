@@ -6,8 +6,9 @@ use crate::support::{Cluster, Job};
 const PIECES: u64 = 10;
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_log_of_50_mb_is_whole_after_five_cuts_and_a_restarted_sshd() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let job = Job::quick("flood").command(&["/bin/sh", "/mnt/flood.sh"]);
     let file = cluster.inventory(&laptop, &job);

@@ -22,13 +22,12 @@ mod laptop;
 mod launchers;
 #[path = "../it/load.rs"]
 mod load;
-mod login;
 mod loss;
-mod many;
 #[path = "../remote/person.rs"]
 mod person;
 mod record;
 mod registry;
+mod sets;
 mod shell;
 mod smoke;
 #[path = "../remote/soft_agent.rs"]
@@ -39,6 +38,6 @@ mod sweep;
 #[expect(dead_code, reason = "not every helper is used here")]
 mod terminal;
 mod trouble;
-mod trust;
 mod tui;
 mod way;
+mod whole;

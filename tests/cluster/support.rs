@@ -1,12 +1,12 @@
 //! The cluster as a test sees it: the hosts' script, what is on each host, the payloads, the inventories.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::laptop::{Laptop, until};
+use crate::sets::{self, Set};
 
 const HOSTS: [&str; 4] = ["gpu01", "gpu02", "gpu03", "bastion"];
 const PAYLOADS: [(&str, &str); 13] = [
@@ -25,80 +25,91 @@ const PAYLOADS: [(&str, &str); 13] = [
     ("fail-jax.py", include_str!("payload/fail-jax.py")),
 ];
 
-/// There is one set of hosts: one test at a time in this process, one process at a time on this machine.
-static SERIAL: Mutex<()> = Mutex::new(());
-
-/// The hosts, as they were before the test.
+/// A set of hosts, as they were before the test.
 pub(crate) struct Cluster {
-    dir: PathBuf,
+    /// None only while it is given back.
+    set: RefCell<Option<Set>>,
     script: PathBuf,
+    dir: PathBuf,
+    /// What was on each host that the test touched, before it did.
     before: RefCell<BTreeMap<&'static str, String>>,
     broken: RefCell<Vec<String>>,
-    _lock: std::fs::File,
-    _serial: MutexGuard<'static, ()>,
-}
-
-/// Whether the suite runs, or what is said instead.
-fn wanted() -> bool {
-    if std::env::var("ORCH_CLUSTER").is_ok_and(|v| v == "1") {
-        return true;
-    }
-    let off = std::env::var_os("ORCH_CLUSTER").is_some();
-    assert!(off || std::env::var_os("CI").is_none_or(|v| v != "true"), "CI must run the suite on real hosts: start them with `tests/run`");
-    eprintln!(
-        "not run: it needs the test hosts; as root on Debian: tests/cluster/hosts up && eval \"$(tests/cluster/hosts env)\" && cargo test --test cluster -- --test-threads=1"
-    );
-    false
+    login_wanted: Cell<bool>,
 }
 
 impl Cluster {
-    /// Takes the hosts; none where the suite does not run here.
-    pub(crate) fn take() -> Option<Cluster> {
-        if !wanted() {
-            return None;
-        }
-        let serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = |name: &str| {
-            PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set: see `tests/cluster/hosts env`")))
+    /// Takes a set of hosts, waiting for one that no other test has.
+    #[track_caller]
+    pub(crate) fn take() -> Cluster {
+        let set = Set::take();
+        let cluster = Cluster {
+            dir: set.dir.clone(),
+            set: RefCell::new(Some(set)),
+            script: sets::script(),
+            before: RefCell::default(),
+            broken: RefCell::default(),
+            login_wanted: Cell::new(false),
         };
-        let (dir, script) = (path("ORCH_CLUSTER_DIR"), path("ORCH_CLUSTER_HOSTS"));
-        let lock = std::fs::File::create(dir.join("suite.lock")).expect("a lock file");
-        lock.lock().expect("locked");
-        let cluster = Cluster { dir, script, before: RefCell::default(), broken: RefCell::default(), _lock: lock, _serial: serial };
-        cluster.begin();
-        Some(cluster)
+        cluster.touch(&["gpu01", "gpu02"]);
+        cluster
     }
 
-    /// Clears away what a failed test left, brings the payloads, and notes what is there once nothing of a test runs any more.
+    fn with_set<T>(&self, of: impl FnOnce(&mut Set) -> T) -> T {
+        of(self.set.borrow_mut().as_mut().expect("the test has its set"))
+    }
+
+    /// The test uses these hosts from here on: what a failed test left is cleared away, the payloads are brought, and what is there is
+    /// noted once nothing of an earlier test runs any more.
     #[track_caller]
-    fn begin(&self) {
-        let payloads = PAYLOADS.map(|(name, text)| format!("cat >/srv/suite/{name} <<'END_OF_PAYLOAD'\n{text}END_OF_PAYLOAD\n")).concat();
-        self.registry_login(false);
-        for host in HOSTS {
-            if host != "bastion" {
-                self.on(host, &format!("{SWEEP}\nrm -rf /srv/suite/ctl; mkdir -p /srv/suite\n{payloads}"));
-            }
-            let quiet = until(&format!("nothing of an earlier test runs on {host}"), || {
-                let listing = self.listing(host);
-                // The bastion's registry always runs.
-                (host == "bastion" || listing.contains("# containers\n# volumes\n# processes\n# listening\n")).then_some(listing)
-            });
-            self.before.borrow_mut().insert(host, quiet);
+    fn touch(&self, hosts: &[&'static str]) {
+        let new: Vec<&'static str> = hosts.iter().filter(|h| !self.before.borrow().contains_key(*h)).copied().collect();
+        if new.is_empty() {
+            return;
         }
+        let prepared = self.with_set(|set| set.prepared.clone());
+        let (script, number) = (self.script.as_path(), self.with_set(|set| set.number()));
+        let begin = |host: &'static str| {
+            let text = match (host, prepared.contains(host)) {
+                ("bastion", _) => format!("({REGISTRY_OPEN})\nlisting"),
+                (_, true) => format!("{SWEEP}listing"),
+                (_, false) => format!("{SWEEP}{}listing", payloads()),
+            };
+            let mut listing = call(script, &number, &["exec", host, "sh", "-c", &text]);
+            until(&format!("nothing of an earlier test runs on {host}"), || {
+                // The bastion's registry always runs.
+                let quiet = host == "bastion" || listing.contains("# containers\n# volumes\n# processes\n# listening\n");
+                if !quiet {
+                    listing = call(script, &number, &["listing", host]);
+                }
+                quiet.then(|| (host, listing.clone()))
+            })
+        };
+        let listings = side_by_side(&new, begin);
+        self.with_set(|set| set.prepared.extend(new.iter().filter(|h| **h != "bastion")));
+        self.before.borrow_mut().extend(listings);
     }
 
     /// Runs the hosts' script.
     #[track_caller]
     pub(crate) fn hosts(&self, words: &[&str]) -> String {
-        let out = Command::new(&self.script).args(words).stdin(Stdio::null()).output().expect("the hosts' script runs");
-        assert!(out.status.success(), "hosts {}: {}\n{}", words.join(" "), out.status, String::from_utf8_lossy(&out.stderr));
-        String::from_utf8_lossy(&out.stdout).into_owned()
+        for word in words {
+            self.touch_named(word);
+        }
+        call(&self.script, &self.with_set(|set| set.number()), words)
+    }
+
+    /// Touches the hosts whose names stand in a text of an inventory or a command.
+    #[track_caller]
+    fn touch_named(&self, text: &str) {
+        let named: Vec<&'static str> = HOSTS.into_iter().filter(|host| text.contains(host)).collect();
+        self.touch(&named);
     }
 
     /// Runs a shell script as root on a host, past SSH.
     #[track_caller]
     pub(crate) fn on(&self, host: &str, script: &str) -> String {
-        self.hosts(&["exec", host, "sh", "-c", script])
+        self.touch_named(host);
+        call(&self.script, &self.with_set(|set| set.number()), &["exec", host, "sh", "-c", script])
     }
 
     /// Breaks a host in one way; it is mended at the end.
@@ -126,34 +137,32 @@ impl Cluster {
         }
     }
 
-    /// What a run could have left on a host.
-    pub(crate) fn listing(&self, host: &str) -> String {
-        self.hosts(&["listing", host])
-    }
-
-    /// Everything is as it was before the test, on every host. What ends by itself gets a moment.
+    /// Every host that the test touched is as it was before. What ends by itself gets a moment.
     #[track_caller]
     pub(crate) fn as_before(&self) {
         self.heal();
-        for host in HOSTS.iter().filter(|h| **h != "bastion") {
-            self.on(host, "rm -rf /srv/suite/ctl");
-        }
-        for (host, before) in self.before.borrow().iter() {
+        let before = self.before.borrow().clone();
+        let hosts: Vec<&'static str> = before.keys().copied().collect();
+        let (script, number) = (self.script.as_path(), self.with_set(|set| set.number()));
+        let now = side_by_side(&hosts, |host| {
             let mut now = String::new();
             for _ in 0..160 {
-                now = self.listing(host);
-                if now == *before {
+                now = call(script, &number, &["exec", host, "sh", "-c", "rm -rf /srv/suite/ctl; listing"]);
+                if now == before[host] {
                     break;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(250));
             }
-            assert_eq!(now, *before, "what is on {host} now, and what was there before");
+            (host, now)
+        });
+        for (host, now) in now {
+            assert_eq!(now, before[host], "what is on {host} now, and what was there before");
         }
     }
 
     /// Whether a host looks as it did before the test.
     pub(crate) fn clean(&self, host: &str) -> Result<(), String> {
-        let now = self.listing(host);
+        let now = self.hosts(&["listing", host]);
         let before = &self.before.borrow()[host];
         if now == *before {
             return Ok(());
@@ -166,7 +175,30 @@ impl Cluster {
     /// The bastion's registry wants a login from now on (`li`, with a password that is hard to quote), or none any more.
     #[track_caller]
     pub(crate) fn registry_login(&self, wanted: bool) {
+        self.login_wanted.set(wanted);
         self.on("bastion", if wanted { REGISTRY_LOGIN } else { REGISTRY_OPEN });
+    }
+
+    /// A host's address.
+    pub(crate) fn address(&self, host: &str) -> String {
+        let last = match host {
+            "bastion" => 10,
+            "gpu01" => 11,
+            "gpu02" => 12,
+            "gpu03" => 13,
+            _ => panic!("no host is called {host}"),
+        };
+        self.other_address(last)
+    }
+
+    /// An address of the hosts' network, by its last number.
+    pub(crate) fn other_address(&self, last: u8) -> String {
+        self.with_set(|set| set.address(last))
+    }
+
+    /// The bastion's registry, with an image that no host has.
+    pub(crate) fn registry_image(&self) -> String {
+        format!("{}:5000/orchestrate/pulled:test", self.address("bastion"))
     }
 
     /// A path in the folder of keys and client files.
@@ -195,6 +227,9 @@ impl Cluster {
 
     /// The inventory of a job.
     pub(crate) fn inventory(&self, laptop: &Laptop, job: &Job) -> PathBuf {
+        for host in &job.hosts {
+            self.touch_named(host);
+        }
         laptop.write(&format!("{}.yaml", job.name), &job.yaml(&self.dir))
     }
 
@@ -212,13 +247,44 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            assert!(self.broken.borrow().is_empty(), "a test ends with `as_before`");
-        } else if !self.broken.borrow().is_empty() {
-            // What it says is of no use beside the failure that is being told.
-            drop(Command::new(&self.script).arg("heal").args(self.broken.borrow().iter()).output());
+        let Some(set) = self.set.take() else { return };
+        if std::thread::panicking() {
+            // What these say is of no use beside the failure that is reported.
+            let hosts = |words: &[&str]| drop(Command::new(&self.script).env("ORCH_SET", set.number()).args(words).output());
+            if !self.broken.borrow().is_empty() {
+                hosts(&std::iter::once("heal").chain(self.broken.borrow().iter().map(String::as_str)).collect::<Vec<_>>());
+            }
+            if self.login_wanted.get() {
+                hosts(&["exec", "bastion", "sh", "-c", REGISTRY_OPEN]);
+            }
+            set.give_back();
+        } else {
+            set.give_back();
+            assert!(self.broken.borrow().is_empty() && !self.login_wanted.get(), "a test ends with `as_before`");
         }
     }
+}
+
+/// Runs the hosts' script for a set and returns what it printed.
+#[track_caller]
+fn call(script: &Path, set: &str, words: &[&str]) -> String {
+    let out = Command::new(script).env("ORCH_SET", set).args(words).stdin(Stdio::null()).output().expect("the hosts' script runs");
+    assert!(out.status.success(), "hosts {}: {}\n{}", words.join(" "), out.status, String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// Does the same for every host at once.
+fn side_by_side<T: Send>(hosts: &[&'static str], what: impl Fn(&'static str) -> T + Sync) -> Vec<T> {
+    let what = &what;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = hosts.iter().map(|host| scope.spawn(move || what(host))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+/// A script that writes the payloads.
+fn payloads() -> String {
+    PAYLOADS.map(|(name, text)| format!("cat >/srv/suite/{name} <<'END_OF_PAYLOAD'\n{text}END_OF_PAYLOAD\n")).concat()
 }
 
 /// The password is `open $esame 'now'`.
@@ -245,19 +311,20 @@ for c in $(docker ps -aq 2>/dev/null); do docker rm -f "$c" >/dev/null; done
 for e in $(grep -lsF ORCH_RUN_ID= /proc/[0-9]*/environ); do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done
 for p in $(pgrep -f '/[.]orchestrate/.*/keeper$'); do kill -9 "$p"; done
 [ ! -e /srv/suite/extra/pid ] || kill "$(cat /srv/suite/extra/pid)"
-rm -rf /srv/suite/extra /srv/suite/cert /usr/local/bin/date /root/.orchestrate /home/*/.orchestrate /tmp/torchelastic_*
+rm -rf /srv/suite/extra /srv/suite/cert /srv/suite/ctl /usr/local/bin/date /root/.orchestrate /home/*/.orchestrate /tmp/torchelastic_*
+mkdir -p /srv/suite
 "#;
 
 /// What an inventory says.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) name: &'static str,
-    pub(crate) hosts: Vec<&'static str>,
+    pub(crate) hosts: Vec<String>,
     pub(crate) user: &'static str,
     /// Further lines under `ssh:`.
     pub(crate) ssh: String,
     /// The image; none: a bare host.
-    pub(crate) image: Option<&'static str>,
+    pub(crate) image: Option<String>,
     /// Further lines under `container:`.
     pub(crate) container: String,
     pub(crate) nproc: u32,
@@ -301,7 +368,7 @@ impl Job {
     /// The CPU config's job: two hosts, two processes each, torchrun in the torch image.
     pub(crate) fn torch(name: &'static str) -> Job {
         let mut job = Job::quick(name);
-        job.image = Some("orchestrate-torch:test");
+        job.image = Some("orchestrate-torch:test".to_owned());
         job.nproc = 2;
         job.with = "torchrun";
         job.command = words(&["/mnt/train.py"]);
@@ -312,10 +379,10 @@ impl Job {
     pub(crate) fn quick(name: &'static str) -> Job {
         Job {
             name,
-            hosts: vec!["gpu01", "gpu02"],
+            hosts: words(&["gpu01", "gpu02"]),
             user: "dev",
             ssh: String::new(),
-            image: Some("orchestrate-busybox:test"),
+            image: Some("orchestrate-busybox:test".to_owned()),
             container: String::new(),
             nproc: 1,
             port: 29500,
@@ -344,8 +411,16 @@ impl Job {
     }
 
     /// On these hosts.
-    pub(crate) fn hosts(mut self, hosts: &[&'static str]) -> Job {
-        self.hosts = hosts.to_vec();
+    pub(crate) fn hosts(mut self, hosts: &[&str]) -> Job {
+        self.hosts = words(hosts);
+        self
+    }
+
+    /// With the image of the bastion's registry, which wants a login.
+    pub(crate) fn pulled(mut self, cluster: &Cluster) -> Job {
+        self.image = Some(cluster.registry_image());
+        let server = cluster.address("bastion");
+        self.container = format!("pull: missing\nregistry: {{ server: \"{server}:5000\", username: li, password: REG_PASSWORD }}\n");
         self
     }
 
@@ -356,7 +431,7 @@ impl Job {
     }
 
     fn yaml(&self, dir: &Path) -> String {
-        let container = self.image.map_or(String::new(), |image| {
+        let container = self.image.as_ref().map_or(String::new(), |image| {
             let pull = if self.container.contains("pull:") { "" } else { "  pull: never\n" };
             let shm = if self.container.contains("shm_size:") { "" } else { "  shm_size: 64m\n" };
             format!(

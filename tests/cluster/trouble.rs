@@ -14,16 +14,9 @@ fn refused(cluster: &Cluster, job: &Job, code: i32) -> Ended {
 }
 
 #[test]
-fn docker_is_stopped() {
-    let Some(cluster) = Cluster::take() else { return };
-    cluster.fault("gpu02", &["stop-dockerd"]);
-    refused(&cluster, &Job::quick("stopped"), 3).says("gpu02").says("docker");
-    cluster.as_before();
-}
-
-#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn docker_is_killed_while_ranks_run() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let file = cluster.inventory(&laptop, &Job::quick("daemon"));
     laptop.run(&["up", "-d", word(&file)]).code(0);
@@ -36,42 +29,36 @@ fn docker_is_killed_while_ranks_run() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_user_who_may_not_use_docker() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     refused(&cluster, &Job::quick("plain").user("plain"), 3).says("permission denied").says("usermod -aG docker plain");
     cluster.as_before();
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn an_image_that_is_not_there() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let mut job = Job::quick("noimage");
-    job.image = Some("orchestrate-nowhere:test");
+    job.image = Some("orchestrate-nowhere:test".to_owned());
     refused(&cluster, &job, 3).says("orchestrate-nowhere:test is not on").says("set container.pull");
     cluster.as_before();
 }
 
 #[test]
-fn an_image_that_no_registry_has() {
-    let Some(cluster) = Cluster::take() else { return };
-    let mut job = Job::quick("nopull");
-    job.image = Some("172.30.77.10:5000/orchestrate/nowhere:test");
-    job.container = "pull: missing".to_owned();
-    refused(&cluster, &job, 3).says("orchestrate/nowhere:test");
-    cluster.as_before();
-}
-
-#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_full_disk() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     cluster.fault("gpu02", &["small-disk", "/home/dev", "1m"]);
     refused(&cluster, &Job::quick("full"), 3).says("gpu02").says("free");
     cluster.as_before();
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_name_that_a_foreign_container_has() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     cluster.on("gpu02", "docker run -d --network host --name orch-taken-gpu02 --entrypoint sleep orchestrate-busybox:test 1000 >/dev/null");
     refused(&cluster, &Job::quick("taken"), 3).says("orch-taken-gpu02").says("not ours");
     let laptop = Laptop::new();
@@ -83,24 +70,27 @@ fn a_name_that_a_foreign_container_has() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_port_that_is_busy() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     cluster.fault("gpu01", &["busy-port", "29500"]);
     refused(&cluster, &Job::quick("busy"), 3).says("29500").says("gpu01");
     cluster.as_before();
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_port_behind_a_firewall() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     cluster.fault("gpu01", &["drop-port", "29500"]);
     refused(&cluster, &Job::quick("wall"), 3).says("29500").says("gpu02");
     cluster.as_before();
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_host_that_does_not_answer() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     cluster.fault("gpu02", &["drop"]);
     let mut job = Job::quick("silent");
     job.ssh = "connect_timeout: 3s".to_owned();
@@ -109,8 +99,9 @@ fn a_host_that_does_not_answer() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_host_that_holds_something_and_does_not_answer_is_a_leftover() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let mut job = Job::quick("lost");
     job.ssh = "connect_timeout: 3s".to_owned();
@@ -124,8 +115,9 @@ fn a_host_that_holds_something_and_does_not_answer_is_a_leftover() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_rank_that_takes_more_memory_than_its_container_may() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let mut job = Job::quick("memory").command(&["/bin/sh", "-c", "[ $RANK = 0 ] && exec sleep 600; exec tail /dev/zero"]);
     job.container = "args: [--memory=64m, --memory-swap=64m]".to_owned();
     let laptop = Laptop::new();
@@ -135,8 +127,9 @@ fn a_rank_that_takes_more_memory_than_its_container_may() {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn a_container_that_somebody_removes_while_its_ranks_run() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let file = cluster.inventory(&laptop, &Job::quick("gone").command(&["/bin/sh", "-c", "echo here; exec sleep 600"]));
     let mut up = laptop.start(&["up", word(&file)]);
@@ -144,4 +137,29 @@ fn a_container_that_somebody_removes_while_its_ranks_run() {
     cluster.on("gpu02", "docker rm -f orch-gone-gpu02");
     up.end().code(1).says("gpu02: the container was removed while the run was in it");
     cluster.as_before();
+}
+
+/// Tier 2.
+mod whole {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn docker_is_stopped() {
+        let cluster = Cluster::take();
+        cluster.fault("gpu02", &["stop-dockerd"]);
+        refused(&cluster, &Job::quick("stopped"), 3).says("gpu02").says("docker");
+        cluster.as_before();
+    }
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn an_image_that_no_registry_has() {
+        let cluster = Cluster::take();
+        let mut job = Job::quick("nopull");
+        job.image = Some(format!("{}:5000/orchestrate/nowhere:test", cluster.address("bastion")));
+        job.container = "pull: missing".to_owned();
+        refused(&cluster, &job, 3).says("orchestrate/nowhere:test");
+        cluster.as_before();
+    }
 }

@@ -12,8 +12,9 @@ use crate::terminal::Terminal;
 const KILL: &str = "for p in $(pgrep python3); do if tr '\\0' '\\n' <\"/proc/$p/environ\" | grep -qx RANK=3; then kill -9 \"$p\"; fi; done";
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn the_dashboard_shows_every_rank_and_the_killed_one_first() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let laptop = Laptop::new();
     let mut job = Job::torch("screen").command(&["/mnt/train.py"]);
     job.env.push_str("STEPS: \"100000\"\nPACE: \"0.2\"\n");

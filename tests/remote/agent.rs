@@ -11,7 +11,6 @@ use orchestrate::remote::{Connect, RemoteError, Settings, SshFleet};
 
 use crate::login::allow;
 use crate::many::MACHINE;
-use crate::need_sshd;
 use crate::soft_agent::{Token, listen};
 use crate::sshd::{Person, Sshd, keygen, refused, run};
 
@@ -57,8 +56,8 @@ fn keyless(sshd: &Sshd) -> Host {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn the_agent_signs_and_a_named_key_comes_before_its_others() {
-    need_sshd!();
     let sshd = Sshd::start();
     let agent = Agent::start(&sshd);
     for n in 0..7 {
@@ -94,8 +93,8 @@ async fn the_agent_signs_and_a_named_key_comes_before_its_others() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_agent_that_is_gone_is_passed_over_and_named() {
-    need_sshd!();
     let sshd = Sshd::start();
     let settings = with_agent(&sshd, sshd.path("no-agent"));
     SshFleet::new(vec![sshd.host("gpu01")], settings.clone()).connect(0).await.expect("the key file opens");
@@ -105,8 +104,8 @@ async fn an_agent_that_is_gone_is_passed_over_and_named() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_agent_that_hangs_is_waited_for_once_and_other_ways_are_tried() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let sshd = Sshd::start();
     listen(&sshd.path("hung"), |_| None);
@@ -126,8 +125,8 @@ async fn an_agent_that_hangs_is_waited_for_once_and_other_ways_are_tried() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_agent_that_talks_nonsense_is_named() {
-    need_sshd!();
     let sshd = Sshd::start();
     let answers: [(&[u8], &str); 5] = [
         (b"HTTP/1.1 400 Bad Request\r\n", "answered something that is no list of keys"),
@@ -147,8 +146,8 @@ async fn an_agent_that_talks_nonsense_is_named() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_key_on_a_token_signs_through_the_agent() {
-    need_sshd!();
     let sshd = Sshd::start();
     let agent = Token::start(sshd.dir.path(), true);
     sshd.write("authorized", &agent.public);
@@ -162,8 +161,8 @@ async fn a_key_on_a_token_signs_through_the_agent() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_certificate_in_the_agent_and_one_for_its_key_both_open() {
-    need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("ca"), "ed25519", "");
     let ca = std::fs::read_to_string(sshd.path("ca.pub")).expect("a key");
@@ -198,8 +197,8 @@ async fn a_certificate_in_the_agent_and_one_for_its_key_both_open() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_key_file_that_belongs_to_a_token_names_the_agent() {
-    need_sshd!();
     let sshd = Sshd::start();
     let agent = Token::start(sshd.dir.path(), true);
     sshd.write("id_ed25519_sk.pub", &agent.public);
@@ -212,8 +211,8 @@ async fn a_key_file_that_belongs_to_a_token_names_the_agent() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_token_that_nobody_touches_is_named() {
-    need_sshd!();
     let sshd = Sshd::start();
     let agent = Token::start(sshd.dir.path(), false);
     sshd.write("authorized", &agent.public);
@@ -234,8 +233,8 @@ async fn a_token_that_nobody_touches_is_named() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_agent_that_declines_is_named_and_other_ways_are_tried() {
-    need_sshd!();
     let sshd = Sshd::start();
     let list =
         [&[0, 0, 0, 0, 12, 0, 0, 0, 1][..], &[0, 0, 0, 51, 0, 0, 0, 11], b"ssh-ed25519", &[0, 0, 0, 32], &[7; 32], &[0, 0, 0, 0]].concat();
@@ -258,8 +257,8 @@ async fn an_agent_that_declines_is_named_and_other_ways_are_tried() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn settings_errors_are_no_refusals() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.identity = vec![sshd.shown("missing")];

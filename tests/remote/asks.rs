@@ -9,7 +9,6 @@ use russh::keys::PrivateKey;
 use russh::server::{Auth, Config, Handler, Response, VerifiedPublicKey};
 use russh::{MethodKind, MethodSet};
 
-use crate::need_sshd;
 use crate::sshd::{Person, Sshd, refused};
 
 pub(crate) const SECRET: &str = "geheim";
@@ -154,8 +153,8 @@ async fn failures(fleet: &SshFleet, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn one_password_opens_all_hosts() {
-    need_sshd!();
     let files = Sshd::start();
     let ways: [&[Factor]; 4] =
         [&[Factor::Password], &[Factor::Ask(&[PASSWORD])], &[Factor::Key, Factor::Password], &[Factor::Key, Factor::Ask(&[PASSWORD])]];
@@ -175,8 +174,8 @@ async fn one_password_opens_all_hosts() {
 
 /// Keys and answers together: the last try is for an answer where somebody gives one, else for a key.
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_host_is_tried_five_times_at_most() {
-    need_sshd!();
     let files = Sshd::start();
     let methods: [&[Factor]; 2] = [&[Factor::Either], &[Factor::Password]];
     for (factors, silent, keys, answers) in [(methods[0], false, 4, 1), (methods[0], true, 5, 0), (methods[1], false, 1, 3)] {
@@ -203,8 +202,8 @@ async fn a_host_is_tried_five_times_at_most() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_wrong_password_is_asked_for_again_once_for_all_hosts() {
-    need_sshd!();
     let files = Sshd::start();
     for factors in [&[Factor::Password][..], &[Factor::Ask(&[PASSWORD])][..]] {
         let (host, seen) = serve(&files, factors, false).await;
@@ -233,8 +232,8 @@ async fn a_wrong_password_is_asked_for_again_once_for_all_hosts() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_password_in_a_variable_is_sent_once() {
-    need_sshd!();
     let files = Sshd::start();
     let (mut host, seen) = serve(&files, &[Factor::Ask(&[PASSWORD])], false).await;
     host.ssh.password = Some("SSH_PASSWORD".to_owned());
@@ -244,8 +243,8 @@ async fn a_password_in_a_variable_is_sent_once() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_code_serves_all_hosts_that_take_it() {
-    need_sshd!();
     let files = Sshd::start();
     let ways: [&[Factor]; 4] = [
         &[Factor::Ask(&[PASSWORD, CODE])],
@@ -266,8 +265,8 @@ async fn a_code_serves_all_hosts_that_take_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_code_that_is_good_for_one_host_is_asked_for_each() {
-    need_sshd!();
     let files = Sshd::start();
     let (host, seen) = serve(&files, &[Factor::Ask(&[PASSWORD, CODE])], true).await;
     let person = Arc::new(Person::saying(&[SECRET, CODES[0], CODES[1], CODES[2], CODES[3]]));
@@ -283,8 +282,8 @@ async fn a_code_that_is_good_for_one_host_is_asked_for_each() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn what_may_be_seen_is_asked_for_in_the_open() {
-    need_sshd!();
     let files = Sshd::start();
     let (mut host, _) = serve(&files, &[Factor::Ask(&[PASSWORD, ("Token: ", true)])], false).await;
     host.ssh.password = Some("RIGHT".to_owned());
@@ -297,8 +296,8 @@ async fn what_may_be_seen_is_asked_for_in_the_open() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_question_that_nobody_answers_is_refused_in_words() {
-    need_sshd!();
     let files = Sshd::start();
     let (host, seen) = serve(&files, &[Factor::Key, Factor::Ask(&[CODE])], false).await;
     let (what, _) = refused(SshFleet::new(vec![host], files.settings(&Arc::new(Person::silent()))).connect(0).await);
@@ -310,8 +309,8 @@ async fn a_question_that_nobody_answers_is_refused_in_words() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn the_preferred_way_comes_first() {
-    need_sshd!();
     let files = Sshd::start();
     let (host, seen) = serve(&files, &[Factor::Password, Factor::Key], false).await;
     files.write("ssh_config", "Host *\n PreferredAuthentications password,publickey\n");

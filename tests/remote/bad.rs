@@ -8,7 +8,6 @@ use orchestrate::inventory::Host;
 use orchestrate::remote::{Connect, RemoteError};
 
 use crate::many::MACHINE;
-use crate::need_sshd;
 use crate::odd::{Cut, Door, Odd, nothing_left};
 use crate::sshd::{Sshd, until};
 use crate::within;
@@ -39,8 +38,8 @@ async fn named(sshd: &Sshd, host: Host) -> String {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn what_is_no_ssh_server_is_quoted_in_time_and_leaves_nothing() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
@@ -104,24 +103,24 @@ async fn at_every_place(cut: impl Fn(usize) -> Cut, says: &[&str]) {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_server_that_closes_at_any_stage_is_named_with_the_stage() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let says = ["closed", "reset", "broken pipe"];
     at_every_place(Cut::Closes, &says).await;
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_server_that_falls_silent_at_any_stage_is_named_with_the_stage() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let says = ["said nothing within 6s", "did not finish the key exchange within 6s", "no answer during authentication within 6s"];
     at_every_place(Cut::Stops, &says).await;
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_server_that_stops_reading_is_lost_though_a_writer_is_stuck() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
@@ -139,8 +138,8 @@ async fn a_server_that_stops_reading_is_lost_though_a_writer_is_stuck() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_jump_host_that_dies_on_the_way_is_named_as_the_hop() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     sshd.connect().await.close().await;

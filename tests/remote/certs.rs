@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use orchestrate::inventory::{Host, HostKeys};
 use orchestrate::remote::{Connect, RemoteError};
 
-use crate::need_sshd;
 use crate::sshd::{Sshd, keygen, refused, run};
 
 /// A server whose ed25519 key has a certificate, and further keys.
@@ -59,8 +58,8 @@ fn sign(sshd: &Sshd, ca: &str, names: &str, more: &[&str]) {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_authority_vouches_for_its_hosts_and_for_no_others() {
-    need_sshd!();
     let mut signed = Signed::start();
     let known = signed.authority();
     signed.opens(&known).await;
@@ -91,8 +90,8 @@ async fn an_authority_vouches_for_its_hosts_and_for_no_others() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn what_is_revoked_is_refused_whoever_vouches_for_it() {
-    need_sshd!();
     let signed = Signed::start();
     let sshd = &signed.sshd;
     let key = std::fs::read_to_string(sshd.path("host_ed25519.pub")).expect("a key");
@@ -141,8 +140,8 @@ async fn what_is_revoked_is_refused_whoever_vouches_for_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_certificate_is_asked_for_where_an_authority_is_known_and_a_key_else() {
-    need_sshd!();
     let signed = Signed::start();
     let sshd = &signed.sshd;
     // The rsa key has no certificate: it is shown where it is what is known.
@@ -159,8 +158,8 @@ async fn a_certificate_is_asked_for_where_an_authority_is_known_and_a_key_else()
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_command_may_know_the_key() {
-    need_sshd!();
     let sshd = Sshd::start();
     let asked = sshd.shown("asked");
     let program = sshd.write("keys", &format!("#!/bin/sh\necho \"$@\" >>{asked}\ncat {}\n", sshd.shown("printed")));
@@ -203,8 +202,8 @@ async fn a_command_may_know_the_key() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_new_key_is_noted_by_many_at_once_and_a_file_that_cannot_be_written_is_said() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.host_keys = Some(HostKeys::AcceptNew);

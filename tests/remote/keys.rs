@@ -5,12 +5,11 @@ use std::sync::Arc;
 use orchestrate::inventory::HostKeys;
 use orchestrate::remote::{Connect, SshFleet};
 
-use crate::need_sshd;
 use crate::sshd::{Person, Sshd, keygen, refused, run};
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_unknown_key_is_refused_with_the_command_that_mends_it() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.known_hosts = Some(sshd.write("empty", ""));
@@ -24,8 +23,8 @@ async fn an_unknown_key_is_refused_with_the_command_that_mends_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn accept_new_notes_the_key_once_and_strict_is_content_then() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.known_hosts = Some("new/known_hosts".to_owned());
@@ -43,8 +42,8 @@ async fn accept_new_notes_the_key_once_and_strict_is_content_then() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn ssh_configs_own_words_for_unknown_keys_are_followed() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     (host.ssh.known_hosts, host.ssh.host_keys) = (None, None);
@@ -62,8 +61,8 @@ async fn ssh_configs_own_words_for_unknown_keys_are_followed() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_changed_key_is_refused_even_where_new_ones_are_accepted() {
-    need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("other"), "ed25519", "");
     let other = std::fs::read_to_string(sshd.path("other.pub")).expect("a key");
@@ -79,8 +78,8 @@ async fn a_changed_key_is_refused_even_where_new_ones_are_accepted() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_revoked_key_is_refused_although_it_is_known() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     let key = std::fs::read_to_string(sshd.path("host_ed25519.pub")).expect("a key");
@@ -90,8 +89,8 @@ async fn a_revoked_key_is_refused_although_it_is_known() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn the_key_type_that_is_known_is_asked_for() {
-    need_sshd!();
     let sshd = Sshd::with("", &["ed25519", "ecdsa", "rsa"]);
     for kind in ["rsa", "ecdsa", "ed25519"] {
         let mut host = sshd.host("gpu01");
@@ -101,8 +100,8 @@ async fn the_key_type_that_is_known_is_asked_for() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_host_key_alias_and_a_line_without_port_are_found() {
-    need_sshd!();
     let sshd = Sshd::start();
     let known = sshd.known("ed25519");
     let bare = known.replace(&format!("[127.0.0.1]:{}", sshd.port), "127.0.0.1");

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use orchestrate::remote::{Connect, RemoteError, SshFleet};
 
-use crate::need_sshd;
 use crate::sshd::{Person, Sshd, keygen, refused, run};
 
 pub(crate) fn allow(sshd: &Sshd, key: &str) {
@@ -14,8 +13,8 @@ pub(crate) fn allow(sshd: &Sshd, key: &str) {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn every_key_type_and_format_opens_the_door() {
-    need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("rsa"), "rsa", "");
     keygen(&sshd.path("ecdsa"), "ecdsa", "");
@@ -31,8 +30,8 @@ async fn every_key_type_and_format_opens_the_door() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_encrypted_key_is_asked_for_once_for_all_hosts() {
-    need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("locked"), "ed25519", "geheim");
     allow(&sshd, "locked");
@@ -59,8 +58,8 @@ async fn an_encrypted_key_is_asked_for_once_for_all_hosts() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_key_that_the_server_does_not_want_is_not_asked_for() {
-    need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("locked"), "ed25519", "geheim");
     let mut host = sshd.host("gpu01");
@@ -71,8 +70,8 @@ async fn a_key_that_the_server_does_not_want_is_not_asked_for() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_key_file_that_cannot_be_used_is_named_with_its_remedy() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     let mut said = |identity: String| {
@@ -97,8 +96,8 @@ async fn a_key_file_that_cannot_be_used_is_named_with_its_remedy() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_key_that_ssh_config_names_and_others_can_read_is_named_with_its_line_and_the_remedy() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.identity.clear();
@@ -115,8 +114,8 @@ async fn a_key_that_ssh_config_names_and_others_can_read_is_named_with_its_line_
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_user_certificate_of_every_kind_is_used() {
-    need_sshd!();
     let sshd = Sshd::start();
     keygen(&sshd.path("ca"), "ed25519", "");
     let ca = std::fs::read_to_string(sshd.path("ca.pub")).expect("a key");
@@ -145,8 +144,8 @@ async fn a_user_certificate_of_every_kind_is_used() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_certificate_that_is_of_no_use_is_named() {
-    need_sshd!();
     let sshd = Sshd::start();
     sshd.write("authorized", "");
     keygen(&sshd.path("ca"), "ed25519", "");
@@ -174,8 +173,8 @@ async fn a_certificate_that_is_of_no_use_is_named() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn encrypted_keys_of_other_formats_open_or_are_named_with_the_command_that_converts_them() {
-    need_sshd!();
     let sshd = Sshd::start();
     run("ssh-keygen", &["-q", "-t", "rsa", "-m", "PEM", "-N", "geheim", "-f", &sshd.shown("pem")]);
     run("ssh-keygen", &["-q", "-t", "rsa", "-m", "PKCS8", "-N", "geheim", "-f", &sshd.shown("pkcs8")]);
@@ -200,8 +199,8 @@ async fn encrypted_keys_of_other_formats_open_or_are_named_with_the_command_that
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn only_algorithms_that_both_sides_allow_are_offered() {
-    need_sshd!();
     let sshd = Sshd::with("PubkeyAcceptedAlgorithms rsa-sha2-256,ssh-ed25519", &["ed25519"]);
     keygen(&sshd.path("rsa"), "rsa", "");
     allow(&sshd, "rsa");
@@ -220,8 +219,8 @@ async fn only_algorithms_that_both_sides_allow_are_offered() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn several_keys_in_one_login_where_the_server_wants_two() {
-    need_sshd!();
     let sshd = Sshd::with("AuthenticationMethods publickey,publickey", &["ed25519"]);
     keygen(&sshd.path("second"), "ed25519", "");
     let both = ["id.pub", "second.pub"].map(|f| std::fs::read_to_string(sshd.path(f)).expect("a key")).concat();
@@ -235,8 +234,8 @@ async fn several_keys_in_one_login_where_the_server_wants_two() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_wrong_password_is_never_sent_twice() {
-    need_sshd!();
     let sshd = Sshd::with("Match all\nPasswordAuthentication yes\nPermitRootLogin yes", &["ed25519"]);
     sshd.write("authorized", "");
     let mut host = sshd.host("gpu01");

@@ -10,11 +10,11 @@ use orchestrate::remote::{Connect, RemoteError};
 use crate::many::MACHINE;
 use crate::odd::nothing_left;
 use crate::sshd::{Sshd, run, until};
-use crate::{need_sshd, sh, within};
+use crate::{sh, within};
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn every_call_under_way_ends_when_the_connection_does() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let mut stream = host.stream(&sh("sleep 600")).await.expect("a stream");
@@ -37,8 +37,8 @@ async fn every_call_under_way_ends_when_the_connection_does() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_frozen_host_is_noticed_while_a_writer_is_stuck() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut inventory = sshd.host("gpu01");
     inventory.ssh.keepalive = Some(Duration::from_secs(1));
@@ -60,8 +60,8 @@ async fn a_frozen_host_is_noticed_while_a_writer_is_stuck() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_session_that_does_not_open_ends_the_connection() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     for pid in sshd.children() {
@@ -76,8 +76,8 @@ async fn a_session_that_does_not_open_ends_the_connection() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_made() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let sshd = Sshd::start();
     let mut kept = Vec::new();
@@ -120,8 +120,8 @@ async fn nothing_is_left_of_connections_that_were_closed_dropped_lost_or_never_m
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_server_that_closes_at_once_is_tried_four_times_and_quoted() {
-    need_sshd!();
     let sshd = Sshd::start();
     let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = door.local_addr().expect("bound").port();
@@ -188,8 +188,8 @@ async fn one(fleet: &orchestrate::remote::SshFleet, at: usize, ending: Ending) {
 
 /// `ORCH_CONNECTS=1000` for as many; alone in its process it says what else is open.
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn nothing_is_left_of_many_connects_and_losses() {
-    need_sshd!();
     let count: usize = std::env::var("ORCH_CONNECTS").ok().map_or(60, |n| n.parse().expect("a number"));
     let sshd = Sshd::start();
     crate::sshd::keygen(&sshd.path("stranger"), "ed25519", "");

@@ -12,7 +12,6 @@ use russh::server::{Auth, Config, Handler};
 use russh::{Disconnect, MethodKind, MethodSet};
 
 use crate::many::MACHINE;
-use crate::need_sshd;
 use crate::sshd::{Sshd, refused};
 
 /// What the server does when the second key is offered.
@@ -85,8 +84,8 @@ async fn serve(files: &Sshd, odd: Odd) -> (Host, Arc<AtomicU32>) {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_server_that_closes_or_stops_during_authentication_is_no_refusal() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let files = Sshd::start();
     crate::sshd::keygen(&files.path("second"), "ed25519", "");
@@ -106,8 +105,8 @@ async fn a_server_that_closes_or_stops_during_authentication_is_no_refusal() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn what_the_server_says_at_the_end_is_told() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let files = Sshd::start();
     crate::sshd::keygen(&files.path("second"), "ed25519", "");
@@ -120,8 +119,8 @@ async fn what_the_server_says_at_the_end_is_told() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn the_sixth_refusal_never_comes() {
-    need_sshd!();
     let files = Sshd::with("MaxAuthTries 2", &["ed25519"]);
     files.write("authorized", "");
     let mut host = files.host("gpu01");

@@ -7,8 +7,8 @@ use orchestrate::inventory::Host;
 use orchestrate::remote::{Connect, RemoteError, SshFleet};
 
 use crate::many::MACHINE;
+use crate::sh;
 use crate::sshd::{Person, Sshd, until};
-use crate::{need_sshd, sh};
 
 /// A host that is reached by a command, which notes its process number first.
 fn by(sshd: &Sshd, command: &str) -> Host {
@@ -38,8 +38,8 @@ async fn all_gone(sshd: &Sshd) {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_program_carries_the_connection_and_goes_with_it() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = by(
         &sshd,
@@ -66,8 +66,8 @@ async fn a_program_carries_the_connection_and_goes_with_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn ssh_itself_may_be_the_program_and_a_jump_host_may_be_reached_by_one() {
-    need_sshd!();
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     bastion.host("known");
     let ssh = format!(
@@ -102,8 +102,8 @@ async fn ssh_itself_may_be_the_program_and_a_jump_host_may_be_reached_by_one() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_program_that_fails_is_told_with_its_place_its_end_and_its_words() {
-    need_sshd!();
     let _quiet = MACHINE.read().await;
     let sshd = Sshd::start();
     for (command, says) in [
@@ -138,8 +138,8 @@ async fn a_program_that_fails_is_told_with_its_place_its_end_and_its_words() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_program_that_dies_under_a_connection_loses_it() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.fleet(vec![by(&sshd, &format!("exec {} \"$0\" \"$1\"", relay(&sshd)))]).connect(0).await.expect("connected");
     let command = sh("sleep 600");
@@ -153,8 +153,8 @@ async fn a_program_that_dies_under_a_connection_loses_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn the_first_of_proxy_jump_and_proxy_command_holds() {
-    need_sshd!();
     let sshd = Sshd::start();
     let way = format!("ProxyCommand {} %h %p", relay(&sshd));
     for (config, fails) in [

@@ -18,27 +18,6 @@ pub(crate) struct Sshd {
     child: Child,
 }
 
-/// Says in one line why the tests of this file cannot run here.
-pub(crate) fn missing() -> Option<String> {
-    let sshd = Path::new("/usr/sbin/sshd");
-    if sshd.exists() {
-        return None;
-    }
-    assert!(std::env::var_os("CI").is_none(), "with CI set, {} must be there", sshd.display());
-    Some(format!("skipped: no {} here (apt-get install openssh-server)", sshd.display()))
-}
-
-/// Returns from a test where there is no sshd, saying so.
-#[macro_export]
-macro_rules! need_sshd {
-    () => {
-        if let Some(why) = $crate::sshd::missing() {
-            println!("{why}");
-            return;
-        }
-    };
-}
-
 pub(crate) fn run(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).stdin(Stdio::null()).output().expect("the program is there");
     assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));

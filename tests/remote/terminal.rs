@@ -1,5 +1,5 @@
 //! The program asks the person at a real terminal: passwords, codes and passphrases, none of which is shown.
-#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test says what it believes, and why it was not run")]
+#![expect(clippy::expect_used, reason = "a test says what it believes")]
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use orchestrate::inventory::Host;
 
 use crate::asks::{CODE, CODES, Factor, PASSWORD, SECRET, serve, tried};
-use crate::need_sshd;
 use crate::sshd::{Sshd, keygen, run};
 
 /// The program on a terminal of its own, which util-linux's `script` makes.
@@ -20,8 +19,8 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// `exec … -- echo hello` for a host; none where there is no `script`.
-    fn exec(files: &Sshd, host: &Host) -> Option<Terminal> {
+    /// `exec … -- echo hello` for a host.
+    fn exec(files: &Sshd, host: &Host) -> Terminal {
         let ssh = &host.ssh;
         let or = |text: &Option<String>| text.clone().unwrap_or_default();
         let inventory = files.write(
@@ -47,14 +46,7 @@ impl Terminal {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
-        let mut child = match started {
-            Ok(child) => child,
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "with CI set, `script` must be there: {error}");
-                eprintln!("skipped: no `script` here (util-linux): {error}");
-                return None;
-            }
-        };
+        let mut child = started.expect("util-linux's `script` is there");
         let (keys, mut shown) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let screen = Arc::<Mutex<Vec<u8>>>::default();
         let all = screen.clone();
@@ -67,7 +59,7 @@ impl Terminal {
                 all.lock().expect("not poisoned").extend_from_slice(&bytes[..count]);
             }
         });
-        Some(Terminal { child, keys, screen })
+        Terminal { child, keys, screen }
     }
 
     fn shown(&self) -> String {
@@ -96,11 +88,11 @@ impl Terminal {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_password_and_a_code_are_typed_unseen() {
-    need_sshd!();
     let files = Sshd::start();
     let (host, seen) = serve(&files, &[Factor::Password, Factor::Ask(&[CODE])], false).await;
-    let Some(mut terminal) = Terminal::exec(&files, &host) else { return };
+    let mut terminal = Terminal::exec(&files, &host);
     terminal.reads("and every host that asks the same: ", 1);
     terminal.types("falsch");
     terminal.reads("that was not accepted", 1);
@@ -118,11 +110,11 @@ async fn a_password_and_a_code_are_typed_unseen() {
 
 /// Where the server wants the answer seen, it is; an end of input is nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn what_the_server_wants_seen_is_seen() {
-    need_sshd!();
     let files = Sshd::start();
     let (host, seen) = serve(&files, &[Factor::Ask(&[PASSWORD, ("Which door? ", true)])], false).await;
-    let Some(mut terminal) = Terminal::exec(&files, &host) else { return };
+    let mut terminal = Terminal::exec(&files, &host);
     terminal.reads("and every host that asks the same: ", 1);
     terminal.types(SECRET);
     terminal.reads("Which door?", 1);
@@ -133,14 +125,14 @@ async fn what_the_server_wants_seen_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_passphrase_opens_a_key() {
-    need_sshd!();
     let files = Sshd::start();
     keygen(&files.path("locked"), "ed25519", "open sesame");
     run("cp", &[&files.shown("locked.pub"), &files.shown("authorized")]);
     let mut host = files.host("gpu01");
     host.ssh.identity = vec![files.shown("locked")];
-    let Some(mut terminal) = Terminal::exec(&files, &host) else { return };
+    let mut terminal = Terminal::exec(&files, &host);
     terminal.reads("passphrase of ", 1);
     terminal.types("open sesam");
     terminal.reads("wrong passphrase", 1);

@@ -7,11 +7,11 @@ use orchestrate::remote::{Connect, RemoteError, SshFleet};
 
 use crate::many::MACHINE;
 use crate::sshd::{Person, Sshd};
-use crate::{NOBODY, need_sshd, sh};
+use crate::{NOBODY, sh};
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn everything_may_come_from_ssh_config() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.address = None;
@@ -32,8 +32,8 @@ async fn everything_may_come_from_ssh_config() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn settings_that_cannot_be_followed_are_named() {
-    need_sshd!();
     let sshd = Sshd::start();
     let host = sshd.host("gpu01");
     for (config, says) in [
@@ -82,9 +82,9 @@ async fn settings_that_cannot_be_followed_are_named() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn ssh_is_asked_only_where_it_alone_can_tell() {
     use std::os::unix::fs::PermissionsExt as _;
-    need_sshd!();
     let sshd = Sshd::start();
     let path = std::env::var_os("PATH").expect("a PATH");
     let real = std::env::split_paths(&path).map(|p| p.join("ssh")).find(|p| p.is_file()).expect("an ssh");
@@ -119,8 +119,8 @@ async fn ssh_is_asked_only_where_it_alone_can_tell() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn an_ssh_config_that_hangs_is_given_up_with_all_that_it_started() {
-    need_sshd!();
     let sshd = Sshd::start();
     let pid = sshd.shown("pid");
     sshd.write("ssh_config", &format!("Match exec \"echo $$ >{pid}; sleep 600\"\n User nobody\n"));
@@ -131,8 +131,8 @@ async fn an_ssh_config_that_hangs_is_given_up_with_all_that_it_started() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_host_that_does_not_answer_is_lost_and_says_where() {
-    need_sshd!();
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.port = Some(NOBODY);
@@ -157,8 +157,8 @@ pub(crate) fn jumps(sshd: &Sshd) -> String {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn two_jump_hosts_lead_to_a_third() {
-    need_sshd!();
     let sshd = Sshd::start();
     sshd.write("ssh_config", &jumps(&sshd));
     let mut host = sshd.host("gpu01");
@@ -172,8 +172,8 @@ async fn two_jump_hosts_lead_to_a_third() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn sixty_four_hosts_share_one_bastion() {
-    need_sshd!();
     let _alone = MACHINE.write().await;
     let (bastion, sshd) = (Sshd::with("MaxSessions 2", &["ed25519"]), Sshd::start());
     sshd.write("ssh_config", &jumps(&bastion));
@@ -202,8 +202,8 @@ async fn sixty_four_hosts_share_one_bastion() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_lost_bastion_loses_all_behind_it_and_is_connected_again() {
-    need_sshd!();
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     sshd.write("ssh_config", &jumps(&bastion));
     bastion.host("known");
@@ -229,8 +229,8 @@ async fn a_lost_bastion_loses_all_behind_it_and_is_connected_again() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_jump_host_that_refuses_is_asked_once_and_named() {
-    need_sshd!();
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     bastion.write("authorized", "");
     bastion.host("known");
@@ -248,8 +248,8 @@ async fn a_jump_host_that_refuses_is_asked_once_and_named() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn sixty_four_connections_at_once_are_not_dropped() {
-    need_sshd!();
     let _alone = MACHINE.write().await;
     let sshd = Sshd::start();
     let fleet = sshd.fleet(vec![sshd.host("gpu01"); 64]);
@@ -262,8 +262,8 @@ async fn sixty_four_connections_at_once_are_not_dropped() {
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_bastion() {
-    need_sshd!();
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     sshd.write("ssh_config", &jumps(&bastion));
     bastion.host("known");
@@ -301,8 +301,8 @@ async fn a_host_that_is_slow_to_answer_does_not_hold_up_its_neighbours_behind_a_
 }
 
 #[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
 async fn the_address_to_come_from_the_family_and_the_attempts_are_followed() {
-    need_sshd!();
     let mut sshd = Sshd::start();
     let host = sshd.host("gpu01");
     for bind in ["BindAddress 127.0.0.7", "BindInterface lo\n AddressFamily inet"] {

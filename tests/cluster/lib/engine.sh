@@ -4,7 +4,6 @@
 # A unix socket's path is short by law, so the engine's run-time files lie here and not in the cache.
 engine_run=/run/orchestrate-tests
 engine_socket=$engine_run/docker.sock
-bridge=orch-test0
 export DOCKER_HOST=unix://$engine_socket
 
 # Debian's client fits Debian's engine; another one may come first on PATH.
@@ -74,7 +73,9 @@ engine_sweep() {
     awk -v run="$engine_run/" -v data="$cache/" '
         index($2, run) == 1 || index($2, data) == 1 { print $2 }' /proc/mounts | sort -r |
         while read -r pid; do umount -l "$pid" 2>/dev/null || true; done
-    ip link delete $bridge 2>/dev/null || true
+    for pid in /sys/class/net/orch-test*; do
+        [ ! -e "$pid" ] || ip link delete "${pid##*/}" 2>/dev/null || true
+    done
     rm -rf $engine_run
 }
 

@@ -2,38 +2,40 @@
 # shellcheck shell=bash
 
 fault() {
-    local host=$1 name=$2
+    local host=$1 name=$2 container
+    container=$(container "$host")
     shift 2
     case $name in
-    pause | unpause) docker "$name" "$host" >/dev/null ;;
-    unplug) docker network disconnect "$network" "$host" ;;
+    pause | unpause) docker "$name" "$container" >/dev/null ;;
+    unplug) docker network disconnect "$network" "$container" ;;
     plug)
-        docker network connect --ip "$(address "$host")" "$network" "$host"
-        docker exec "$host" sh -c 'cat /run/orch-host/names >>/etc/hosts'
+        docker network connect --ip "$(address "$host")" "$network" "$container"
+        docker exec "$container" sh -c 'cat /run/orch-host/names >>/etc/hosts'
         ;;
-    power-off) docker kill "$host" >/dev/null ;;
+    power-off) docker kill "$container" >/dev/null ;;
     power-on) power_on "$host" ;;
-    *) docker exec "$host" fault "$name" "$@" ;;
+    *) docker exec "$container" fault "$name" "$@" ;;
     esac
 }
 
 power_on() {
     rm -f "$run/hosts/$1/ready"
-    docker start "$1" >/dev/null
+    docker start "$(container "$1")" >/dev/null
     await_ready "$1"
 }
 
 # heal HOST...: whatever was broken works again.
 heal() {
-    local host
+    local host container
     for host in "$@"; do
-        case $(docker inspect -f '{{.State.Status}}' "$host") in
-        paused) docker unpause "$host" >/dev/null ;;
+        container=$(container "$host")
+        case $(docker inspect -f '{{.State.Status}}' "$container") in
+        paused) docker unpause "$container" >/dev/null ;;
         exited) power_on "$host" ;;
         esac
-        [ -n "$(docker inspect -f "{{with index .NetworkSettings.Networks \"$network\"}}{{.IPAddress}}{{end}}" "$host")" ] ||
+        [ -n "$(docker inspect -f "{{with index .NetworkSettings.Networks \"$network\"}}{{.IPAddress}}{{end}}" "$container")" ] ||
             fault "$host" plug
-        docker exec "$host" fault heal
+        docker exec "$container" fault heal
     done
 }
 

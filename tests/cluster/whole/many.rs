@@ -4,8 +4,11 @@ use crate::laptop::{Laptop, until, word};
 use crate::support::Cluster;
 
 /// Addresses of gpu02, so that its sshd is 63 hosts; the last host is gpu01.
-const ADDRESSES: &str = "$(seq -f 172.30.77.%g 101 163)";
-const HOSTS: usize = 64;
+fn addresses(cluster: &Cluster) -> String {
+    (101..=163).map(|last| format!("{} ", cluster.other_address(last))).collect()
+}
+
+const HOSTS: u8 = 64;
 
 /// The second sshd and all that it has started.
 const SSHD: &str = "$(for p in $(cat /run/many.pid); do echo $p; for q in $(pgrep -P $p); do echo $q; pgrep -P $q; done; done)";
@@ -17,7 +20,7 @@ impl Behind<'_> {
     fn start(cluster: &Cluster) -> Behind<'_> {
         let behind = Behind(cluster);
         behind.end();
-        cluster.on("gpu02", &format!("for a in {ADDRESSES}; do ip addr add $a/32 dev eth0; done"));
+        cluster.on("gpu02", &format!("for a in {}; do ip addr add $a/32 dev eth0; done", addresses(cluster)));
         for (host, more) in [("gpu01", ""), ("gpu02", "-o PerSourcePenalties=yes")] {
             let limits = "-o MaxStartups=10:30:100 -o MaxSessions=10 -o LogLevel=VERBOSE";
             cluster.on(
@@ -31,7 +34,7 @@ impl Behind<'_> {
     fn end(&self) {
         let stop = format!("if [ -e /run/many.pid ]; then kill -KILL {SSHD}; fi; rm -f /run/many.* /tmp/many-*; ");
         self.0.on("gpu01", &format!("{stop} pkill -KILL -f 'sleep 6[0]0' || true"));
-        self.0.on("gpu02", &format!("{stop}for a in {ADDRESSES}; do ip addr del $a/32 dev eth0 2>/dev/null || true; done"));
+        self.0.on("gpu02", &format!("{stop}for a in {}; do ip addr del $a/32 dev eth0 2>/dev/null || true; done", addresses(self.0)));
     }
 
     /// How often the log of gpu02's sshd says this.
@@ -47,14 +50,15 @@ impl Drop for Behind<'_> {
 }
 
 #[test]
+#[ignore = "needs the test hosts: tests/run says how"]
 fn sixty_four_hosts_behind_the_bastion() {
-    let Some(cluster) = Cluster::take() else { return };
+    let cluster = Cluster::take();
     let behind = Behind::start(&cluster);
     let laptop = Laptop::new();
     let names = "Host in*\n HostKeyAlias gpu02\nHost last\n HostKeyAlias gpu01\n";
     laptop.write("config", &format!("Include {}\n{names}", cluster.file("ssh_config").display()));
-    let hosts: String = (1..HOSTS).map(|n| format!("  - {{ name: in{n:02}, address: 172.30.77.{} }}\n", 100 + n)).collect();
-    let last = "  - { name: last, address: 172.30.77.11 }\n";
+    let hosts: String = (1..HOSTS).map(|n| format!("  - {{ name: in{n:02}, address: {} }}\n", cluster.other_address(100 + n))).collect();
+    let last = format!("  - {{ name: last, address: {} }}\n", cluster.address("gpu01"));
     let ssh = "ssh: { config: ./config, user: dev, port: 2222, jump: [bastion] }\n";
     let file = laptop.write("many.yaml", &format!("name: many\nhosts:\n{hosts}{last}{ssh}"));
     let file = word(&file);
@@ -65,7 +69,7 @@ fn sixty_four_hosts_behind_the_bastion() {
     let all = laptop.run(&["exec", file, "--", "hostname"]);
     assert_eq!(all.code(0).out, "---- in[01-63]\ngpu02\n---- last\ngpu01\n", "{}", all.said());
     assert_eq!(bastion(), before + 1, "one connection to the bastion");
-    assert_eq!(behind.log("Accepted publickey"), HOSTS - 1);
+    assert_eq!(behind.log("Accepted publickey"), usize::from(HOSTS) - 1);
     println!("{} of 63 were dropped by MaxStartups and tried again", behind.log("drop connection"));
 
     // Its sshd takes connections and says nothing.
@@ -92,7 +96,7 @@ fn sixty_four_hosts_behind_the_bastion() {
 
     assert_eq!(behind.log("penalty"), 0, "sshd has nothing against us");
     let more = behind.log("drop connection");
-    println!("{more} of {} connections in all were dropped by MaxStartups and tried again", 3 * (HOSTS - 1));
+    println!("{more} of {} connections in all were dropped by MaxStartups and tried again", 3 * (usize::from(HOSTS) - 1));
     drop(behind);
     cluster.as_before();
 }
