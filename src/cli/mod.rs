@@ -21,8 +21,8 @@ pub mod logs;
 pub mod plan;
 pub mod ps;
 pub mod questions;
-#[cfg(debug_assertions)]
 mod recorded;
+#[cfg(debug_assertions)]
 mod rehearsal;
 pub mod relay;
 pub mod render;
