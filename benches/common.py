@@ -27,11 +27,11 @@ def die(text):
 
 
 def binary(given):
-    """The program under test: --bin, or the release build of this checkout."""
+    """The program under test: --bin, or the build of this checkout that is shipped."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    path = Path(given) if given else target / "release" / "orchestrate"
+    path = Path(given) if given else target / "dist" / "orchestrate"
     if not path.is_file():
-        die(f"{path} is not there: cargo build --release, or give --bin")
+        die(f"{path} is not there: cargo build --profile dist, or give --bin")
     return str(path.resolve())
 
 

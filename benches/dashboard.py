@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the dashboard costs on a terminal of 200 columns and 60 rows, and how soon it shows what happened.
 
-    cargo build --release && cargo bench --no-run --bench dashboard
+    cargo build --profile dist && cargo bench --no-run --bench dashboard
     python3 benches/dashboard.py [--only idle|flood|sandbox] [--seconds 60] [--rounds 5] [--bin FILE] [--bench FILE]
 
 Linux, loopback only, no root needed; it ends by itself.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`exec -- true` to many hosts, beside asyncssh, pdsh, clush and ansible.
 
-    cargo build --release
+    cargo build --profile dist
     apt-get install pdsh clustershell ansible openssh-server; python3 -m venv V; V/bin/pip install asyncssh
     python3 benches/fanout.py --asyncssh V/bin/python [--hosts 256] [--rounds 3] [--forks 64] [--only sandbox|sshd] [--bin FILE]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The log path: 1 GiB of 120-byte lines in a rank's log, from the host to a file on the laptop, beside `ssh host cat`.
 
-    cargo build --release
+    cargo build --profile dist
     python3 benches/logpath.py [--mib 1024] [--rounds 3] [--bin FILE]
 
 As root, on Linux, on loopback only: one OpenSSH server with its defaults, a user with /bin/sh and an empty home. A real run on that

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One stream: `orchestrate exec -- cat FILE > copy` on one host, beside `ssh host cat FILE > copy`.
 
-    cargo build --release
+    cargo build --profile dist
     python3 benches/stream.py [--mib 1024] [--rounds 5] [--bin FILE]
 
 As root, on Linux, on loopback only: one OpenSSH server with its defaults, a user with /bin/sh and an empty home. In turns, all into the same

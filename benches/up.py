@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long `up` takes beyond what the hosts need, and how soon the others hear that a rank is dead. Both against the sandbox.
 
-    cargo build --release
+    cargo build --profile dist
     python3 benches/up.py [--hosts 16] [--gang 64] [--rounds 5] [--only ready|dead] [--bin FILE]
 
 Linux, loopback only, no root needed.
