@@ -12,6 +12,7 @@ mod jump;
 mod keywords;
 mod line;
 mod options;
+mod port;
 mod tokens;
 pub(super) mod walk;
 
