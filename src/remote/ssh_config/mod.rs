@@ -17,6 +17,6 @@ mod tokens;
 pub(super) mod walk;
 
 pub(super) use self::jump::Jump;
-pub(super) use self::line::split as words;
+pub(super) use self::line::{Source, split as words};
 pub(super) use self::options::{Options, Origin, Value};
 pub(super) use self::tokens::Tokens;
