@@ -11,7 +11,7 @@ use super::login::Login;
 use super::settings::Settings;
 use super::ssh_config::{Jump, Options, Origin, Tokens, Value};
 use super::trust::Policy;
-use super::way::{self, Algorithms, Bind, Proxy};
+use super::way::{self, Algorithms, Bind, Proxy, place};
 use crate::inventory::{Host, HostKeys, Ssh};
 
 /// For TCP, key exchange and authentication together, where nothing else is said.
@@ -194,11 +194,6 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         port,
         user,
     })
-}
-
-/// What is wrong with a value, with the place it came from.
-pub(super) fn place(value: &Value, keyword: &str, what: &str) -> String {
-    format!("{}: {keyword}: {what}", value.origin)
 }
 
 fn paths(keyword: &str, options: &Options, tokens: &Tokens<'_>) -> Result<Vec<PathBuf>, String> {
