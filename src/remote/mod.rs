@@ -6,6 +6,7 @@ mod algorithms;
 mod certificate;
 pub mod explain;
 mod hop;
+mod hop_request;
 mod known_hosts;
 mod krl;
 mod learn;

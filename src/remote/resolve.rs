@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::RemoteError;
-use super::hop::{self, Asked, Hop};
+use super::hop::{self, Hop};
+use super::hop_request::Asked;
 use super::names;
 use super::settings::Settings;
 use super::ssh_config::files;
