@@ -13,6 +13,7 @@ mod learn;
 mod login;
 mod lookup;
 mod names;
+mod presented_key;
 mod process;
 mod resolve;
 pub mod settings;
