@@ -15,6 +15,7 @@ mod launchers;
 mod nvidia;
 mod place;
 mod processes;
+mod program;
 mod pty;
 mod scenario;
 mod server;
