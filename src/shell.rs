@@ -138,6 +138,21 @@ pub fn join<S: AsRef<str>>(argv: &[S]) -> String {
     argv.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
+/// A script as the one line that any login shell hands to `/bin/sh` unchanged: whatever some shell may take for its own (quotes, `!`, line
+/// ends) is an octal number. The shell's input stays the person's.
+pub(crate) fn line(script: &str) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(script.len() * 2);
+    for byte in script.bytes() {
+        if byte.is_ascii_alphanumeric() || b" _./:=,+-".contains(&byte) {
+            text.push(char::from(byte));
+        } else if write!(text, "\\{byte:03o}").is_err() {
+            break;
+        }
+    }
+    format!("exec /bin/sh -c 'eval \"$(printf \"{text}\")\"'")
+}
+
 /// Whether `name` can be a shell variable: `[A-Za-z_][A-Za-z0-9_]*`.
 pub fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
@@ -261,5 +276,19 @@ mod tests {
     fn secrets_are_masked_plain_and_quoted() {
         let command = Command::sh("t", format!("export T={} U=pa", quote("pa'ss")), Duration::from_secs(1)).masking(["pa'ss".to_owned()]);
         assert_eq!(command.shown(), "export T='***' U=pa");
+    }
+
+    #[test]
+    fn any_script_arrives_whole_and_the_input_is_left_alone() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let script = "printf '%s|' 'it'\\''s 100% \\ \"$5\" !x' 'é\nnext'\nread -r word\necho \"<$word>\"\nexit 7";
+        let line = line(script);
+        assert!(!line.contains(['\n', '!', '`', '%', '#']), "{line}");
+        let mut child = Command::new("/bin/sh").args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
+        child.stdin.take().expect("piped").write_all(b"typed\n").expect("written");
+        let out = child.wait_with_output().expect("ended");
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "it's 100% \\ \"$5\" !x|é\nnext|<typed>\n");
+        assert_eq!(out.status.code(), Some(7));
     }
 }

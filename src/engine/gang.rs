@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::watch::Report;
+use crate::engine::log_event::Report;
 use crate::event::Millis;
 use crate::plan::words::{Exit, LogFile};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::engine::emit::{Emitter, now};
-use crate::engine::watch::Report;
+use crate::engine::log_event::Report;
 use crate::event::{EventKind, Millis};
 use crate::plan::facts::HostFacts;
 use crate::remote::{Connect, Piece, Reached, Remote, RemoteError, Stream};

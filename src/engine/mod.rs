@@ -9,6 +9,7 @@ pub mod follow;
 pub mod gang;
 pub mod link;
 pub mod lock;
+pub mod log_event;
 pub mod survey;
 pub mod vitals;
 pub mod watch;

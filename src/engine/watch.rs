@@ -9,10 +9,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
-use crate::event::{EventKind, Millis};
+use crate::engine::log_event::Report;
+use crate::event::EventKind;
 use crate::plan::follow::{self, Frame, Purpose, Reader};
 use crate::plan::site::Site;
-use crate::plan::words::{Exit, LogFile};
+use crate::plan::words::LogFile;
 use crate::remote::{RemoteError, Stream};
 
 /// What the laptop already has of each file of a host.
@@ -20,31 +21,6 @@ pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
 
 /// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
 const SILENCE: Duration = Duration::from_secs(30);
-
-/// What a watcher saw.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Report {
-    /// A wrapper was recorded: when on our clock.
-    Started(usize, LogFile, Millis),
-    /// A wrapper ended: how, when on our clock, and how wrong that may be.
-    Ended(usize, LogFile, Exit, Millis, i64),
-    /// The run is not there.
-    Nothing(usize),
-    /// A piece of log, as stored.
-    Log(usize, LogFile, Bytes),
-}
-
-impl Report {
-    /// Whether both tell of the same thing; its time may be known better the second time.
-    pub fn same(&self, other: &Report) -> bool {
-        match (self, other) {
-            (Report::Started(host, file, _), Report::Started(h, f, _)) | (Report::Ended(host, file, ..), Report::Ended(h, f, ..)) => {
-                host == h && file == f
-            }
-            _ => self == other,
-        }
-    }
-}
 
 /// Why a stream ended early.
 #[derive(Debug)]

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::RemoteError;
+use super::hop_request::Asked;
 use super::known_hosts;
 use super::login::Login;
 use super::settings::Settings;
-use super::ssh_config::{Jump, Options, Origin, Tokens, Value};
+use super::ssh_config::{Options, Origin, Tokens};
 use super::trust::Policy;
-use super::way::{self, Algorithms, Bind, Proxy};
-use crate::inventory::{Host, HostKeys, Ssh};
+use super::way::{self, Algorithms, Bind, Proxy, place};
+use crate::inventory::HostKeys;
 
 /// For TCP, key exchange and authentication together, where nothing else is said.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -104,39 +105,6 @@ impl Hop {
     }
 }
 
-/// What a hop is asked for: a host of the inventory, or a jump host on the way to one.
-#[derive(Debug, Clone)]
-pub(super) struct Asked<'a> {
-    /// The alias that ssh_config is asked for.
-    pub(super) alias: &'a str,
-    /// Stands over ssh_config: `-o HostName`, `-l`, `-p`.
-    pub(super) address: Option<&'a str>,
-    pub(super) user: Option<&'a str>,
-    pub(super) port: Option<u16>,
-    /// How it must be reached, whatever ssh_config says: through these jump hosts, or, where it is empty, through none.
-    pub(super) via: Option<String>,
-    /// Who says all this.
-    pub(super) origin: Origin,
-    /// The inventory's settings for the host at the end of the way.
-    pub(super) ssh: &'a Ssh,
-    pub(super) jump: bool,
-}
-
-impl<'a> Asked<'a> {
-    pub(super) fn host(host: &'a Host) -> Self {
-        let Host { name, address, ssh, .. } = host;
-        let via = ssh.jump.as_ref().map(|jumps| jumps.join(","));
-        let (user, port, origin) = (ssh.user.as_deref(), ssh.port, Origin::Inventory);
-        Asked { alias: name, address: address.as_deref(), user, port, via, origin, ssh, jump: false }
-    }
-
-    /// `origin`: who names the jump host.
-    pub(super) fn jump(jump: &'a Jump, ssh: &'a Ssh, origin: &Origin) -> Self {
-        let (user, port, origin) = (jump.user.as_deref(), jump.port, origin.clone());
-        Asked { alias: &jump.host, address: None, user, port, via: None, origin, ssh, jump: true }
-    }
-}
-
 /// Puts a hop together. `jump`: the hop before it, for `%j`.
 pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, jump: &str) -> Result<Hop, RemoteError> {
     let wrong = |what: String| RemoteError::Settings {
@@ -194,11 +162,6 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
         port,
         user,
     })
-}
-
-/// What is wrong with a value, with the place it came from.
-pub(super) fn place(value: &Value, keyword: &str, what: &str) -> String {
-    format!("{}: {keyword}: {what}", value.origin)
 }
 
 fn paths(keyword: &str, options: &Options, tokens: &Tokens<'_>) -> Result<Vec<PathBuf>, String> {
@@ -274,7 +237,7 @@ fn agent(options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::Gpus;
+    use crate::inventory::{Gpus, Host, Ssh};
     use crate::remote::settings::Prompt;
     use std::path::Path;
     use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Asks `KnownHostsCommand` for further lines of known_hosts.
 //!
-//! Uses `process` and `known_hosts`. Knows no files and no sockets.
+//! Uses `process`, `known_hosts` and `presented_key`. Knows no files and no sockets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::RemoteError;
 use super::known_hosts::{self, File};
+use super::presented_key::Offered;
 use super::process;
-use super::trust::Offered;
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(10);

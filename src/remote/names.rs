@@ -4,7 +4,7 @@
 //! CVE-2023-51385); a `$` is refused in a user too where a shell reads it. What an inventory says passes the inventory's stricter rules again.
 
 use super::RemoteError;
-use super::hop::Asked;
+use super::hop_request::Asked;
 use super::ssh_config::Origin;
 use crate::inventory;
 

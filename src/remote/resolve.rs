@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::RemoteError;
-use super::hop::{self, Asked, Hop};
+use super::hop::{self, Hop};
+use super::hop_request::Asked;
 use super::names;
 use super::settings::Settings;
-use super::ssh_config::files::{self, Source};
+use super::ssh_config::files;
 use super::ssh_config::walk::{Outcome, Question, walk};
-use super::ssh_config::{Jump, Options, Origin, ask};
+use super::ssh_config::{Jump, Options, Origin, Source, ask};
 use crate::inventory::Host;
 
 /// ssh processes at once.

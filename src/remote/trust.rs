@@ -1,6 +1,6 @@
 //! Judges the key or certificate that a host shows, and says in words what is wrong with it and which command mends it.
 //!
-//! Uses `known_hosts`, `krl`, `certificate`, `learn`. Owns the files; knows no sockets. Files are read before a connection begins, so that the
+//! Uses `known_hosts`, `krl`, `certificate`, `learn`, `presented_key`. Owns the files; knows no sockets. Files are read before a connection begins, so that the
 //! handshake decides from memory. The order of the questions is that of `verify_host_key` and `check_host_key` in OpenSSH.
 #![expect(clippy::disallowed_methods, reason = "known_hosts are files of the laptop")]
 
@@ -16,6 +16,7 @@ use super::known_hosts::{self, File, Line, Mark, Verdict};
 use super::krl::{Issued, Revoked, Suspect};
 use super::learn;
 use super::lookup::KnownHostsCommand;
+use super::presented_key::Offered;
 use crate::shell::quote;
 
 /// No file is read beyond this.
@@ -61,16 +62,6 @@ pub(super) struct Trust {
     lines: Vec<Line>,
     bare: Vec<Line>,
     revoked: Vec<(PathBuf, Arc<Revoked>)>,
-}
-
-/// What a host shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Offered {
-    /// The type of the plain key.
-    pub(super) kind: String,
-    /// The blob of the plain key.
-    pub(super) key: Vec<u8>,
-    pub(super) certificate: Option<Certificate>,
 }
 
 /// What to do with an offered key.
@@ -295,13 +286,6 @@ impl Trust {
             Ok(false) => None,
             Err(e) => Some(format!("{what} accepted, but {} could not be written: {e}", path.display())),
         }
-    }
-}
-
-impl Offered {
-    /// Type and fingerprint.
-    fn words(&self) -> String {
-        format!("{} {}", self.kind, known_hosts::fingerprint(&self.key))
     }
 }
 

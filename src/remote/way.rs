@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::algorithms::{Kind, List};
-use super::hop::place;
 use super::lookup::{self, KnownHostsCommand};
 use super::ssh_config::{Options, Origin, Tokens, Value, words};
+
+/// What is wrong with a value, with the place it came from.
+pub(super) fn place(value: &Value, keyword: &str, what: &str) -> String {
+    format!("{}: {keyword}: {what}", value.origin)
+}
 
 /// `BindAddress` and `BindInterface`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

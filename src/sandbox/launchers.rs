@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stand_in::{Answer, Here, become_command};
+use super::program::{Answer, Here, become_command};
 use super::torchrun;
 
 /// Options of accelerate that stand alone.

@@ -10,10 +10,12 @@
 #![expect(clippy::disallowed_methods, reason = "the sandbox makes directories and finds its own program")]
 
 mod docker;
+mod error;
 mod launchers;
 mod nvidia;
 mod place;
 mod processes;
+mod program;
 mod pty;
 mod scenario;
 mod server;
@@ -32,6 +34,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use error::SandboxError;
 pub use scenario::{Faults, HostSpec, ImageSpec, OomKill, Scenario};
 pub use stand_in::stand_in;
 
@@ -40,28 +43,6 @@ use server::{Fake, KeyPair};
 
 /// How long the end of every process may take.
 const END: Duration = Duration::from_secs(10);
-
-/// Why a sandbox could not be made, changed or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    /// A file, a socket or a process.
-    #[error("could not {what}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The scenario is wrong.
-    #[error("scenario: {0}")]
-    Scenario(String),
-    /// There is no such host.
-    #[error("the sandbox has no host `{0}`")]
-    NoHost(String),
-    /// Processes of the sandbox outlived it.
-    #[error("processes of the sandbox are still alive: {0:?}")]
-    Left(Vec<i32>),
-}
 
 fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> SandboxError {
     let what = what.into();

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::place::Settings;
 use super::processes;
-use super::stand_in::{Answer, Here};
+use super::program::{Answer, Here};
 
 const DRIVER: &str = "550.127.05";
 const CUDA: &str = "12.4";

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::SandboxError;
+use super::error::SandboxError;
 
 /// The most hosts one sandbox has: each is a listening port.
 const MOST: usize = 1024;

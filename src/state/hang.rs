@@ -1,7 +1,8 @@
 //! What is remembered so that a hang can be told from a healthy silence: when the ranks wrote, and what power the GPUs drew at work.
 //!
-//! Uses `event`. Changed by `RunState::apply` alone; `diagnose/hang` judges.
+//! Uses `event` and `text`. Changed by `RunState::apply` alone; `diagnose/hang` judges.
 
+use super::text;
 use crate::event::{Hang, Millis};
 
 /// How many evidence lines, hosts and ranks of a hang are kept.
@@ -56,6 +57,6 @@ impl Load {
 /// A hang of a length that can be kept.
 pub(super) fn bounded(hang: &Hang) -> Hang {
     let few = |list: &[u32]| list.iter().take(KEPT).copied().collect();
-    let evidence = hang.evidence.iter().take(LINES).map(|line| super::bounded(line)).collect();
+    let evidence = hang.evidence.iter().take(LINES).map(|line| text::bounded(line)).collect();
     Hang { hosts: few(&hang.hosts), ranks: few(&hang.ranks), evidence, ..hang.clone() }
 }

@@ -8,6 +8,7 @@ pub mod host;
 pub mod ledger;
 pub mod lines;
 pub mod metrics;
+mod text;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,9 +18,8 @@ use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Millis, Outcome
 pub use host::{Disk, HostState, Liveness, RankState, TRACE, Tally, Trace};
 pub use ledger::{Ledger, Status, Step};
 use metrics::{Found, Metrics, Scanner};
+use text::{bounded, cut};
 
-/// The most bytes of one text that is kept.
-const TEXT: usize = 4 << 10;
 /// How many notices are kept.
 const NOTICES: usize = 200;
 /// How many checks are counted.
@@ -554,19 +554,6 @@ fn whole(tail: &mut lines::Tail, offset: u64, bytes: &[u8], len: u64, each: impl
     } else {
         tail.skip_to(offset.saturating_add(len));
     }
-}
-
-/// The beginning of a text that a host may have made as long as it likes.
-fn bounded(text: &str) -> String {
-    cut(text, TEXT)
-}
-
-fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}…", &text[..end])
 }
 
 /// Whether a step that is done in this phase changed something that stays: the others look, or hold a lock meanwhile.

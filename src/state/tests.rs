@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::text::TEXT;
 use super::*;
 use crate::event::{Exit, RankInfo, StepInfo};
 

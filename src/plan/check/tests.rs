@@ -6,6 +6,7 @@ use super::told::Told;
 use super::*;
 use crate::inventory::{Inventory, Known, Source};
 use crate::plan::facts::HostFacts;
+use crate::plan::words::Level;
 
 #[test]
 fn the_table_has_every_name_once_and_in_order() {

@@ -14,7 +14,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::remote::RemoteError;
 use crate::remote::certificate::Certificate;
-use crate::remote::trust::{Answer, Offered, Trust};
+use crate::remote::presented_key::Offered;
+use crate::remote::trust::{Answer, Trust};
 
 /// How a reason begins that the host gave itself.
 pub(super) const SAID: &str = "the host said: ";

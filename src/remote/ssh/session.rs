@@ -18,9 +18,8 @@ use super::client::{Client, Left};
 use super::collect::{Answer, INTRODUCE};
 use super::link::{self, Link, Opened};
 use super::sink::{Kept, Sink};
-use super::talk;
 use crate::remote::{Piece, Reached, Remote, RemoteError, Stream, Talk, Terminal};
-use crate::shell::{Command, Frame, Output, mask};
+use crate::shell::{self, Command, Frame, Output, mask};
 
 /// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
 const COMMANDS: usize = 2;
@@ -120,7 +119,7 @@ impl SshHost {
 
     async fn converse(&self, command: &Command, terminal: Option<Terminal>) -> Result<Talk, RemoteError> {
         let job = self.job(command);
-        let line = talk::line(&command.script);
+        let line = shell::line(&command.script);
         let (output, pieces) = mpsc::channel(PIECES);
         let (input, told) = mpsc::channel(INPUT);
         let (tx, rx) = oneshot::channel();

@@ -12,21 +12,6 @@ use crate::remote::{Piece, RemoteError, Terminal, Told};
 
 type Started = oneshot::Sender<Result<(), RemoteError>>;
 
-/// A script as the one line that any login shell hands to `/bin/sh` unchanged: whatever some shell may take for its own (quotes, `!`, line
-/// ends) is an octal number. The shell's input stays the person's.
-pub(super) fn line(script: &str) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(script.len() * 2);
-    for byte in script.bytes() {
-        if byte.is_ascii_alphanumeric() || b" _./:=,+-".contains(&byte) {
-            text.push(char::from(byte));
-        } else if write!(text, "\\{byte:03o}").is_err() {
-            break;
-        }
-    }
-    format!("exec /bin/sh -c 'eval \"$(printf \"{text}\")\"'")
-}
-
 /// What is waited for before it has started.
 struct Start {
     started: Option<Started>,
@@ -157,25 +142,5 @@ async fn say(write: &ChannelWriteHalf<Msg>, line: String, terminal: Option<Termi
 fn tell(started: Started, how: Result<(), RemoteError>) {
     if started.send(how).is_err() {
         tracing::debug!("nobody waits for this talk any more");
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
-mod tests {
-    use super::line;
-
-    #[test]
-    fn any_script_arrives_whole_and_the_input_is_left_alone() {
-        use std::io::Write as _;
-        use std::process::{Command, Stdio};
-        let script = "printf '%s|' 'it'\\''s 100% \\ \"$5\" !x' 'é\nnext'\nread -r word\necho \"<$word>\"\nexit 7";
-        let line = line(script);
-        assert!(!line.contains(['\n', '!', '`', '%', '#']), "{line}");
-        let mut child = Command::new("/bin/sh").args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
-        child.stdin.take().expect("piped").write_all(b"typed\n").expect("written");
-        let out = child.wait_with_output().expect("ended");
-        assert_eq!(String::from_utf8_lossy(&out.stdout), "it's 100% \\ \"$5\" !x|é\nnext|<typed>\n");
-        assert_eq!(out.status.code(), Some(7));
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::line::{self, Line, Statement};
+use super::line::{self, Source, Statement};
 use super::tokens::home_of;
 
 /// Where OpenSSH keeps what holds for every user.
@@ -20,14 +20,6 @@ const DEPTH: usize = 16;
 const LONGEST: u64 = 1 << 20;
 /// The most files of one ssh_config.
 const MOST: usize = 4096;
-
-/// A file that was read.
-#[derive(Debug)]
-pub(in crate::remote) struct Source {
-    /// As people write it, with `~`.
-    pub(super) name: Arc<str>,
-    pub(super) lines: Vec<Line>,
-}
 
 /// Reads the files that hold: `config`, or else the user's and the system's. An error names the file.
 pub(in crate::remote) fn read(config: Option<&Path>, home: &Path) -> Result<Vec<Arc<Source>>, String> {

@@ -1,6 +1,8 @@
 //! A jump host as ProxyJump and the inventory write it.
 //!
-//! Uses nothing.
+//! Uses `port`.
+
+use super::port::port;
 
 /// A jump host as it is written: `[user@]host[:port]`, `[user@][v6]:port` or `ssh://…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,14 +19,14 @@ impl Jump {
         let bare = text.trim();
         let bare = bare.strip_prefix("ssh://").map_or(bare, |b| b.trim_end_matches('/'));
         let (user, place) = bare.rsplit_once('@').map_or((None, bare), |(user, place)| (Some(user.to_owned()), place));
-        let (host, port) = match place.strip_prefix('[').and_then(|p| p.split_once(']')) {
+        let (host, given) = match place.strip_prefix('[').and_then(|p| p.split_once(']')) {
             Some((host, rest)) => (host, rest.strip_prefix(':')),
             None => match place.rsplit_once(':') {
                 Some((host, port)) if !host.contains(':') => (host, Some(port)),
                 _ => (place, None),
             },
         };
-        let port = port.map(|p| super::keywords::port(p).ok_or_else(wrong)).transpose()?;
+        let port = given.map(|p| port(p).ok_or_else(wrong)).transpose()?;
         if host.is_empty() || host.starts_with('-') || user.as_deref() == Some("") {
             return Err(wrong());
         }

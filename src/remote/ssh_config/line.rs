@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use super::condition::{Condition, Pattern};
-use super::files::Source;
 use super::keywords::{self, Keyword};
 
 /// What a line says.
@@ -29,6 +28,14 @@ pub(super) struct Line {
     pub(super) number: usize,
     /// An error is a fragment that says what is wrong with it.
     pub(super) says: Result<Statement, String>,
+}
+
+/// A file that was read.
+#[derive(Debug)]
+pub(in crate::remote) struct Source {
+    /// As people write it, with `~`.
+    pub(super) name: Arc<str>,
+    pub(super) lines: Vec<Line>,
 }
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];

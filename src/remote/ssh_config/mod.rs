@@ -12,10 +12,11 @@ mod jump;
 mod keywords;
 mod line;
 mod options;
+mod port;
 mod tokens;
 pub(super) mod walk;
 
 pub(super) use self::jump::Jump;
-pub(super) use self::line::split as words;
+pub(super) use self::line::{Source, split as words};
 pub(super) use self::options::{Options, Origin, Value};
 pub(super) use self::tokens::Tokens;

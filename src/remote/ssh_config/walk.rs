@@ -7,9 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::condition::{self, Holds, Now, speaks_of};
-use super::files::Source;
 use super::keywords::{Keyword, Kind};
-use super::line::Statement;
+use super::line::{Source, Statement};
 use super::options::{Options, Origin, Value};
 
 /// For whom the lines are judged.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::stand_in::{Answer, Here};
+use super::super::program::{Answer, Here};
 use super::super::template::Template;
 use super::Failure;
 use super::flags::Flags;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::stand_in::{Answer, Here};
+use super::super::program::{Answer, Here};
 use super::super::template::Template;
 use super::flags::Flags;
 use super::run::image_of;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::super::processes;
-use super::super::stand_in::{Answer, Here, again};
+use super::super::program::{Answer, Here, again};
 use super::flags::Flags;
 use super::run::{find_program, inside};
 use super::store::{Container, State, Status, Store};

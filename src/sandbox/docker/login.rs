@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::super::stand_in::{Answer, Here};
+use super::super::program::{Answer, Here};
 use super::Failure;
 use super::flags::Flags;
 

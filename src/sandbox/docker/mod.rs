@@ -15,7 +15,7 @@ mod tty;
 
 use std::process::ExitCode;
 
-use super::stand_in::{Answer, Here};
+use super::program::{Answer, Here};
 use store::Store;
 
 pub(super) use supervise::supervise;

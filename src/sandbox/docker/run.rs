@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use super::super::place::Place;
-use super::super::stand_in::{Answer, Here, again};
+use super::super::program::{Answer, Here, again};
 use super::flags::{EXEC, Flags, RUN};
 use super::store::{Bind, Container, Status, Store, image_id, new_id, now};
 use super::{Failure, image, life, no_container};

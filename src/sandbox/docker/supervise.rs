@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::processes;
-use super::super::stand_in::{Answer, Here, again};
+use super::super::program::{Answer, Here, again};
 use super::Failure;
 use super::run::{find_program, inside, workdir};
 use super::store::{Container, Status, Store, now};

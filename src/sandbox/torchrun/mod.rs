@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::processes;
-use super::stand_in::{Answer, Here, again};
+use super::program::{Answer, Here, again};
 use args::Args;
 use rendezvous::{Seat, meet};
 

@@ -1,0 +1,69 @@
+//! Lengths of files and functions, numbers of parameters, type names with two meanings, how a file opens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::exceptions::{Rule, Violation};
+use crate::names::Crate;
+
+const MAX_LINES: usize = 500;
+/// Rarely longer: the number of files above it is held.
+const USUAL_LINES: usize = 350;
+const MAX_FUNCTION: usize = 60;
+const MAX_PARAMETERS: usize = 5;
+/// One meaning wherever they stand: the arguments of a command, the view of a pane.
+const SHARED: [&str; 2] = ["Args", "View"];
+
+pub(crate) fn violations(krate: &Crate) -> Vec<Violation> {
+    let mut found = types(krate);
+    let long = krate.files.iter().filter(|(path, file)| path.starts_with("src/") && file.lines > USUAL_LINES).count();
+    found.push(Violation::new(Rule::Counts, &format!("files of src above {USUAL_LINES} lines"), long));
+    for (path, file) in &krate.files {
+        if file.lines > MAX_LINES {
+            found.push(Violation::new(Rule::Files, path, file.lines));
+        }
+        // One function may stand twice, for two systems: the greater number counts.
+        let mut numbers: BTreeMap<(Rule, String), usize> = BTreeMap::new();
+        for function in &file.functions {
+            let key = format!("{path} {}", function.name);
+            for (rule, number, max) in
+                [(Rule::Functions, function.lines, MAX_FUNCTION), (Rule::Parameters, function.parameters, MAX_PARAMETERS)]
+            {
+                if number > max {
+                    let greatest = numbers.entry((rule, key.clone())).or_insert(number);
+                    *greatest = number.max(*greatest);
+                }
+            }
+        }
+        found.extend(numbers.into_iter().map(|((rule, key), number)| Violation::new(rule, &key, number)));
+    }
+    found
+}
+
+/// Types that other files can name, by a name that stands in several files.
+fn types(krate: &Crate) -> Vec<Violation> {
+    let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/") && !krate.is_test(path)) {
+        for name in &file.types {
+            files.entry(name).or_default().insert(path);
+        }
+    }
+    files.retain(|name, files| files.len() > 1 && !SHARED.contains(name));
+    let tell = |(name, files): (&str, BTreeSet<&str>)| {
+        let places = files.iter().map(|file| (*file).to_owned()).collect();
+        Violation { places, ..Violation::new(Rule::Types, name, files.len()) }
+    };
+    files.into_iter().map(tell).collect()
+}
+
+/// What no list excuses.
+pub(crate) fn problems(krate: &Crate) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/")) {
+        if !file.introduced && path != "src/main.rs" {
+            problems.push(format!("{path}: does not open with what it is for (//!)"));
+        }
+        let allows = file.allows.iter().map(|line| format!("{path}:{line}: say #[expect(…, reason = …)] instead of allow"));
+        problems.extend(allows);
+    }
+    problems
+}
