@@ -88,15 +88,8 @@ wait_for_room() { # discards and counts until the log takes a block
     if [ "$kept" -lt 0 ] || [ "$kept" -gt "$got" ]; then kept=0; fi
     if [ "$kept" = "$got" ] && [ "$slack" = 0 ]; then return; fi
     lose full "$size" $((got - kept)) $((got - kept + slack))
-    # A fast writer is not held up: 15 more blocks go before the next try. For a slow one, the log is tried five times a second.
-    if [ "$got" = "$bs" ]; then
-      count=15
-      through wc -c
-      [ "$status" != end ] || return 0
-      lose full "$size" "$got" $((got + slack))
-    elif [ "$got" -lt 8192 ]; then
-      sleep 0.2 2>/dev/null || sleep 1
-    fi
+    # Each block is tried, so that nothing is lost once there is room again. For a slow writer that is five times a second.
+    [ "$got" -ge 8192 ] || sleep 0.2 2>/dev/null || sleep 1
     if [ -n "$max" ] && [ $((max - size)) -lt "$bs" ]; then return; fi
   done
 }

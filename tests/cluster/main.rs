@@ -10,6 +10,7 @@
     reason = "the proof is a real program with real hosts, driven by helpers of a test"
 )]
 
+mod appender;
 mod beside;
 mod bytes;
 mod check;
