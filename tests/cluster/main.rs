@@ -16,6 +16,7 @@ mod bytes;
 mod check;
 mod diagnosis;
 mod ending;
+mod escapes;
 mod guide;
 mod hang;
 mod hostile;
