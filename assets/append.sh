@@ -1,10 +1,10 @@
 #!/bin/sh
 # The appender of one log: copies a pipe into the log until the pipe ends, which is when its last writer has ended. Started by pipe.sh as
 # `sh <scripts>/append <out dir>/<run id>.<BASE> [MAX]`, with descriptor 3 = the pipe, 4 = the log opened for appending, 5 = BASE.lost, 4096 bytes.
-# dd copies, since whoever implements it, it holds at most one block, ends after COUNT blocks, and says whether it met the end. This shell starts it
-# again where it was killed, and holds the pipe meanwhile, so that no writer is hurt.
+# dd copies: in every implementation it holds at most one block, ends after COUNT blocks, and reports the end of the pipe. This shell starts it
+# again when it was killed, and keeps the pipe open meanwhile, so that writers do not get SIGPIPE.
 #
-# BASE.lost has a line for each loss; the rest of the room is blank. Removed at the end if nothing was lost.
+# BASE.lost has a line for each loss; the rest of the file is blank. Removed at the end if nothing was lost.
 #   KIND OFFSET LEAST MOST    at OFFSET of the log, at least LEAST and at most MOST bytes are missing. The numbers of a line only grow.
 #     killed   dd was killed
 #     full     the file took no more: disk, quota or file-size limit. Where it took part of a block, OFFSET is behind that part
@@ -15,7 +15,7 @@
 at=$1 max=$2
 block=65536
 trap '' HUP INT QUIT ALRM TERM USR1 USR2 PIPE XFSZ
-# Where nothing can be forked any more, or dd is gone, the shell ends here. It becomes a plain copy: no writer may lose its reader.
+# Without fork or without dd the shell ends here. It becomes a plain copy, since the pipe must keep a reader.
 trap 'lose plain "$size" 0 "$block"; exec cat <&3 >&4' EXIT
 size=0 past='' entries=0 kind='' from=0 least=0 most=0
 nl='
@@ -36,7 +36,7 @@ lose() { # KIND OFFSET LEAST MOST
     [ "$entries" -le 40 ] || kind='more'
   fi
   least=$((least + $3)) most=$((most + $4))
-  # The room is there already: a full disk takes this too.
+  # The file has its size already, so this works on a full disk.
   printf '%s' "$past$kind $from $least $most$nl" 1<>/proc/self/fd/5
 }
 
@@ -88,15 +88,8 @@ wait_for_room() { # discards and counts until the log takes a block
     if [ "$kept" -lt 0 ] || [ "$kept" -gt "$got" ]; then kept=0; fi
     if [ "$kept" = "$got" ] && [ "$slack" = 0 ]; then return; fi
     lose full "$size" $((got - kept)) $((got - kept + slack))
-    # A fast writer is not held up: 15 more blocks go before the next try. For a slow one, the log is tried five times a second.
-    if [ "$got" = "$bs" ]; then
-      count=15
-      through wc -c
-      [ "$status" != end ] || return 0
-      lose full "$size" "$got" $((got + slack))
-    elif [ "$got" -lt 8192 ]; then
-      sleep 0.2 2>/dev/null || sleep 1
-    fi
+    # Each block is tried, so that nothing is lost once there is room again. For a slow writer that is five times a second.
+    [ "$got" -ge 8192 ] || sleep 0.2 2>/dev/null || sleep 1
     if [ -n "$max" ] && [ $((max - size)) -lt "$bs" ]; then return; fi
   done
 }

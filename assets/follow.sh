@@ -7,22 +7,22 @@
 #   W <word> <name>   something is not what it should be and is left alone; each once
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
-# Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (where it is said that
-# somebody is attached; empty: nowhere), mark (a file that is there while we follow; empty: none), once, guards (whether somebody is there who
+# Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (the file that
+# says that a follower is attached; empty: none), mark (a file that is there while we follow; empty: none), once, guards (whether this follower
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), init (pid whose end is the end of all
 # ranks; empty: unknown), have (` file=offset file=offset `).
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
-sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' told=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
+sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 unset TIME_STYLE
 cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
 dir=$(pwd -P)
 ack() { read -r acked acked_frames || exit 0; number "$acked" && number "$acked_frames" || exit 0; }
 frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
-# The keeper reads it, who may be another user.
+# The keeper reads it, perhaps as another user.
 here() { t=$(date +%s); [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
-# The run may be removed under us: by another operator, or as an old one.
+# Another operator may remove the run meanwhile.
 there() { [ -e "$record" ]; }
-# Who removes the run waits for those who have not yet told how it ended.
+# A teardown waits for the followers that have not yet sent how the run ended.
 heard() { [ -z "$mark" ] || rm -f "$mark"; }
 # get MAP KEY: sets v. put MAP KEY VALUE: sets map. Keys are names of wrappers, values numbers.
 get() { case $1 in *" $2="*) v=${1#*" $2="}; v=${v%% *} ;; *) v='' ;; esac; }
@@ -109,7 +109,7 @@ FOUND
     get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
     [ "${v:-0}" -lt 5 ] || { known="$known$b "; warn text "$f"; }
   done
-  # The launcher last: its end passes on what its ranks did, and is told after theirs.
+  # The launcher last: its exit status follows from theirs, and is sent after theirs.
   run_files .log
   files='' sizes=''
   for b in $names; do files="$files $prefix$b.log"; done
@@ -118,7 +118,7 @@ FOUND
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && printf '%s %s ' "$size" "$b" ;; esac
   done)
-  # What has ended without a log that can be read is told all the same.
+  # An end is sent even where there is no log that can be read.
   bare='' last=''
   for b in $ended; do
     case " $sizes" in *" $b "*) continue ;; esac
@@ -152,7 +152,7 @@ FOUND
       frame_done
     fi
     case $ended in *" $b "*)
-      case $told in *" $b "*) continue ;; esac
+      case $sent_ends in *" $b "*) continue ;; esac
       if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || drains "$b"; then waits=1; continue; fi
       read -r _ rc when _ <<STATUS
 $(first_lines "$dir" "$prefix$b.rc")
@@ -166,7 +166,7 @@ STATUS
       ended_one=$b
       noted "$b"
       b=$ended_one
-      told="$told$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
+      sent_ends="$sent_ends$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
       [ "$b" != node ] || heard ;;
     esac
   done
@@ -175,7 +175,7 @@ STATUS
     sleep 1
     [ -e "${prefix}node.rc" ] || ! there || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
   fi
-  # Every 5 s of quiet, or some hundred frames: a sign of life that wants an answer, and the note that somebody is attached.
+  # Every 5 s of quiet, or some hundred frames: a heartbeat that must be acknowledged, and the note that a follower is attached.
   beat=$((beat + 1))
   if [ "$beat" -ge $((25 + ${moved:-0} * 100)) ]; then
     beat=0 free=0 total=0

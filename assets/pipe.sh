@@ -46,10 +46,10 @@ log_check() {
   done
 }
 
-# log_is FILE: whether descriptor 9 is open on the file of this very name, not on what a link of this name leads to.
+# log_is FILE: whether descriptor 9 is open on the file with this name, and not on the target of a link.
 log_is() { log_dir=$(cd -P -- "${1%/*}" && pwd -P) && [ "$(readlink /proc/self/fd/9)" = "${log_dir%/}/${1##*/}" ]; }
 
-# log_ours FILE: whether it is a regular file, too, and has no other name, which could be somebody else's.
+# log_ours FILE: as log_is, and it is a regular file without further hard links, which could belong to another user.
 log_ours() {
   # shellcheck disable=SC2046
   log_is "$1" && [ -f /proc/self/fd/9 ] && set -- $(ls -lnL /proc/self/fd/9) && [ "$2" = 1 ]

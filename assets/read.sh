@@ -29,7 +29,7 @@ plain() { [ -f "$1" ] && [ ! -L "$1" ]; }
 # cleaned TEXT: for a message; at most 80 characters of a small set.
 cleaned() { printf %s "$1" | head -c 320 | LC_ALL=C tr -c 'A-Za-z0-9._-' '?' | cut -c1-80; }
 
-# Opens $1 in the directory $2, proves after the opening that it is the regular file of that name, and goes on with it as standard input.
+# Opens $1 in the directory $2, checks after the opening that it is the regular file with that name, and uses it as standard input.
 # Where there is no /proc there is no other owner's container either: the sandbox on macOS.
 # shellcheck disable=SC2016
 OPENED='proper() { [ ! -d /proc/self/fd ] || { [ "$(readlink /proc/self/fd/0)" = "$2/$1" ] && [ -f /proc/self/fd/0 ]; }; }

@@ -18,10 +18,17 @@ say limit_nofile "$(ulimit -n 2>/dev/null)"
 # shellcheck disable=SC3045
 l=$(ulimit -l 2>/dev/null) && say limit_memlock "$l"
 eval "set -- $disks"
+run_dir=$1
 for d in "$@"; do
   # shellcheck disable=SC2088
   case $d in '~') d=$HOME ;; '~/'*) d=$HOME/${d#\~/} ;; esac
   while [ ! -e "$d" ] && [ "$d" != / ] && [ -n "$d" ]; do d=${d%/*}; done; d=${d:-/}
+  if [ -n "$run_dir" ]; then
+    # The first one is the run directory.
+    s=$(within 5 stat -f -c %T "$d" 2>/dev/null) || s=$(df -PT "$d" 2>/dev/null | tail -n 1 | { read -r _ s _; printf %s "$s"; })
+    say run_dir_system "${s:--}"
+    run_dir=
+  fi
   # shellcheck disable=SC2046
   say disk "$d $(set -- $(df -Pk "$d" 2>/dev/null | tail -n 1); echo "${2:--} ${4:--}") $(set -- $(df -Pi "$d" 2>/dev/null | tail -n 1); echo "${2:--} ${4:--}")"
 done

@@ -35,6 +35,8 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, Failure> {
     let secrets = known_secrets(&inventory);
     let faces = Faces { progress: crate::cli::args::Progress::Plain, logs: Logs::None, data: false };
     let mut session = Session::open("logs", &args.host, inventory.clone(), base.clone(), faces, &secrets)?;
+    // The names of the hosts come first: what goes wrong meanwhile is reported under them.
+    session.begin("", None);
     let (facts, outcome) = answered(&session, session.gather(None).await);
     let Some(run) = facts.iter().flatten().find_map(|f| f.current.clone()) else {
         let why = format!("no run of {} is on any host", session.inventory.name);

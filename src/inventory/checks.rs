@@ -10,7 +10,7 @@ use super::scope::Scope;
 use super::tree::{Kind, shorten};
 
 /// Every check by its stable name, in the order in which they are told.
-pub const NAMES: [&str; 42] = [
+pub const NAMES: [&str; 43] = [
     "clock",
     "arch",
     "cpus",
@@ -23,6 +23,7 @@ pub const NAMES: [&str; 42] = [
     "docker",
     "container-name",
     "docker-disk",
+    "run-dir",
     "cgroup",
     "image",
     "image-versions",

@@ -10,11 +10,13 @@
     reason = "the proof is a real program with real hosts, driven by helpers of a test"
 )]
 
+mod appender;
 mod beside;
 mod bytes;
 mod check;
 mod diagnosis;
 mod ending;
+mod escapes;
 mod guide;
 mod hang;
 mod hostile;

@@ -98,8 +98,13 @@ impl Terminal {
     }
 
     /// Every byte that came.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        lock(&self.shown).raw.clone()
+    }
+
+    /// Every byte that came, as text.
     pub(crate) fn raw(&self) -> String {
-        String::from_utf8_lossy(&lock(&self.shown).raw).into_owned()
+        String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 
     /// Waits until the screen is so.

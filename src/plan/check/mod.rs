@@ -45,6 +45,7 @@ pub mod probe;
 mod reach_ephemeral;
 mod reach_master;
 mod row_remap;
+mod run_dir;
 mod same;
 pub mod scene;
 mod shm;
@@ -77,6 +78,7 @@ pub const ALL: [Check; NAMES.len()] = [
     docker::CHECK,
     container_name::CHECK,
     docker_disk::CHECK,
+    run_dir::CHECK,
     cgroup::CHECK,
     image::CHECK,
     image_versions::CHECK,

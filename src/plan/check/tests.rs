@@ -56,7 +56,7 @@ fn healthy(n: usize) -> (String, String) {
     };
     let told = format!(
         "clock 0.1 1.0\ncpus 64\nmemory_MemTotal 1000000000\nmemory_MemAvailable 900000000\n\
-         disk /r 4000000000 3000000000 1000000 900000\ndisk /out 4000000000 3000000000 0 0\nnic bond0 9000 up 200000\nport_range 32768 60999\n\
+         disk /r 4000000000 3000000000 1000000 900000\ndisk /out 4000000000 3000000000 0 0\nrun_dir_system xfs\nnic bond0 9000 up 200000\nport_range 32768 60999\n\
          hostname h{n}\nown_name 10.0.0.{n}\nroute 10.0.0.1 bond0 10.0.0.{n}\nib mlx5_0/1 ACTIVE InfiniBand 400_Gb/sec\n\
          gpu_fields index,uuid,name,driver_version,compute_cap,persistence_mode,ecc.mode.current,ecc.errors.uncorrected.volatile.total,mig.mode.current\n\
          gpu 0, GPU-0, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\ngpu 1, GPU-1, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\n\
@@ -169,6 +169,9 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
             Fail,
             "not there yet",
         ),
+        ("run-dir", &[("run_dir_system xfs", "run_dir_system nfs")], Warn, "/r lies on nfs: if the server squashes root"),
+        ("run-dir", &[("run_dir_system xfs", "run_dir_system lustre")], Warn, "docker cannot mount it"),
+        ("run-dir", &[("run_dir_system xfs", "run_dir_system -")], Skipped, "could not be looked at"),
         ("cgroup", &[("cgroupfs|", "systemd|")], Warn, "daemon-reload"),
         ("cgroup", &[("docker_info cgroupfs|", "char_links yes\ndocker_info systemd|")], Pass, "systemd"),
         ("image", &[("sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb")], Fail, "bbbbbbbbbbbb instead of aaaaaaaaaaaa"),

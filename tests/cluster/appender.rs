@@ -1,0 +1,121 @@
+//! The log's appender under real ranks, in a container and on a bare host: every byte in order, or its loss counted.
+
+use std::collections::BTreeMap;
+
+use crate::laptop::{Laptop, sha256, until, word};
+use crate::support::{Cluster, Job};
+
+/// One host, a rank for each way in which output is lost elsewhere. The last one ends with a signal, after the others.
+const RANKS: &str = r#"
+files=${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID. ctl=$SUITE/ctl/$ORCH_NAME
+await() { until [ -e "$1" ]; do sleep 0.05; done; }
+case $RANK in
+0) # Reopens its output in each way that programs know.
+  seq 1 50000; echo 50001 >/dev/stderr; echo 50002 >/dev/stdout; echo 50003 | tee /dev/stderr >/dev/null; seq 50004 60000 >&2
+  echo 60001 >/proc/self/fd/2; seq 60002 69999; echo 70000 | tee /dev/stdout ;;
+1) # Moves its output to a file.
+  echo before; exec >"/tmp/$ORCH_NAME.moved" 2>&1; echo away; rm -f "/tmp/$ORCH_NAME.moved" ;;
+2) # Leaves the pipe to a process that lives longer and still writes.
+  (sleep 0.3; echo late; exec sleep 600) & echo early ;;
+3) # Its appender is killed in the midst of a flood.
+  seq 100000 1299999 & flood=$!
+  until [ -s "${files}rank-3.0.log" ]; do :; done
+  for p in /proc/[0-9]*; do
+    [ "$(readlink "$p/fd/1")" = "${files}rank-3.0.log" ] && [ "$(cat "$p/comm")" = dd ] && kill -9 "${p#/proc/}" && killed=1 && break
+  done
+  wait "$flood"
+  [ -n "$killed" ] || exit 9 ;;
+4) # The disk is full for a while.
+  for r in 0 1 2 3; do await "${files}rank-$r.0.rc"; done
+  seq 100000 199999; await "$ctl/full"; seq 200000 799999; : >"${files}flooded"; await "$ctl/room"; seq 800000 899999 ;;
+5) # Ends by a signal, in the middle of a line.
+  await "${files}rank-4.0.rc"; printf 'last words'; ulimit -c 0; kill -SEGV $$ ;;
+esac
+"#;
+
+/// What `seq` prints.
+fn seq(from: u32, to: u32) -> String {
+    (from..=to).map(|n| format!("{n}\n")).collect()
+}
+
+/// Least and most of the bytes that a rank's log lacks, as it is reported: the last numbers for each place.
+#[track_caller]
+fn reported(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) {
+    let journal = std::fs::read_to_string(laptop.run_dir().join("journal.jsonl")).expect("a journal");
+    let head = format!("rank-{rank}.0's log lacks ");
+    let mut places: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for line in journal.lines().filter(|line| line.contains(why)) {
+        let Some((numbers, rest)) = line.split_once(&head).and_then(|(_, rest)| rest.split_once(" bytes from byte ")) else { continue };
+        let (least, most) = numbers.split_once(" to ").unwrap_or((numbers, numbers));
+        let offset = rest.split(' ').next().unwrap_or_default().to_owned();
+        places.insert(offset, (least.parse().expect("a number"), most.parse().expect("a number")));
+    }
+    assert!(!places.is_empty(), "the loss of rank {rank} is not reported: {why}");
+    places.values().fold((0, 0), |sum, (least, most)| (sum.0 + least, sum.1 + most))
+}
+
+/// The copy is what was written but for one gap that is not longer than this.
+#[track_caller]
+fn one_gap(copy: &[u8], written: &[u8], most: usize) {
+    let missing = written.len() - copy.len();
+    assert!(missing <= most, "{missing} bytes are missing, {most} at most were announced");
+    let head = copy.iter().zip(written).take_while(|(a, b)| a == b).count();
+    let tail = copy.iter().rev().zip(written.iter().rev()).take_while(|(a, b)| a == b).count();
+    assert!(head + tail >= copy.len(), "more than one gap: {head} bytes, and {tail} at the end, of {}", copy.len());
+}
+
+/// One launch on one host.
+#[track_caller]
+fn every_byte_or_its_loss(cluster: &Cluster, job: &Job, host: &str) {
+    let laptop = Laptop::new();
+    cluster.fault(host, &["small-disk", "/home/dev", "1200m"]);
+    cluster.fault(host, &["gpus", "6"]);
+    let file = cluster.inventory(&laptop, job);
+    let mut up = laptop.start(&["up", "--progress", "quiet", word(&file)]);
+    let first = seq(100_000, 199_999);
+    up.until("rank 4 has written its first lines", || (laptop.text("rank-4.log") == first).then_some(()));
+    let files = cluster.run_dir(host, "dev", job.name);
+    cluster.on(host, "used=$(df -k /home/dev | tail -n 1 | awk '{ print $3 }'); mount -o remount,size=$((used + 512))k /home/dev");
+    cluster.order(&[host], job.name, "full", "now");
+    until("the rank has written its flood", || (cluster.on(host, &format!("ls {files}flooded 2>/dev/null || true")) != "").then_some(()));
+    cluster.on(host, "mount -o remount,size=1200m /home/dev");
+    cluster.order(&[host], job.name, "room", "now");
+    let up = up.end();
+    up.code(1).says("rank 5 on").says("signal 11");
+
+    let expected = format!("{}70000\n70000\n", seq(1, 69_999));
+    assert_eq!(sha256(&laptop.log("rank-0.log")), sha256(expected.as_bytes()), "rank 0");
+    assert_eq!(laptop.text("rank-1.log"), "before\n");
+    assert_eq!(laptop.text("rank-2.log"), "early\nlate\n");
+    let (_, most) = reported(&laptop, 3, "the appender was killed");
+    assert!(most <= 65_536, "{most}");
+    one_gap(&laptop.log("rank-3.log"), seq(100_000, 1_299_999).as_bytes(), most);
+    let (least, most) = reported(&laptop, 4, "the disk took no more");
+    assert!(least > 0 && most - least <= 65_536, "{least} to {most}");
+    let whole = seq(100_000, 899_999);
+    let copy = laptop.log("rank-4.log");
+    one_gap(&copy, whole.as_bytes(), most);
+    assert!(whole.len() - copy.len() >= least, "{least} bytes are counted as lost");
+    assert!(copy.ends_with(seq(800_000, 899_999).as_bytes()), "what came after the full disk arrived");
+    // Its shell adds the name of the signal.
+    assert!(laptop.text("rank-5.log").starts_with("last words"), "{:?}", laptop.text("rank-5.log"));
+    cluster.as_before();
+}
+
+#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
+fn every_byte_of_a_container_arrives_or_its_loss_is_counted() {
+    let cluster = Cluster::take();
+    let mut job = Job::quick("appender").hosts(&["gpu02"]).command(&["/bin/sh", "-c", RANKS]);
+    (job.with, job.nproc) = ("processes", 6);
+    every_byte_or_its_loss(&cluster, &job, "gpu02");
+}
+
+#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
+fn every_byte_of_a_bare_host_arrives_or_its_loss_is_counted() {
+    let cluster = Cluster::take();
+    let mut job = Job::quick("appender-bare").hosts(&["gpu03"]).bare().command(&["/bin/sh", "-c", RANKS]);
+    (job.with, job.nproc) = ("processes", 6);
+    every_byte_or_its_loss(&cluster, &job, "gpu03");
+}
