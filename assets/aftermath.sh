@@ -1,5 +1,6 @@
 # shellcheck shell=sh
 # What a host knows of a run that failed there; each line begins with who says it. Looks only, inside no container.
+#   host: restarted while the run was on it
 #   docker: status=… exit=… oom-killed=… error=…     or what docker says instead
 #   cgroup: oom_kill <times since the run began>
 #   kernel: <a line of the kernel's log since the run began: memory, GPU, disk, network>
@@ -10,14 +11,18 @@
 # What hangs costs its own answer and no other.
 T() { if command -v timeout >/dev/null 2>&1; then timeout -k 1 3 "$@"; else "$@"; fi; }
 
-now=$(date +%s) began=
-read -r _ _ _ began _ <<PID
+now=$(date +%s) began='' boot='' here=''
+read -r _ _ _ began boot _ <<PID
 $(cd -P -- "${F%/*}" 2>/dev/null && first_lines "$(pwd -P)" "${F##*/}node.pid")
 PID
 began=${began%%.*}
 case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
 
-if [ -n "$container" ]; then
+# Whatever docker says of a container after a restart of its host is what the restart made of it.
+{ read -r here </proc/sys/kernel/random/boot_id; } 2>/dev/null
+case $boot:$here in - | -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
+
+if [ -n "$container" ] && [ -z "$boot" ]; then
   said=$(D inspect --type container --format 'status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)
   printf 'docker: %s\n' "$(printf '%s\n' "$said" | grep . | head -n 1 | cut -c1-400)"
 fi

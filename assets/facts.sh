@@ -108,6 +108,7 @@ OLD
 else c=''
 fi
 say current "$c"
+[ -z "$c" ] || [ ! -e "$P/$c.stopped" ] || say stopped yes
 if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
   files='' count=0
   for f in "$prefix"node.pid "$prefix"node.rc "$prefix"rank-*.pid "$prefix"rank-*.rc; do

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::gpu::{Gpu as GpuSample, Process as GpuProcess};
 pub use crate::plan::vitals::{NetSample, Vitals};
-pub use crate::plan::words::{Exit, LOG_CHUNK, Level, LogFile, Phase, RankInfo};
+pub use crate::plan::words::{Exit, LOG_CHUNK, Level, LogFile, Phase, RankInfo, RunEnd};
 
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const FORMAT: &str = "1.4";
+pub const FORMAT: &str = "1.5";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type Millis = i64;
@@ -75,6 +75,8 @@ pub enum Outcome {
     Detached,
     /// The run failed.
     Failed,
+    /// The run was stopped, and no signal to this command did it.
+    Stopped,
     /// Preflight or a different live run refused it.
     Refused,
     /// A host could not be reached.
@@ -268,6 +270,13 @@ pub enum EventKind {
     Hang(Hang),
     /// It does not hang any more: what was waited for has come.
     HangOver,
+    /// How the hosts say that the run ended, or that it runs: read from its record, statuses and marks.
+    RunFound {
+        /// How.
+        end: RunEnd,
+        /// When it ended, on our clock (0: unknown, or it runs).
+        when: Millis,
+    },
     /// A signal was sent to the ranks of a host.
     Signalled {
         /// Index of the host.

@@ -1,10 +1,14 @@
 //! The words of the command line.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::replay::SPEEDS;
+
+/// More ranks than any run has.
+const MOST_RANKS: u32 = 1 << 16;
 
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
@@ -26,7 +30,7 @@ pub enum Command {
     Down(DownArgs),
     /// What runs where
     Ps(HostArgs),
-    /// Read the logs from the hosts
+    /// Read the logs, from the hosts or from this laptop's copies where the hosts have none any more
     Logs(LogsArgs),
     /// Follow what runs; Ctrl-C detaches
     Attach(HostArgs),
@@ -241,9 +245,12 @@ pub struct LogsArgs {
     /// Go on as the logs grow
     #[arg(short = 'f', long)]
     pub follow: bool,
-    /// Only this rank (repeatable)
-    #[arg(long, value_name = "N")]
-    pub rank: Vec<u32>,
+    /// A past run of this inventory, as `runs` lists it; a unique prefix is enough
+    #[arg(long, value_name = "ID", conflicts_with = "follow")]
+    pub run: Option<String>,
+    /// Only these ranks: `3`, `r3`, `0-1`, `0,2-3` (repeatable)
+    #[arg(long, value_name = "RANKS", value_parser = ranks)]
+    pub rank: Vec<RankList>,
     /// Only the ranks of this host (repeatable)
     #[arg(long = "host", value_name = "H")]
     pub hosts: Vec<String>,
@@ -251,6 +258,17 @@ pub struct LogsArgs {
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
 }
+
+impl LogsArgs {
+    /// The ranks that are wanted; empty: all.
+    pub fn ranks(&self) -> BTreeSet<u32> {
+        self.rank.iter().flat_map(|list| list.0.iter().copied()).collect()
+    }
+}
+
+/// Global ranks, as a person names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankList(pub Vec<u32>);
 
 /// `check`.
 #[derive(Debug, Clone, Args)]
@@ -456,6 +474,22 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
         .ok()
         .and_then(|d| std::time::Duration::try_from(d).ok())
         .ok_or_else(|| format!("`{text}` is no time: write 45s, 5m, 500ms"))
+}
+
+/// Reads `3`, `r3`, `0-1`, `0,2-3`.
+fn ranks(text: &str) -> Result<RankList, String> {
+    let wrong = || format!("`{text}` is not a list of ranks: write 3, r3, 0-1 or 0,2-3");
+    let number = |word: &str| word.strip_prefix('r').unwrap_or(word).parse::<u32>().ok();
+    let mut list = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = number(first).zip(number(last)).ok_or_else(wrong)?;
+        if first > last || last >= MOST_RANKS {
+            return Err(wrong());
+        }
+        list.extend(first..=last);
+    }
+    Ok(RankList(list))
 }
 
 /// Reads the name of a theme.

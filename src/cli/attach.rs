@@ -70,7 +70,7 @@ async fn attach(session: &mut Session, signals: &mut Signals) -> Result<(Outcome
         Situation::Nothing => return Ok((outcome, "nothing of this name runs on the hosts that answered".to_owned())),
         Situation::Live { run, .. } | Situation::Ended { run } => run,
         Situation::Partial { why } => {
-            session.engine.emitter().notice(None, format!("not a whole gang: {why}; `down` clears it away"), true);
+            session.engine.emitter().notice(None, format!("not a whole gang: {why}; `orchestrate down` removes it"), true);
             known.iter().find_map(|f| f.current.clone()).unwrap_or_default()
         }
     };
@@ -82,9 +82,10 @@ async fn attach(session: &mut Session, signals: &mut Signals) -> Result<(Outcome
     let ended = match (finish, signals.came()) {
         (Finish::Detached, Some(number)) => (Outcome::Signal(number), "detached: the run goes on".to_owned()),
         (Finish::Detached | Finish::Running | Finish::Teardown | Finish::Restart, _) => (Outcome::Detached, "the run goes on".to_owned()),
-        (Finish::Ended { ok: true, .. }, _) => (Outcome::Ok, "the run has ended; `down` clears it away".to_owned()),
+        (Finish::Stopped, _) => (Outcome::Stopped, "the run was stopped from elsewhere".to_owned()),
+        (Finish::Ended { ok: true, .. }, _) => (Outcome::Ok, "the run has ended; `orchestrate down` removes it".to_owned()),
         (Finish::Ended { stopped, .. }, _) => {
-            (Outcome::Failed, format!("{}; `down` clears it away", stopped.unwrap_or_else(|| "the run failed".to_owned())))
+            (Outcome::Failed, format!("{}; `orchestrate down` removes it", stopped.unwrap_or_else(|| "the run failed".to_owned())))
         }
     };
     tracing::debug!(teardown = file.teardown, "followed to its end");
@@ -109,6 +110,7 @@ pub async fn follow(
     let mut plan = crate::plan::Plan::empty(sites.clone());
     plan.run = Some(file.clone());
     session.begin(run, Some(&plan));
+    session.tell_run_end(&known).await;
     if let Some(dir) = session.dir.as_ref().filter(|_| manner != Manner::Looking) {
         session.desk.recall(ends(dir, &session.names(), LAST));
     }

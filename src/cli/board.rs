@@ -10,7 +10,7 @@ use crate::event::{Control, Outcome};
 use crate::inventory::Job;
 use crate::plan::build::{self, Terms};
 use crate::plan::facts::HostFacts;
-use crate::plan::situation::Situation;
+use crate::plan::situation::{Situation, when_stopped};
 use crate::plan::teardown::Depth;
 use crate::tui::feed::Offer;
 
@@ -45,6 +45,7 @@ pub(super) async fn asked(
 ) -> Result<Option<(Outcome, String)>, Failure> {
     let mut ids = wish.ids.clone();
     ids.token = None;
+    let facts = &when_stopped(facts);
     let plan = match build::launch(Terms {
         inventory: &session.inventory,
         job,
@@ -105,8 +106,8 @@ pub(super) async fn afterwards(
             Word::Leave => return Ok((outcome, false)),
             Word::TearDown => {
                 let undone = tear_down(session, args).await?;
-                session.conclude(&undone, "torn down");
                 outcome = worse(outcome, undone);
+                session.conclude(&outcome, "torn down");
             }
         }
     }

@@ -67,6 +67,9 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
             return Ok(Outcome::Signal(2));
         }
     };
+    for (_, cell) in answers.iter_mut().flat_map(|answer| &mut answer.cells) {
+        cell.hint = session.desk.advice().complete(&cell.hint);
+    }
     for answer in &answers {
         tell(&session, answer);
     }

@@ -3,6 +3,7 @@
 use crate::cli::laptop::random;
 use crate::cli::session::Session;
 use crate::engine::survey::{Pair, Questions};
+use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
 use crate::plan::action::container::gpus_flag;
 use crate::plan::build::{site, wanted};
@@ -25,6 +26,9 @@ pub fn needed(checks: &[Check], probe: Probe) -> bool {
 /// Asks every host for its facts, and side by side whatever the checks need of it alone.
 pub async fn survey(session: &Session, job: &Job, checks: &[Check]) -> Vec<(Result<HostFacts, RemoteError>, Told)> {
     let inventory = &session.inventory;
+    if !checks.is_empty() {
+        session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
+    }
     let alone: Vec<Probe> = probe::ALONE.into_iter().filter(|probe| needed(checks, *probe)).collect();
     let (mut commands, mut questions) = (Vec::new(), Vec::new());
     for (index, host) in inventory.hosts.iter().enumerate() {

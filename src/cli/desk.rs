@@ -13,7 +13,8 @@ use crate::cli::args::{HostArgs, Progress};
 use crate::cli::exit::Failure;
 use crate::cli::hand::Keeper;
 use crate::cli::hang::Watch;
-use crate::cli::laptop::{Laptop, colored, inventory_words, lang, settings};
+use crate::cli::laptop::{Laptop, colored, lang, settings};
+use crate::diagnose::advice::Advice;
 use crate::diagnose::{Evidence, Finding, Lang, Rules};
 use crate::engine::emit::{Delivery, now};
 use crate::engine::watch::Offsets;
@@ -67,6 +68,7 @@ pub struct Desk {
     cleaner: Cleaner,
     style: Style,
     lang: Lang,
+    advice: Advice,
     dashboard: Option<Board>,
 }
 
@@ -92,14 +94,20 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no terminal for the dashboard.
-    pub fn open(args: &HostArgs, faces: Faces, secrets: &[String], mut events: mpsc::UnboundedReceiver<Delivery>) -> Result<Desk, Failure> {
+    pub fn open(
+        args: &HostArgs,
+        faces: Faces,
+        (secrets, advice): (&[String], Advice),
+        mut events: mpsc::UnboundedReceiver<Delivery>,
+    ) -> Result<Desk, Failure> {
         let style = Style { color: colored(args.color) };
         let cleaner = Cleaner::new(secrets);
         let (sinks, dashboard) = match faces.progress {
             Progress::Tui => {
-                let words = inventory_words(args);
                 let farewell = vec![format!(
-                    "    the ranks go on without it: `orchestrate tui {words}` shows them, `orchestrate down {words}` ends them"
+                    "    the ranks go on without it: `{}` shows them, `{}` ends them",
+                    advice.command("tui", ""),
+                    advice.command("down", "")
                 )];
                 let open = crate::tui::open(Role::Onlooker, cleaner.clone(), settings(&args.board, args.color, farewell)?);
                 let open = open.map_err(|e| Failure::Usage(format!("the dashboard could not take the terminal: {e}")))?;
@@ -111,9 +119,11 @@ impl Desk {
                 let board = Board { teller: open.mouth.again(), asks: Some(open.asks), ended: open.ended };
                 (vec![Box::new(open.mouth) as Box<dyn Sink>], Some(board))
             }
-            _ => (sinks(faces, style, &cleaner), None),
+            _ => (sinks(faces, style, &cleaner, &advice), None),
         };
-        let reporter = Reporter::new(cleaner.clone(), sinks);
+        let mut reporter = Reporter::new(cleaner.clone(), sinks);
+        let evidence = Evidence::built_in().advising(advice.clone());
+        reporter.explain(evidence.clone());
         let (orders, mut inbox) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let mut reporter = reporter;
@@ -155,8 +165,8 @@ impl Desk {
                 }
             }
         });
-        let desk = Desk { orders, task, cleaner, style, lang: lang(args.lang), dashboard };
-        desk.tell(Note::Explain(Box::new(Evidence::built_in()), desk.lang));
+        let desk = Desk { orders, task, cleaner, style, lang: lang(args.lang), advice, dashboard };
+        desk.tell(Note::Explain(Box::new(evidence), desk.lang));
         Ok(desk)
     }
 
@@ -227,6 +237,11 @@ impl Desk {
         &self.cleaner
     }
 
+    /// What makes an advised command complete.
+    pub fn advice(&self) -> &Advice {
+        &self.advice
+    }
+
     /// Colours.
     pub fn style(&self) -> Style {
         self.style
@@ -234,7 +249,7 @@ impl Desk {
 
     /// Explains by a user's rules as well.
     pub fn explain(&self, rules: Rules) {
-        let evidence = Box::new(Evidence::new(Arc::new(rules)));
+        let evidence = Box::new(Evidence::new(Arc::new(rules)).advising(self.advice.clone()));
         self.tell(Note::Explain(evidence.clone(), self.lang));
         if self.orders.send(Order::Explain(evidence)).is_err() {
             tracing::debug!("the reporter has ended");
@@ -268,9 +283,10 @@ impl Desk {
     }
 
     /// The recap's context.
-    pub fn context(&self, logs: Option<String>, inventory: String) -> recap::Context {
+    pub fn context(&self, logs: Option<String>) -> recap::Context {
         let lang = self.lang;
-        recap::Context { style: self.style, cleaner: self.cleaner.clone(), logs, inventory, lines: 20, findings: Vec::new(), lang }
+        let advice = self.advice.clone();
+        recap::Context { style: self.style, cleaner: self.cleaner.clone(), logs, advice, lines: 20, findings: Vec::new(), lang }
     }
 }
 
@@ -279,6 +295,8 @@ fn take(reporter: &mut Reporter, delivery: Delivery) {
         Delivery::Event(event, done) => (event, done),
         Delivery::Sync(done) => return answer(done, reporter.sync().map_err(|error| chain(&error))),
     };
+    let mut event = event;
+    reporter.complete(&mut event);
     let stored = reporter.on(&event);
     if let Err(error) = &stored {
         tracing::warn!(%error, "log bytes could not be stored");
@@ -306,17 +324,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn sinks(faces: Faces, style: Style, cleaner: &Cleaner) -> Vec<Box<dyn Sink>> {
+fn sinks(faces: Faces, style: Style, cleaner: &Cleaner, advice: &Advice) -> Vec<Box<dyn Sink>> {
     let Faces { progress, logs, data } = faces;
-    let cleaner = cleaner.clone();
+    let (cleaner, advice) = (cleaner.clone(), advice.clone());
     match progress {
         // The dashboard is opened elsewhere.
         Progress::Quiet | Progress::Tui => Vec::new(),
         Progress::Json => apart(Json::new(Outlet::stdout(), cleaner)),
-        Progress::Auto | Progress::Bars | Progress::Plain if data => apart(Lines::new(Outlet::stdout(), cleaner, style, logs)),
-        Progress::Auto if std::io::stderr().is_terminal() => apart(Bars::stderr(cleaner, style, logs)),
-        Progress::Bars => apart(Bars::stderr(cleaner, style, logs)),
-        Progress::Auto | Progress::Plain => apart(Lines::new(Outlet::stderr(), cleaner, style, logs)),
+        Progress::Auto | Progress::Bars | Progress::Plain if data => {
+            apart(Lines::new(Outlet::stdout(), cleaner, style, logs).advising(advice))
+        }
+        Progress::Auto if std::io::stderr().is_terminal() => apart(Bars::stderr(cleaner, style, logs).advising(advice)),
+        Progress::Bars => apart(Bars::stderr(cleaner, style, logs).advising(advice)),
+        Progress::Auto | Progress::Plain => apart(Lines::new(Outlet::stderr(), cleaner, style, logs).advising(advice)),
     }
 }
 

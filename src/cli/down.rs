@@ -39,14 +39,14 @@ async fn one(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Ou
     let faces = Faces { progress: args.host.progress, logs: Logs::None, data: false };
     let mut session = Session::open("down", &args.host, inventory, base, faces, &secrets)?;
     session.begin("", None);
-    let words = session.inventory_words();
+    let again = session.advise("down", "");
     // A terminal that goes away does not break a teardown off.
     let _hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(anyhow::Error::from)?;
     let mut smoke = false;
     let ended = tokio::select! {
         ended = down(&mut session, args, &mut smoke) => ended?,
         number = interrupted() => {
-            say(&format!("broken off: what is left stays until\n    orchestrate down {words}"));
+            say(&format!("interrupted; to finish:\n    {again}"));
             return Ok((Outcome::Signal(number), false));
         }
     };
@@ -104,7 +104,7 @@ pub(super) async fn down(session: &mut Session, args: &DownArgs, smoke: &mut boo
     if !left_out.is_empty() {
         let names = left_out.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
         let text = format!(
-            "not reached, since only the run's record named them: {names}; put them into the inventory and run `down` again (`--yes` reaches them at once)"
+            "not reached, since only the run's record named them: {names}; put them into the inventory then `orchestrate down`; `orchestrate down --yes` reaches them at once"
         );
         session.engine.emitter().notice(None, text, true);
         return Ok((worse(Outcome::Leftovers, outcome), "hosts that only the run's record names were not reached".to_owned()));

@@ -32,7 +32,7 @@ impl From<Vec<Problem>> for Failure {
 pub fn code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Ok | Outcome::Detached => 0,
-        Outcome::Failed => 1,
+        Outcome::Failed | Outcome::Stopped => 1,
         Outcome::Refused => 3,
         Outcome::Unreachable => 4,
         Outcome::Leftovers => 5,
@@ -50,12 +50,13 @@ fn weight(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Ok => 0,
         Outcome::Detached => 1,
-        Outcome::Failed => 2,
-        Outcome::Refused => 3,
-        Outcome::Unreachable => 4,
-        Outcome::Signal(_) => 5,
-        Outcome::Leftovers => 6,
-        Outcome::Locked => 7,
+        Outcome::Stopped => 2,
+        Outcome::Failed => 3,
+        Outcome::Refused => 4,
+        Outcome::Unreachable => 5,
+        Outcome::Signal(_) => 6,
+        Outcome::Leftovers => 7,
+        Outcome::Locked => 8,
     }
 }
 

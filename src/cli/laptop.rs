@@ -11,11 +11,13 @@ use crate::cli::args::{BoardArgs, Color, HostArgs, Language};
 use crate::cli::config;
 use crate::cli::exit::Failure;
 use crate::diagnose::Lang;
+use crate::diagnose::advice::Advice;
 use crate::engine::lock::Identity;
 use crate::inventory::rules::{Diagnosis, Rule};
-use crate::inventory::{Inventory, Source};
+use crate::inventory::{Host, Inventory, Source};
 use crate::remote::{Prompt, Settings};
 use crate::report::terminal;
+use crate::shell::quote;
 use crate::tui::settings::{Mouse, Settings as Dashboard};
 use crate::tui::theme::{Skin, Theme};
 
@@ -250,10 +252,17 @@ pub fn settings(board: &BoardArgs, when: Color, farewell: Vec<String>) -> Result
     Ok(Dashboard { theme, ask, mouse, bindings: config.bindings, readonly: board.readonly || config.readonly, farewell })
 }
 
-/// The words after a command that name the inventory of another.
-pub fn inventory_words(args: &HostArgs) -> String {
-    let files = args.inventory.iter().chain(&args.files);
-    files.map(|file| crate::shell::quote(&file.display().to_string())).collect::<Vec<_>>().join(" -i ")
+/// What makes the commands complete that are advised to who typed these words. `hosts`: those that `ssh` reaches by more than their name.
+pub fn advice(args: &HostArgs, base: &Path, hosts: &[Host]) -> Advice {
+    let files: Vec<String> = args.inventory.iter().chain(&args.files).map(|file| file.display().to_string()).collect();
+    let config = args.ssh_config.as_ref().map(|file| file.display().to_string());
+    let flags = config.iter().flat_map(|file| ["-F", file]).chain(args.set.iter().flat_map(|set| ["--set", set]));
+    let flags: Vec<String> = flags.map(str::to_owned).collect();
+    let base = base.display().to_string();
+    let own =
+        |host: &Host| config.as_ref().filter(|_| host.ssh.config.is_none()).map_or_else(String::new, |file| format!("-F {} ", quote(file)));
+    let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own(host), host.ssh_words(&base))));
+    Advice::new(&files, &flags, hosts.collect())
 }
 
 /// The inventory files of a command, read.

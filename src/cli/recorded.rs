@@ -31,7 +31,11 @@ pub(super) async fn clear(
         let names = recorded.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
         let text = format!("the last run was also on hosts that are not in the inventory: {names}");
         session.engine.emitter().notice(None, text, true);
-        session.engine.emitter().notice(None, "help: `--yes` clears them too; `down --yes` clears everything of this name", false);
+        session.engine.emitter().notice(
+            None,
+            "help: `orchestrate up --yes` clears them too; `orchestrate down --yes` clears everything of this name",
+            false,
+        );
         return Ok(Some((Outcome::Refused, "hosts of the last run are not in the inventory".to_owned())));
     }
     cleared.extend(recorded.iter().map(|recorded| recorded.host.name.clone()));

@@ -27,11 +27,12 @@ pub fn run(args: &RunsArgs) -> Result<Outcome, Failure> {
     }
     let mut rows = vec![["RUN", "NAME", "HOSTS", "RANKS", "TOOK", "ENDED"].map(str::to_owned)];
     for run in runs {
-        let took = run.began.zip(run.ended).map_or_else(|| "-".to_owned(), |(from, to)| words::span(to - from));
-        let ended = match (&run.damaged, &run.outcome) {
-            (Some(damage), _) => format!("damaged: {damage}"),
-            (None, Some(outcome)) => format!("{} ({})", words::outcome(outcome).0, run.command),
-            (None, None) => "this laptop has not seen its end".to_owned(),
+        let took = run.took.map_or_else(|| "-".to_owned(), words::span);
+        let ended = match (&run.damaged, run.run_end, &run.outcome) {
+            (Some(damage), ..) => format!("damaged: {damage}"),
+            (None, Some(end), _) => words::run_end(end).0.to_owned(),
+            (None, None, Some(outcome)) => words::outcome(outcome).0.to_owned(),
+            (None, None, None) => "end not seen from this laptop".to_owned(),
         };
         rows.push([run.run, run.name, run.hosts.to_string(), run.ranks.to_string(), took, ended]);
     }

@@ -1,13 +1,13 @@
 //! What every command that reaches hosts begins with: the inventory read, the engine made, the reporter at its desk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::args::HostArgs;
 use crate::cli::desk::{Desk, Faces, Told, offsets};
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{Laptop, inventory_words, make_room, rules, say, sources};
+use crate::cli::laptop::{Laptop, advice, make_room, rules, say, sources};
 use crate::diagnose::Rules;
 use crate::engine::Engine;
 use crate::engine::emit::Emitter;
@@ -21,6 +21,7 @@ use crate::plan::build::{site, wanted};
 use crate::plan::facts::{self, HostFacts, Wanted};
 use crate::plan::run::{RunFile, RunHost};
 use crate::plan::site::Site;
+use crate::plan::situation::run_end;
 use crate::remote::{Connect, RemoteError, SshFleet};
 use crate::report::runs::RunDir;
 use crate::state::RunState;
@@ -55,7 +56,7 @@ fn linted(inventory: Inventory, args: &HostArgs) -> Result<Inventory, Failure> {
     let (denied, told): (Vec<Finding>, Vec<Finding>) =
         inventory.lints(&Known::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == Severity::Deny);
     for finding in &told {
-        say(&format!("warning: {}", finding.problem));
+        say(&advice(args, Path::new("."), &[]).complete(&format!("warning: {}", finding.problem)));
     }
     if denied.is_empty() { Ok(inventory) } else { Err(Failure::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
 }
@@ -117,7 +118,7 @@ impl Session {
         let laptop = Laptop::read()?;
         make_room(inventory.hosts.len()).map_err(Failure::Usage)?;
         let (emit, events) = Emitter::new();
-        let desk = Desk::open(args, faces, secrets, events)?;
+        let desk = Desk::open(args, faces, (secrets, advice(args, &base, &inventory.hosts)), events)?;
         // Who only clears away needs none, and no broken rule may stop that.
         if matches!(command, "up" | "tui" | "attach")
             && let Some(own) = rules(inventory.diagnosis()?, &base)?
@@ -156,9 +157,9 @@ impl Session {
         self.inventory.hosts.iter().map(|h| h.name.clone()).collect()
     }
 
-    /// The words after a command that name this inventory.
-    pub fn inventory_words(&self) -> String {
-        inventory_words(&self.args)
+    /// A command of this inventory, to be pasted.
+    pub fn advise(&self, verb: &str, rest: &str) -> String {
+        self.desk.advice().command(verb, rest)
     }
 
     /// Tells what is about to be done; with a plan, its steps and ranks.
@@ -188,6 +189,16 @@ impl Session {
             steps,
             metrics: self.inventory.metrics.clone(),
         }));
+    }
+
+    /// Tells how the current run of these hosts ended, or that it runs, as their record, statuses and marks say.
+    pub async fn tell_run_end(&self, facts: &[Option<HostFacts>]) {
+        let known: Vec<&HostFacts> = facts.iter().flatten().collect();
+        let Some((end, at)) = run_end(&known) else { return };
+        // The host's second on our clock: of the host whose clock is known best it does not matter which.
+        let offset = self.desk.state().await.hosts.iter().find_map(|host| host.clock).map_or(0, |(offset, _)| offset);
+        let when = if at > 0.0 { (at * 1000.0) as i64 - offset } else { 0 };
+        self.engine.emitter().send(EventKind::RunFound { end, when });
     }
 
     /// Asks every host what it is and what of this name is on it.
@@ -292,7 +303,7 @@ impl Session {
             LockError::Remote { .. } => Outcome::Unreachable,
             LockError::Impossible { .. } => Outcome::Refused,
         };
-        let hint = if outcome == Outcome::Locked { "; wait for it, or take over with `down --yes`" } else { "" };
+        let hint = if outcome == Outcome::Locked { "; wait for it, or take it over: `orchestrate down --yes`" } else { "" };
         self.engine.emitter().notice(None, format!("{error}{hint}"), true);
         outcome
     }
@@ -356,7 +367,7 @@ impl Session {
         // A person in a shell on a host is not thrown out of it by the end of the run.
         crate::cli::visit::none().await;
         let logs = self.dir.as_ref().map(|d| d.logs().display().to_string());
-        let mut context = self.desk.context(logs, self.inventory_words());
+        let mut context = self.desk.context(logs);
         let Told { state, findings, lost } = self.desk.finish().await;
         context.findings = findings;
         self.engine.close().await;

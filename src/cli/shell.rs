@@ -4,7 +4,7 @@ use crate::cli::args::{Progress, ShellArgs};
 use crate::cli::desk::Faces;
 use crate::cli::exec::tell_unreached;
 use crate::cli::exit::Failure;
-use crate::cli::laptop::{inventory_words, known_secrets, say};
+use crate::cli::laptop::{known_secrets, say};
 use crate::cli::session::{Need, Session, inventory};
 use crate::cli::talk::{self, Left};
 use crate::event::Outcome;
@@ -48,7 +48,7 @@ pub async fn run(args: &ShellArgs) -> Result<Outcome, Failure> {
             let rank = if let Wanted::Rank(rank) = wanted { Some(rank) } else { None };
             enter(&session, host, facts, rank, args).await
         }
-        None => Ok(nowhere(&session, &wanted, &answers, &inventory_words(&hosts))),
+        None => Ok(nowhere(&session, &wanted, &answers)),
     };
     session.engine.close().await;
     outcome
@@ -85,7 +85,7 @@ fn home_of<'a>(rank: u32, names: &[String], answers: &'a [Result<HostFacts, Remo
 }
 
 /// Says why there is nothing to enter.
-fn nowhere(session: &Session, wanted: &Wanted, answers: &[Result<HostFacts, RemoteError>], words: &str) -> Outcome {
+fn nowhere(session: &Session, wanted: &Wanted, answers: &[Result<HostFacts, RemoteError>]) -> Outcome {
     let style = session.desk.style();
     let names = session.names();
     let lost: Vec<(String, String, String)> = names
@@ -103,7 +103,7 @@ fn nowhere(session: &Session, wanted: &Wanted, answers: &[Result<HostFacts, Remo
             Some(file) => say(&format!("{head}: run {} has no rank {rank}: it has {}", file.run, file.world_size)),
             None => say(&format!("{head}: no run of {} is known to the hosts that answered", session.inventory.name)),
         }
-        say(&format!("    help: `orchestrate ps {words}` shows what runs where; a host can be named instead"));
+        say(&format!("    help: `{}` shows what runs where; a host can be named instead", session.advise("ps", "")));
     }
     if unreached { Outcome::Unreachable } else { Outcome::Refused }
 }
@@ -121,7 +121,7 @@ async fn enter(session: &Session, host: usize, facts: &HostFacts, rank: Option<u
         Ok(command) => command,
         Err(Trouble { what, hint }) => {
             say(&format!("{}: {}", style.paint(Role::Bad, "error"), cleaner.line(&what)));
-            say(&format!("    help: {}", cleaner.line(&hint)));
+            say(&format!("    help: {}", session.desk.advice().complete(&cleaner.line(&hint))));
             return Ok(Outcome::Refused);
         }
     };

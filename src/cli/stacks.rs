@@ -4,7 +4,7 @@ use crate::cli::args::{Progress, StacksArgs};
 use crate::cli::desk::Faces;
 use crate::cli::exec::tell_unreached;
 use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{inventory_words, known_secrets, print, print_json, say};
+use crate::cli::laptop::{known_secrets, print, print_json, say};
 use crate::cli::session::{Need, Session, inventory};
 use crate::event::Outcome;
 use crate::plan::facts::HostFacts;
@@ -49,7 +49,7 @@ pub async fn run(args: &StacksArgs) -> Result<Outcome, Failure> {
     let fan_out = session.engine.fan_out(commands, |at, answer| {
         let name = names.get(at).cloned().unwrap_or_default();
         match answer.map_err(|e| (e.to_string(), e.hint().to_owned(), Outcome::Unreachable)).and_then(|output| {
-            let hint = "`orchestrate ps` says whether its ranks still run".to_owned();
+            let hint = format!("`{}` says whether its ranks still run", session.advise("ps", ""));
             stacks::read(&output).map_err(|said| (format!("its ranks could not be looked at: {said}"), hint, Outcome::Failed))
         }) {
             Ok(stands) => found.extend(stands.into_iter().map(|stand| (at, stand))),
@@ -69,12 +69,10 @@ pub async fn run(args: &StacksArgs) -> Result<Outcome, Failure> {
     if args.json {
         print_json(&json(&session, &found));
     } else {
-        let words = inventory_words(&args.host);
-        let words = if words.is_empty() { words } else { format!(" -i {words}") };
-        print(&text(&session, &stacks::fold(found), &words));
+        print(&text(&session, &stacks::fold(found)));
     }
     if asked == 0 && lost.is_empty() {
-        say("no rank of this name is on any host; `orchestrate ps` shows what is there");
+        say(&format!("no rank of this name is on any host; `{}` shows what is there", session.advise("ps", "")));
     }
     tell_unreached(session.desk.cleaner(), session.desk.style(), lost);
     session.engine.close().await;
@@ -97,8 +95,7 @@ fn json(session: &Session, found: &[(usize, Stand)]) -> String {
     lines.collect()
 }
 
-/// `words`: what names the inventory in a command.
-fn text(session: &Session, groups: &[Group], words: &str) -> String {
+fn text(session: &Session, groups: &[Group]) -> String {
     let (names, style, cleaner) = (session.names(), session.desk.style(), session.desk.cleaner());
     let mut lines = Vec::new();
     for group in groups {
@@ -125,7 +122,7 @@ fn text(session: &Session, groups: &[Group], words: &str) -> String {
             lines.push(dim(text.to_owned()));
             let who = group.members.iter().map(|(_, stand)| stand).find(|stand| stand.handles_usr1).unwrap_or(first);
             // The number is of where it runs: only a shell there may use it.
-            lines.push(dim(format!("  orchestrate shell{words} {} -- 'kill -USR1 {}'", who.rank, who.pid)));
+            lines.push(dim(format!("  {}", session.advise("shell", &format!("{} -- 'kill -USR1 {}'", who.rank, who.pid)))));
         }
     }
     lines.into_iter().fold(String::new(), |all, line| all + &line + "\n")

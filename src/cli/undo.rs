@@ -142,6 +142,7 @@ async fn one_run(session: &mut Session, facts: &[Option<HostFacts>], way: Way, b
     // Where another operator has cleared it away already, it is still the end of the run that was followed.
     let of = run.unwrap_or_else(|| session.run.clone());
     session.begin(&of, Some(&plan));
+    session.tell_run_end(facts).await;
     if facts.iter().flatten().any(|f| part(f) == Part::Running) {
         let why = format!("`{}` ends the run", session.command());
         session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Down, why });

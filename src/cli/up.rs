@@ -28,9 +28,10 @@ use crate::plan::build::{self, Ids, Terms};
 use crate::plan::check::told::Told;
 use crate::plan::check::{Check, chosen, fast};
 use crate::plan::facts::HostFacts;
-use crate::plan::situation::{Part as LivePart, Situation, part, situation, unseen};
+use crate::plan::situation::{Part as LivePart, Situation, part, situation, unseen, when_stopped};
 use crate::plan::teardown::Depth;
 use crate::plan::world::given_gpus;
+use crate::report::fold::fold;
 use crate::report::loglines::Logs;
 use crate::tui::feed::Offer;
 
@@ -146,14 +147,14 @@ pub(super) async fn operate(
         cleared: Vec::new(),
     };
     session.begin("", None);
-    let words = session.inventory_words();
+    let down = session.advise("down", "");
     let ended = loop {
         let ended = tokio::select! {
             ended = converge(&mut session, args, &whole, &mut wish, &draft, &mut signals) => ended,
             () = leave.cancelled() => {
                 // What a dashboard that broke had to say has been said.
                 if !crate::tui::screen::broken() {
-                    say(&format!("left at once: the hosts may still hold something; clean up with\n    orchestrate down {words}"));
+                    say(&format!("left at once: the hosts may still hold something; clean up with\n    {down}"));
                 }
                 return Ok((Outcome::Signal(signals.came().unwrap_or(2)), None));
             }
@@ -220,7 +221,9 @@ async fn look_and_change(
     let (facts, told) = survey(session, draft, &checks).await.into_iter().unzip();
     let (facts, outcome) = answered(session, facts);
     if outcome != Outcome::Ok {
-        return Ok(Some((outcome, "nothing was changed".to_owned())));
+        let away = session.names().into_iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(name, _)| name);
+        let away = fold(&away.collect::<Vec<_>>());
+        return Ok(Some((outcome, format!("{away} could not be reached: nothing was changed"))));
     }
     let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();
     if let Some(number) = signals.came() {
@@ -231,7 +234,7 @@ async fn look_and_change(
     {
         let text = format!("--limit {pattern}: {run} is live, on {}", hosts.join(" "));
         session.engine.emitter().notice(None, text, true);
-        session.engine.emitter().notice(None, "help: `down` ends it; `attach` follows it", false);
+        session.engine.emitter().notice(None, "help: `orchestrate down` ends it; `orchestrate attach` follows it", false);
         return Ok(Some((Outcome::Refused, "a run of other hosts is live".to_owned())));
     }
     let (job, texts) = match job(session, args, wish, &facts) {
@@ -250,7 +253,11 @@ async fn look_and_change(
     match &found {
         Situation::Live { .. } if wish.again => {}
         Situation::Live { run, .. } if args.host.limit.is_some() => {
-            session.engine.emitter().notice(None, format!("{run} runs: `--limit` would renumber its ranks; help: `down` ends it"), true);
+            session.engine.emitter().notice(
+                None,
+                format!("{run} runs: `--limit` would renumber its ranks; help: `orchestrate down` ends it"),
+                true,
+            );
             return Ok(Some((Outcome::Refused, "a run is live".to_owned())));
         }
         Situation::Live { run, differs } if (differs.is_empty() || args.ask) && !args.recreate => {
@@ -269,7 +276,11 @@ async fn look_and_change(
             for line in differs.iter().take(shown) {
                 session.engine.emitter().notice(None, format!("  {line}"), true);
             }
-            session.engine.emitter().notice(None, "help: `up --recreate` replaces it, `attach` follows it, `down` ends it", false);
+            session.engine.emitter().notice(
+                None,
+                "help: `orchestrate up --recreate` replaces it, `orchestrate attach` follows it, `orchestrate down` ends it",
+                false,
+            );
             return Ok(Some((Outcome::Refused, "a different run is live".to_owned())));
         }
         _ => {}
@@ -341,6 +352,7 @@ fn job(session: &Session, args: &UpArgs, wish: &Wish, facts: &[HostFacts]) -> Re
 fn dry_run(session: &Session, job: &Job, texts: &[(String, String)], facts: &[HostFacts], wish: &Wish, found: &Situation) -> Ended {
     let mut ids = wish.ids.clone();
     ids.token = None;
+    let facts = &when_stopped(facts);
     let terms = Terms { inventory: &session.inventory, job, facts, texts, ids: &ids, secrets: &[], passwords: &[], checks: &[] };
     match build::launch(terms) {
         Ok(plan) => {
@@ -555,7 +567,8 @@ pub async fn over(
             (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
         }
         (Finish::Ended { stopped, .. }, None) => (Outcome::Failed, stopped.clone().unwrap_or_default()),
-        (Finish::Teardown | Finish::Restart, _) => (Outcome::Ok, "torn down".to_owned()),
+        (Finish::Stopped, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
+        (Finish::Teardown | Finish::Restart, _) => (Outcome::Stopped, "torn down".to_owned()),
     };
     let depth = match (teardown, &finish) {
         (_, Finish::Teardown) | (Teardown::Always, _) => Depth::All,

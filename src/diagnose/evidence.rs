@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::advice::Advice;
 use crate::event::{Event, EventKind, LogFile, Millis};
 
 use super::matcher::{LINE, Rules};
@@ -48,6 +49,7 @@ pub struct Evidence {
     rules: Option<Arc<Rules>>,
     files: BTreeMap<(u32, LogFile), Seen>,
     hosts: BTreeMap<u32, Vec<Hit>>,
+    advice: Advice,
 }
 
 impl Evidence {
@@ -59,6 +61,17 @@ impl Evidence {
     /// By the program's own rules.
     pub fn built_in() -> Self {
         Evidence { rules: Rules::built_in(), ..Evidence::default() }
+    }
+
+    /// Writes commands as this operation's person has to type them.
+    #[must_use]
+    pub fn advising(self, advice: Advice) -> Self {
+        Evidence { advice, ..self }
+    }
+
+    /// What makes an advised command complete.
+    pub fn advice(&self) -> &Advice {
+        &self.advice
     }
 
     /// Forgets what was seen; the rules stay.

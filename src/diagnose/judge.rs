@@ -96,6 +96,10 @@ impl Court<'_> {
         let names: Vec<String> = hosts.collect();
         let rank = finding.ranks.first().map_or_else(|| "<n>".to_owned(), u32::to_string);
         let one = names.first().cloned().unwrap_or_default();
+        let advice = self.evidence.advice();
+        finding.next.en = advice.complete(&finding.next.en);
+        finding.next.zh = advice.complete(&finding.next.zh);
+        finding.groups.insert("ssh".to_owned(), advice.ssh(&one));
         let known = [("one", one), ("on", names.join(",")), ("hosts", names.join(", ")), ("ranks", ranges(&finding.ranks)), ("rank", rank)];
         finding.groups.extend(known.map(|(name, text)| (name.to_owned(), text)));
     }

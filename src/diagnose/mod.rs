@@ -3,6 +3,7 @@
 //! Uses `state` and the rules of `inventory`. [`Evidence`] is the second fold of the events, beside `RunState`; [`findings`] reads both.
 //! Knows no clock and no terminal: what it quotes is still the hosts' text, unsafe to show before `report/sanitize`.
 
+pub mod advice;
 mod evidence;
 pub mod hang;
 mod judge;

@@ -13,7 +13,7 @@ use crate::engine::gang::{Failure, Gang};
 use crate::engine::log_event::Report;
 use crate::engine::vitals;
 use crate::engine::watch::{self, Offsets};
-use crate::event::{Control, EventKind, Goal};
+use crate::event::{Control, EventKind, Goal, RunEnd};
 use crate::plan;
 use crate::plan::action::{Action, Do, Verdict, launch::Stop};
 use crate::plan::follow::Purpose;
@@ -49,6 +49,8 @@ pub enum Finish {
         /// What stopped it, if something did.
         stopped: Option<String>,
     },
+    /// It was stopped from elsewhere.
+    Stopped,
     /// Every rank runs and that was all that was wanted.
     Running,
     /// The run goes on without us.
@@ -61,6 +63,16 @@ pub enum Finish {
 
 /// How long reports of the same moment are awaited before a failed gang is stopped.
 const SETTLE: Duration = Duration::from_millis(150);
+
+/// Why a run ends that another command has stopped.
+const ELSEWHERE: &str = "stopped from elsewhere";
+
+/// How long they may take to answer: while the other ranks wait for their end, and when all have ended.
+const BEFORE_STOPPING: Duration = Duration::from_secs(1);
+const AT_THE_END: Duration = Duration::from_secs(5);
+
+/// How many hosts of those who failed first are asked whether an order has stopped them.
+const ASKED: usize = 4;
 
 /// How long every rank has to have lived before a run that is to be left alone is said to run: longer than a host takes to tell of an end.
 const STEADY: Duration = Duration::from_millis(600);
@@ -80,6 +92,8 @@ struct Follower<'a> {
     steady: Option<tokio::time::Instant>,
     /// Whether it was stopped for a failure of its own.
     by_itself: bool,
+    /// Whether what looked like a failure was an order from elsewhere; `None`: the hosts were not asked.
+    elsewhere: Option<bool>,
     aftermath: Aftermath,
 }
 
@@ -109,6 +123,7 @@ impl Engine {
             alarm: None,
             steady: None,
             by_itself: false,
+            elsewhere: None,
             aftermath: Aftermath::default(),
         };
         let finish = follower.until_finished(&mut reports, controls).await;
@@ -118,6 +133,7 @@ impl Engine {
         follower.ask_culprits();
         follower.aftermath.answered().await;
         if matches!(finish, Finish::Detached | Finish::Running) && !run.only_look {
+            self.emit.send(EventKind::RunFound { end: RunEnd::Running, when: 0 });
             self.leave(&run.sites).await;
         }
         finish
@@ -146,7 +162,7 @@ impl Engine {
         let mut tasks = JoinSet::new();
         for (link, site) in self.links.iter().cloned().zip(sites.iter().cloned()) {
             tasks.spawn(async move {
-                let Do::Script(command) = Action::Stop(Stop { site, grace: None }).command() else { return };
+                let Do::Script(command) = Action::Stop(Stop { site, grace: None, ordered: true }).command() else { return };
                 if let Err(error) = link.urgent(&command).await {
                     link.emitter().notice(Some(link.host()), format!("its ranks could not be killed: {error}"), true);
                 }
@@ -161,6 +177,9 @@ impl Follower<'_> {
         let mut open = true;
         loop {
             if self.gang.all_ended() && self.stops.is_empty() {
+                if self.stopped_elsewhere(AT_THE_END).await {
+                    return Finish::Stopped;
+                }
                 let stopped = if self.by_itself || self.goal == Goal::Up { self.blame() } else { self.why.take() };
                 return Finish::Ended { ok: self.gang.ok() && self.goal == Goal::Up, stopped };
             }
@@ -177,6 +196,9 @@ impl Follower<'_> {
                 },
                 () = tokio::time::sleep_until(self.alarm.unwrap_or_else(tokio::time::Instant::now)), if self.alarm.is_some() => {
                     self.alarm = None;
+                    if self.goal == Goal::Up && self.stopped_elsewhere(BEFORE_STOPPING).await {
+                        self.turn(Goal::Stop, ELSEWHERE.to_owned());
+                    }
                     if let Some(why) = self.blame().filter(|_| self.goal == Goal::Up) {
                         self.by_itself = true;
                         self.ask_culprits();
@@ -264,10 +286,11 @@ impl Follower<'_> {
             return;
         }
         let grace = if goal == Goal::Kill { None } else { Some(self.run.grace) };
+        let ordered = !self.by_itself;
         for (link, site) in self.engine.links.iter().cloned().zip(self.run.sites.iter().cloned()) {
             let emit = self.engine.emit.clone();
             self.stops.spawn(async move {
-                let action = Action::Stop(Stop { site, grace });
+                let action = Action::Stop(Stop { site, grace, ordered });
                 let Do::Script(command) = action.command() else { return (link.host(), false) };
                 emit.send(EventKind::Signalled { host: link.id(), signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned() });
                 let ended = match link.urgent(&command).await {
@@ -307,7 +330,39 @@ impl Follower<'_> {
 
     /// Whether it failed; a run that a person stopped has no culprit.
     fn failed(&self) -> bool {
-        (self.goal == Goal::Up || self.by_itself) && self.gang.first().is_some()
+        (self.goal == Goal::Up || self.by_itself) && self.elsewhere != Some(true) && self.gang.first().is_some()
+    }
+
+    /// Whether the ranks that failed did so because they were stopped from elsewhere: their hosts are asked, at most for so long.
+    async fn stopped_elsewhere(&mut self, patience: Duration) -> bool {
+        if let Some(known) = self.elsewhere {
+            return known;
+        }
+        if self.goal != Goal::Up || self.run.only_look || self.gang.first().is_none() {
+            return false;
+        }
+        let mut asked = JoinSet::new();
+        for host in self.gang.culprits().iter().map(|failure| failure.host).take(ASKED) {
+            let (Some(link), Some(site)) = (self.engine.links.get(host).cloned(), self.run.sites.get(host)) else { continue };
+            let command = plan::follow::stopped(site);
+            asked.spawn(async move {
+                let answer = tokio::time::timeout(patience, link.urgent(&command)).await;
+                answer.ok().map(|answer| answer.is_ok_and(|output| output.text().trim() == "stopped"))
+            });
+        }
+        let (mut found, mut all) = (false, true);
+        while let Some(answer) = asked.join_next().await {
+            match answer.ok().flatten() {
+                Some(stopped) => found |= stopped,
+                None => all = false,
+            }
+        }
+        if found {
+            self.engine.emit.send(EventKind::RunFound { end: RunEnd::Stopped, when: crate::engine::emit::now() });
+        }
+        // Who did not answer in time is asked again when all has ended.
+        self.elsewhere = (found || all).then_some(found);
+        found
     }
 
     /// Asks the hosts of those who failed first what they know of it.

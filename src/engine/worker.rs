@@ -220,11 +220,11 @@ async fn attempt(link: &Arc<Link>, step: &Step, offsets: &Offsets, hosts: usize)
                 Err(watch::Trouble::Remote(error)) => Ended::Unreachable(error),
                 Err(watch::Trouble::NotStored) => Ended::Verdict(Verdict::failed(
                     "the logs could not be written on this laptop",
-                    "free space here and run `down` again: the host keeps them",
+                    "free space here then `orchestrate down`: the host keeps them",
                 )),
                 Err(watch::Trouble::NotSynced(why)) => Ended::Verdict(Verdict::failed(
                     format!("this laptop's disk did not take the logs: {why}"),
-                    "look at the disk and run `down` again: the host keeps them",
+                    "look at the disk then `orchestrate down`: the host keeps them",
                 )),
             }
         }

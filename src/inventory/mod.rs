@@ -29,6 +29,7 @@ mod schema;
 mod scope;
 mod secrets;
 pub mod smoke;
+mod ssh_words;
 mod template;
 mod tree;
 mod words;

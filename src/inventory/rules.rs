@@ -302,7 +302,12 @@ impl Words {
     pub fn fill(&self, chinese: bool, groups: &BTreeMap<String, String>) -> String {
         let mut text = if chinese { self.zh.clone() } else { self.en.clone() };
         for (name, value) in groups {
-            text = text.replace(&format!("{{{name}}}"), value);
+            let place = format!("{{{name}}}");
+            // A pattern may match without this group: then nothing is named, and no gap is left.
+            if value.is_empty() {
+                text = text.replace(&format!("{place} "), "");
+            }
+            text = text.replace(&place, value);
         }
         // Nothing was matched that would stand at the end: `a port is taken already: `.
         text.truncate(text.trim_end_matches([':', '：', ' ']).len());

@@ -195,6 +195,8 @@ pub struct HostFacts {
     pub keeper: Option<u32>,
     /// The live or last run.
     pub current: Option<String>,
+    /// Whether an order has stopped it, before it ended by itself.
+    pub stopped: bool,
     /// Every run directory.
     pub runs: Vec<String>,
     /// Its launcher.
@@ -297,6 +299,7 @@ impl HostFacts {
             "keep" => self.keep = true,
             "keeper" => self.keeper = value.parse().ok(),
             "current" => self.current = Some(text).filter(|t| !t.is_empty()),
+            "stopped" => self.stopped = true,
             "run" => self.runs.push(text),
             "node" => self.node = Node::read(value),
             "rank" => {

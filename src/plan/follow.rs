@@ -75,6 +75,18 @@ pub fn gone(site: &Site) -> Command {
     Command::sh("say that nobody is attached", if site.old { "exit 0\n".to_owned() } else { script }, Duration::from_secs(3))
 }
 
+/// Asks a host whether an order from elsewhere has stopped the run, or has removed it already.
+pub fn stopped(site: &Site) -> Command {
+    let script = format!(
+        "{}if [ -e {} ] || [ ! -d \"$P\" ]; then echo stopped; exit 0; fi\n\
+         c=; {{ read -r c <\"$P/current\"; }} 2>/dev/null\n[ \"$c\" = {} ] || echo stopped\n",
+        site.preamble(),
+        quote(&site.stop_mark()),
+        quote(&site.run)
+    );
+    Command::sh("ask who stopped the run", if site.old { "exit 0\n".to_owned() } else { script }, Duration::from_secs(10))
+}
+
 /// One message of the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {

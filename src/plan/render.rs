@@ -3,7 +3,7 @@
 //! Uses `shell` and the plan. No wrappers and no run directory: the launcher in the foreground, its output on the terminal. A script is read
 //! whole before any of it runs, and nothing in it reads its input, so `ssh HOST sh <HOST.sh` works.
 
-use crate::inventory::{Entrypoint, Job, Mount};
+use crate::inventory::{Entrypoint, Job, Mount, Pull};
 use crate::plan::Plan;
 use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{ByHand, Start};
@@ -12,8 +12,8 @@ use crate::shell::quote;
 /// Names of the run that a script by hand has no use for.
 const OURS: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOSTFILE"];
 
-/// A script for each host, in node-rank order.
-pub fn scripts(plan: &Plan, job: &Job) -> Vec<(String, String)> {
+/// A script for each host, in node-rank order. `ssh`: the words that reach a host by ssh.
+pub fn scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
     let all = plan.sites.iter().enumerate().filter_map(|(host, site)| {
         let of = |wanted: usize| plan.steps.iter().filter(move |step| step.host == wanted).map(|step| &step.action);
         let start = of(host).find_map(|action| match action {
@@ -24,7 +24,7 @@ pub fn scripts(plan: &Plan, job: &Job) -> Vec<(String, String)> {
             Action::Container(container) => Some(container),
             _ => None,
         })?;
-        Some((site.host.clone(), Script { plan, job, host, start, container }.text()))
+        Some((site.host.clone(), Script { plan, job, host, start, container }.text(&ssh(&site.host))))
     });
     all.collect()
 }
@@ -83,13 +83,13 @@ impl Script<'_> {
         self.plan.sites.get(self.host).map_or("", |site| site.name.as_str())
     }
 
-    fn text(&self) -> String {
+    fn text(&self, ssh: &str) -> String {
         let hosts = self.plan.sites.len();
         let own = self.plan.sites.get(self.host).map_or("", |site| site.host.as_str());
         let master = self.plan.sites.first().map_or("", |site| site.host.as_str());
         let first = if self.host == 0 { "the master: begin with it" } else { "begin with the master" };
         let mut text = format!(
-            "#!/bin/sh\n# {} on {own}: node rank {} of {hosts}; {first}{}.\n# By hand: ssh {own} sh <{own}.sh\n# shellcheck disable=SC2016\nset -eu\n\nmain() {{\n",
+            "#!/bin/sh\n# {} on {own}: node rank {} of {hosts}; {first}{}.\n# By hand: ssh {ssh} sh <{own}.sh\n# shellcheck disable=SC2016\nset -eu\n\nmain() {{\n",
             self.name(),
             self.host,
             if self.host == 0 { String::new() } else { format!(", {master}") },
@@ -155,7 +155,13 @@ impl Script<'_> {
         for Mount { from, .. } in spec.mounts.iter().filter(|m| m.create) {
             text.push_str(&format!("mkdir -p {}\n", host_path(from)));
         }
-        text.push_str(&format!("docker image inspect {image} >/dev/null 2>&1 || docker pull {image}\nib=''\n"));
+        let inspect = format!("docker image inspect {image} >/dev/null 2>&1");
+        text.push_str(&match spec.pull {
+            Pull::Missing => format!("{inspect} || docker pull {image}\n"),
+            Pull::Always => format!("docker pull {image}\n"),
+            Pull::Never => format!("{inspect} || {{ echo 'the image is not here, and container.pull is never' >&2; exit 1; }}\n"),
+        });
+        text.push_str("ib=''\n");
         text.push_str("if [ -d /dev/infiniband ]; then ib=--device=/dev/infiniband; fi\n");
         // Rootless docker, and one without CAP_SYS_RESOURCE, starts no container that may lock memory without a limit.
         let unlimited = memlock::UNLIMITED;

@@ -102,6 +102,11 @@ impl Site {
         if self.old { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run) }
     }
 
+    /// The mark that an order has stopped the run, where no rank can write it.
+    pub fn stop_mark(&self) -> String {
+        format!("{}/{}.stopped", self.private_dir(), self.run)
+    }
+
     /// The words that run docker on this host.
     pub fn docker(&self) -> String {
         let mut words = if self.sudo { "sudo -n docker".to_owned() } else { "docker".to_owned() };

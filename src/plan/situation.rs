@@ -2,7 +2,7 @@
 
 use crate::plan::facts::{Docker, HostFacts, Node};
 use crate::plan::run::differences;
-use crate::plan::words::Exit;
+use crate::plan::words::{Exit, RunEnd};
 
 /// The case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,28 @@ pub fn part(facts: &HostFacts) -> Part {
     }
 }
 
+/// How the current run of these hosts ended, or that it runs, and the second of its end on the hosts' clocks; `None`: nothing was started.
+pub fn run_end(facts: &[&HostFacts]) -> Option<(RunEnd, f64)> {
+    let facts: Vec<&HostFacts> = facts.iter().copied().filter(|f| f.current.is_some()).collect();
+    let parts: Vec<Part> = facts.iter().map(|f| part(f)).collect();
+    let file = facts.iter().find_map(|f| f.run_file());
+    let ranks = || facts.iter().flat_map(|f| &f.ranks);
+    // An elastic gang may lose hosts; a launcher that starts workers again may lose those.
+    let least = file.map(|f| f.least).filter(|least| *least > 0).unwrap_or(parts.len());
+    let fine = parts.iter().filter(|p| matches!(p, Part::Running | Part::Ended(Exit::Code(0)))).count();
+    let restarts = file.is_some_and(|f| f.restarts);
+    let failed = fine < least.min(parts.len()) || !restarts && ranks().any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.ok()));
+    let at = |node: &Node| if let Node::Ended { at, .. } = node { *at } else { 0.0 };
+    let last = facts.iter().map(|f| at(&f.node)).chain(ranks().filter_map(|(_, _, exit)| exit.map(|(_, at)| at))).fold(0.0, f64::max);
+    match parts {
+        _ if facts.iter().any(|f| f.stopped) => Some((RunEnd::Stopped, last)),
+        parts if !parts.iter().any(|p| matches!(p, Part::Running | Part::Ended(_))) => None,
+        _ if failed => Some((RunEnd::Failed, last)),
+        parts if parts.contains(&Part::Running) => Some((RunEnd::Running, 0.0)),
+        _ => Some((RunEnd::Ok, last)),
+    }
+}
+
 /// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
 pub fn unseen(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
     facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
@@ -102,6 +124,19 @@ pub fn situation(facts: &[HostFacts], names: &[String], wanted: &[(String, Strin
         return Situation::Partial { why };
     }
     Situation::Live { run, differs }
+}
+
+/// The facts as they will be when the run that is live has been stopped: what it holds is free then.
+pub fn when_stopped(facts: &[HostFacts]) -> Vec<HostFacts> {
+    let stopped = |facts: &HostFacts| {
+        let mut facts = facts.clone();
+        if part(&facts) == Part::Running {
+            facts.busy.clear();
+            facts.gpus_busy.clear();
+        }
+        facts
+    };
+    facts.iter().map(stopped).collect()
 }
 
 fn compare<'a>(then: impl Iterator<Item = &'a String>, facts: &[HostFacts], names: &[String], wanted: &[(String, String)]) -> Vec<String> {

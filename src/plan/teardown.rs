@@ -6,7 +6,8 @@ use crate::plan::Plan;
 use crate::plan::action::{Action, launch, remove};
 use crate::plan::facts::HostFacts;
 use crate::plan::site::Site;
-use crate::plan::words::Phase;
+use crate::plan::situation::run_end;
+use crate::plan::words::{Phase, RunEnd};
 
 /// What a teardown is to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +36,12 @@ pub struct Manner {
 pub fn plan(sites: Vec<Site>, facts: &[Option<HostFacts>], manner: Manner) -> Plan {
     let mut plan = Plan::empty(sites);
     plan.run = facts.iter().flatten().find_map(|f| f.run_file().cloned());
+    let known: Vec<&HostFacts> = facts.iter().flatten().collect();
+    let runs = matches!(run_end(&known), Some((RunEnd::Running, _)));
     for phase in [Phase::Stop, Phase::Remove, Phase::Fetch, Phase::Clean, Phase::Verify] {
         for (host, facts) in facts.iter().enumerate().filter_map(|(i, f)| f.as_ref().map(|f| (i, f))) {
             let Some(site) = plan.sites.get(host).cloned() else { continue };
-            if let Some(action) = action(phase, site, facts, manner) {
+            if let Some(action) = action(phase, site, facts, (manner, runs)) {
                 plan.push(host, phase, action);
             }
         }
@@ -46,10 +49,10 @@ pub fn plan(sites: Vec<Site>, facts: &[Option<HostFacts>], manner: Manner) -> Pl
     plan
 }
 
-fn action(phase: Phase, site: Site, facts: &HostFacts, manner: Manner) -> Option<Action> {
+fn action(phase: Phase, site: Site, facts: &HostFacts, (manner, runs): (Manner, bool)) -> Option<Action> {
     let all = manner.depth == Depth::All;
     match phase {
-        Phase::Stop => facts.current.as_ref().map(|_| Action::Stop(launch::Stop { site, grace: manner.grace })),
+        Phase::Stop => facts.current.as_ref().map(|_| Action::Stop(launch::Stop { site, grace: manner.grace, ordered: runs })),
         Phase::Remove if all => (!facts.containers.is_empty() || facts.keeper.is_some()).then_some(Action::Remove(remove::Remove { site })),
         Phase::Fetch if manner.fetch && manner.depth != Depth::Ranks => {
             facts.current.clone().map(|run| Action::Fetch(remove::Fetch { site, run }))

@@ -105,6 +105,20 @@ pub enum LogFile {
     },
 }
 
+/// How a run ended, whatever the command that saw it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunEnd {
+    /// Every launcher ended well.
+    Ok,
+    /// A rank or a launcher failed.
+    Failed,
+    /// It was stopped: by a key, a signal, `down`, or a launch that replaced it.
+    Stopped,
+    /// It was running when it was last seen.
+    Running,
+}
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

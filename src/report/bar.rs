@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::diagnose::advice::Advice;
 use crate::event::{Event, EventKind, Millis, Phase};
 use crate::state::{HostState, Liveness, RunState, Status, Step};
 
@@ -61,6 +62,12 @@ impl Bars {
         head.enable_steady_tick(Duration::from_millis(200));
         let lines = Lines::new(Vec::new(), cleaner.clone(), style, logs);
         Bars { multi, head, rows: Vec::new(), lines, cleaner, style, size, drawn: None, dirty: true }
+    }
+
+    /// Advises commands as the person has to type them.
+    #[must_use]
+    pub fn advising(self, advice: Advice) -> Self {
+        Bars { lines: self.lines.advising(advice), ..self }
     }
 
     /// Moves the lines above the bars.

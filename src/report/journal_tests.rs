@@ -149,7 +149,7 @@ fn strangers_are_skipped_or_refused() {
     let mut reader = Reader::new(format!("{header}{body}").into_bytes().leak() as &[u8], "x").expect("our major");
     assert_eq!((reader.all().expect("readable").len(), reader.skipped, reader.damaged), (1, 1, 1));
     for (text, message) in [
-        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.4"),
+        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.5"),
         ("", "x is not a journal: it is empty"),
         ("hello\n", "x is not a journal: its first line has no format"),
     ] {

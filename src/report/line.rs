@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use crate::diagnose::advice::Advice;
 use crate::event::{Event, EventKind, Goal, Level, Millis, Phase, RunInfo};
 use crate::state::{self, RunState};
 
@@ -22,7 +23,7 @@ const WINDOW: i64 = 250;
 const REACHING: i64 = 1_500;
 
 /// What to do about a run that seems to hang.
-const HANG_HINT: &str = "orchestrate stacks; orchestrate logs";
+const HANG_HINT: [&str; 2] = ["stacks", "logs"];
 
 /// News that may come from many hosts at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub struct Lines<O> {
     out: O,
     cleaner: Cleaner,
     style: Style,
+    advice: Advice,
     logs: LogLines,
     steps: BTreeMap<u32, (Phase, u32, String)>,
     phases: BTreeMap<Phase, Tally>,
@@ -70,6 +72,10 @@ pub struct Lines<O> {
     lost: BTreeSet<u32>,
     connecting: BTreeSet<u32>,
     told: (String, u32, usize),
+    /// When the checks began to ask the hosts, while there is no plan.
+    asked: Option<Millis>,
+    /// The run and attempt whose logs are shown.
+    shown: (String, u32),
 }
 
 impl<O: Out> Lines<O> {
@@ -79,6 +85,7 @@ impl<O: Out> Lines<O> {
             out,
             cleaner,
             style,
+            advice: Advice::default(),
             logs: LogLines::new(logs),
             steps: BTreeMap::new(),
             phases: BTreeMap::new(),
@@ -87,7 +94,15 @@ impl<O: Out> Lines<O> {
             lost: BTreeSet::new(),
             connecting: BTreeSet::new(),
             told: (String::new(), 0, 0),
+            asked: None,
+            shown: (String::new(), 0),
         }
+    }
+
+    /// Advises commands as the person has to type them.
+    #[must_use]
+    pub fn advising(self, advice: Advice) -> Self {
+        Lines { advice, ..self }
     }
 
     /// Where the lines go.
@@ -104,6 +119,19 @@ impl<O: Out> Lines<O> {
         self.phases.clear();
         for step in &info.steps {
             self.phases.entry(step.phase).or_default().open += 1;
+        }
+        // What the checks ask is asked before there is a plan.
+        if let Some(at) = self.asked
+            && let Some(tally) = self.phases.get_mut(&Phase::Preflight)
+        {
+            (tally.begun, tally.since, self.asked) = (true, at, None);
+        }
+        let run = (info.run.clone(), info.attempt);
+        if !info.run.is_empty() && run != self.shown {
+            // The logs of another run begin at their first byte again.
+            self.release(state)?;
+            self.logs.another_run();
+            self.shown = run;
         }
         let told = (info.run.clone(), info.attempt, info.ranks.len());
         if told == self.told || info.hosts.is_empty() {
@@ -281,8 +309,10 @@ impl<O: Out> Lines<O> {
             EventKind::PhaseStarted { phase } => {
                 let before: Vec<Phase> = self.phases.iter().filter(|(p, tally)| *p != phase && tally.begun).map(|(p, _)| *p).collect();
                 before.into_iter().try_for_each(|phase| self.close(phase, event.at, state))?;
-                if let Some(tally) = self.phases.get_mut(phase) {
-                    (tally.begun, tally.since) = (true, event.at);
+                match self.phases.get_mut(phase) {
+                    Some(tally) if !tally.begun => (tally.begun, tally.since) = (true, event.at),
+                    None if *phase == Phase::Preflight => self.asked = Some(event.at),
+                    _ => {}
                 }
                 Ok(())
             }
@@ -302,7 +332,8 @@ impl<O: Out> Lines<O> {
                     let text = format!("  | {}", self.cleaner.line(line));
                     self.say(Role::Plain, &text)?;
                 }
-                self.say(Role::Plain, &format!("  hint: {HANG_HINT}"))
+                let hint = HANG_HINT.map(|verb| self.advice.command(verb, "")).join("; ");
+                self.say(Role::Plain, &format!("  hint: {hint}"))
             }
             EventKind::HangOver => self.release(state).and_then(|()| self.say(Role::Ok, "it goes on: what was waited for has come")),
             EventKind::GoalChanged { goal, why } => self.release(state).and_then(|()| self.goal(*goal, why)),

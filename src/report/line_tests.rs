@@ -185,3 +185,25 @@ fn where_nothing_can_change_looking_is_all() {
     ];
     assert_eq!(&scene.face.out()[1..], expected);
 }
+
+#[test]
+fn the_next_run_is_shown_from_its_first_line() {
+    let mut scene = scene(Logs::Main);
+    let of = |run: &str| {
+        let EventKind::RunStarted(mut info) = plan(1, 1, &[]) else { unreachable!("a plan") };
+        run.clone_into(&mut info.run);
+        EventKind::RunStarted(info)
+    };
+    scene.tell(0, of("first"));
+    scene.tell(0, log(0, 0, 0, "step 1 of the first run\nstep 2 of the first run\n"));
+    // A teardown is planned, the next run has no name yet: its logs are the first run's as before.
+    scene.tell(0, of("first"));
+    scene.tell(0, log(0, 0, 0, "step 1 of the first run\n"));
+    scene.tell(0, of(""));
+    scene.tell(0, of("second"));
+    scene.tell(0, log(0, 0, 0, "step 1\n"));
+    scene.finish();
+    let shown: Vec<&str> = scene.face.out().iter().filter(|line| line.starts_with('[')).map(String::as_str).collect();
+    let expected = ["[rank 0 gpu01] step 1 of the first run", "[rank 0 gpu01] step 2 of the first run", "[rank 0 gpu01] step 1"];
+    assert_eq!(shown, expected);
+}

@@ -114,6 +114,11 @@ impl LogLines {
         }
     }
 
+    /// What follows are the logs of another run.
+    pub fn another_run(&mut self) {
+        self.follows.clear();
+    }
+
     /// A file begins again at its first byte.
     pub fn begin_again(&mut self, key: (u32, LogFile)) {
         self.follows.remove(&key);

@@ -99,6 +99,11 @@ impl LogStore {
         self.nodes.kept()
     }
 
+    /// The hosts whose logs are here, in node-rank order.
+    pub fn hosts(&self) -> &[String] {
+        self.nodes.names()
+    }
+
     /// Takes these hosts for node 0, 1, … where neither the folder nor an earlier call says; nothing is written yet.
     pub fn suppose(&mut self, hosts: &[String]) {
         self.nodes.suppose(hosts);

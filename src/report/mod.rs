@@ -111,6 +111,18 @@ impl Reporter {
         self.evidence = evidence;
     }
 
+    /// Makes the commands complete that an event advises.
+    pub fn complete(&self, event: &mut Event) {
+        let advice = self.evidence.advice();
+        match &mut event.kind {
+            EventKind::StepFailed { hint: text, .. }
+            | EventKind::Checked { hint: text, .. }
+            | EventKind::Notice { text, .. }
+            | EventKind::RunFinished { why: text, .. } => *text = advice.complete(text),
+            _ => {}
+        }
+    }
+
     /// What went wrong, the first cause first.
     pub fn findings(&self) -> Vec<Finding> {
         crate::diagnose::findings(&self.evidence, &self.state)
@@ -121,6 +133,10 @@ impl Reporter {
     /// # Errors
     /// When the log folder cannot be opened. A journal that cannot be written is told as a notice.
     pub fn keep(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogError> {
+        // Another run follows: how the one before ended is known now.
+        if self.dir.as_ref().is_some_and(|before| *before != dir) {
+            self.report();
+        }
         self.logs = Some(dir.keep_logs(record)?);
         match Journal::open(dir.path(), self.cleaner.clone()) {
             Ok(journal) => self.journal = Some(journal),
@@ -189,6 +205,7 @@ impl Reporter {
         self.state.apply(event);
         self.evidence.apply(event);
         if matches!(event.kind, EventKind::RunFinished { .. }) {
+            self.report();
             let (findings, state, lost) = (self.findings(), &self.state, &mut self.lost);
             self.sinks.retain_mut(|sink| match sink.found(&findings, state) {
                 Ok(()) => true,
@@ -249,7 +266,7 @@ impl Reporter {
 
     /// Ends all faces and writes the report. What could not be written is returned as text.
     pub fn finish(&mut self) -> Vec<String> {
-        let (findings, state) = (self.findings(), &self.state);
+        let state = &self.state;
         for sink in &mut self.sinks {
             if let Err(error) = sink.finish(state) {
                 self.lost.push(format!("an output was not finished: {error}"));
@@ -258,10 +275,16 @@ impl Reporter {
         if let Some(error) = self.journal.as_mut().and_then(|journal| journal.flush().err()) {
             self.lost.push(format!("the journal is not complete: {error}"));
         }
-        if let Some(error) = self.dir.as_ref().and_then(|dir| runs::write_report(dir, state, &findings, &self.cleaner).err()) {
+        self.report();
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Writes down how the run of the folder stands.
+    fn report(&mut self) {
+        let Some(dir) = self.dir.as_ref().filter(|dir| dir.is_of(&self.state.info.run)) else { return };
+        if let Err(error) = runs::write_report(dir, &self.state, &self.findings(), &self.cleaner) {
             self.lost.push(format!("no report was written: {error}"));
         }
-        std::mem::take(&mut self.lost)
     }
 
     fn write_down(&mut self, event: &Event) {

@@ -31,6 +31,11 @@ impl Nodes {
         Ok(Nodes { names: serde_json::from_slice(&text)?, kept: true })
     }
 
+    /// The names, the host of node rank 0 first.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Whether the folder has the list.
     pub(super) fn kept(&self) -> bool {
         self.kept

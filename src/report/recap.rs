@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::diagnose::advice::Advice;
 use crate::diagnose::{Finding, Lang};
-use crate::event::{Exit, Level, Outcome};
+use crate::event::{Exit, Level, Outcome, RunEnd};
 use crate::state::{HostState, Liveness, RankState, RunState, Tally};
 
 use super::finding;
@@ -22,8 +23,8 @@ pub struct Context {
     pub cleaner: Cleaner,
     /// Where the logs are on this laptop.
     pub logs: Option<String>,
-    /// The words after a command that name the inventory: `wan22.yaml`; may be empty.
-    pub inventory: String,
+    /// What makes an advised command complete.
+    pub advice: Advice,
     /// How many of the culprit's last lines are shown.
     pub lines: usize,
     /// What went wrong, the first cause first.
@@ -62,12 +63,9 @@ pub fn closing(state: &RunState, context: &Context) -> String {
 }
 
 fn verdict(state: &RunState, cleaner: &Cleaner) -> (&'static str, Role, String) {
-    match &state.outcome {
-        Some((outcome, why)) => {
-            let (word, role) = words::outcome(outcome);
-            (word, role, cleaner.line(why))
-        }
-        None => ("UNFINISHED", Role::Warn, String::new()),
+    match (words::ending(state), &state.outcome) {
+        (Some((word, role)), Some((_, why))) => (word, role, cleaner.line(why)),
+        _ => ("UNFINISHED", Role::Warn, String::new()),
     }
 }
 
@@ -101,6 +99,10 @@ impl Page<'_> {
         let mut lines = vec![format!("RECAP  {title}  {}  after {after}", self.style.paint(role, word))];
         if !why.is_empty() {
             lines.push(self.row(Role::Plain, "because", &why));
+        }
+        // What the command did is not how the run ended: `down` went well, the run was stopped.
+        if let Some((end, role)) = self.state.run_end().map(words::run_end).filter(|(end, _)| *end != word) {
+            lines.push(format!("  {:<9} {}", "run", self.style.paint(role, end)));
         }
         if !self.state.checks.is_empty() {
             let of = |level| self.state.checks.values().filter(|l| **l == level).count();
@@ -198,7 +200,8 @@ impl Page<'_> {
             lines.push(self.row(Role::Bad, label, &self.names(&hosts)));
             lines.extend(Self::paragraph(&text));
             if !hint.is_empty() {
-                lines.extend(Self::paragraph(&format!("hint: {hint}")));
+                let lines_of = words::wrap(&format!("hint: {hint}"), WIDTH - 12, false);
+                lines.extend(lines_of.into_iter().map(|line| format!("{:12}{line}", "")));
             }
         }
         if more > 0 {
@@ -254,8 +257,9 @@ impl Page<'_> {
                 lines.extend(self.last_lines(&found.evidence));
             }
             for (label, text) in [("why", why), ("do", next)] {
-                for (n, line) in wrap(&text, WIDTH - 12, 4).into_iter().enumerate().filter(|_| !text.is_empty()) {
-                    lines.push(self.row(Role::Plain, if n == 0 { label } else { "" }, &line));
+                // A command is never cut.
+                for (n, line) in words::wrap(&text, WIDTH - 12, false).into_iter().enumerate().filter(|_| !text.is_empty()) {
+                    lines.push(format!("  {:<9} {line}", if n == 0 { label } else { "" }));
                 }
             }
             if !found.felt.is_empty() {
@@ -305,10 +309,10 @@ impl Page<'_> {
         if let Some(logs) = &self.context.logs {
             lines.push(format!("  {:<9} {logs}", "logs"));
         }
-        if let Some(next) = next(self.state, &self.context.inventory) {
+        if let Some(next) = next(self.state, &self.context.advice) {
             lines.push(format!("  {:<9} {next}", "next"));
             if goes_on(self.state) {
-                lines.push(format!("  {:<9} {}", "end it", command("down", &self.context.inventory, "")));
+                lines.push(format!("  {:<9} {}", "end it", self.context.advice.command("down", "")));
             }
         }
         lines
@@ -316,11 +320,11 @@ impl Page<'_> {
 }
 
 /// The command that a person needs now.
-fn next(state: &RunState, inventory: &str) -> Option<String> {
-    let command = |word: &str, rest: &str| command(word, inventory, rest);
+fn next(state: &RunState, advice: &Advice) -> Option<String> {
+    let command = |verb: &str, rest: &str| advice.command(verb, rest);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if goes_on(state) => Some(command("attach", "")),
-        Outcome::Ok | Outcome::Refused | Outcome::Signal(_) => None,
+        Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
         Outcome::Detached => Some(command("attach", "")),
         Outcome::Failed => {
             let rank = state.culprit.as_ref().and_then(|culprit| culprit.ranks.first().copied());
@@ -333,15 +337,9 @@ fn next(state: &RunState, inventory: &str) -> Option<String> {
     }
 }
 
-fn command(word: &str, inventory: &str, rest: &str) -> String {
-    let parts = ["orchestrate", word, inventory, rest];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
 /// Whether we left a run that goes on.
 fn goes_on(state: &RunState) -> bool {
-    let left = matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _)));
-    left && state.stopping.is_none() && state.ranks.values().any(|rank| rank.started.is_some() && rank.exit.is_none())
+    matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunEnd::Running)
 }
 
 fn fate(rank: &RankState) -> String {
@@ -355,23 +353,14 @@ fn fate(rank: &RankState) -> String {
 
 /// Lines of at most `width` columns, broken at spaces, at most `most` of them.
 fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
-    use unicode_width::UnicodeWidthStr;
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        let full = lines.len() >= most;
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(line) if full => {
-                *line = cut(&format!("{line} {word}"), width);
-                break;
-            }
-            _ => lines.push(word.to_owned()),
+    let mut lines = words::wrap(text, width, true);
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            *last = cut(&format!("{last} …"), width);
         }
     }
-    lines.iter().map(|line| cut(line, width)).collect()
+    lines
 }
 
 /// Folds equal answers of many hosts: `[(names, answer)]`, in the order of their first host.

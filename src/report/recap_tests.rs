@@ -18,8 +18,12 @@ impl Sink for Nobody {
     }
 }
 
+fn advice() -> Advice {
+    Advice::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
+}
+
 fn context() -> Context {
-    Context { logs: Some("/state/runs/r/logs".to_owned()), inventory: "wan22.yaml".to_owned(), lines: 20, ..Context::default() }
+    Context { logs: Some("/state/runs/r/logs".to_owned()), advice: advice(), lines: 20, ..Context::default() }
 }
 
 fn text(scene: &Scene<Nobody>) -> String {
@@ -37,6 +41,7 @@ fn a_run_that_failed() {
 const FAILED: &str = "
 RECAP  up wan22  LEFTOVERS  after 9.0 s
   because   rank 3 failed
+  run       FAILED
   ranks     0 ok  1 failed  31 stopped of 32
   host                             ok  changed  failed  ranks
   gpu01                             4        3       0  2 stopped
@@ -94,6 +99,7 @@ fn close_failures_are_both_named_and_unreachable_is_not_failed() {
     let expected = "\
 RECAP  up wan22  UNREACHABLE  after 2.0 s
   because   gpu03 was lost
+  run       FAILED
   ranks     0 ok  2 failed  1 not started of 3
   host                             ok  changed  failed  ranks
   gpu01                             0        0       0  1 signal 11 (SEGV)

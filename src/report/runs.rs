@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::diagnose::Finding;
-use crate::event::{EventKind, Exit, FORMAT, Millis, Outcome};
+use crate::event::{EventKind, Exit, FORMAT, Millis, Outcome, RunEnd};
 use crate::state::{Liveness, RunState};
 
 use super::files::{make_dir, private};
@@ -43,6 +43,11 @@ impl RunDir {
         let path = state_dir.join("runs").join(run);
         make_dir(&path)?;
         Ok(RunDir { path })
+    }
+
+    /// Whether it is the folder of this run.
+    pub fn is_of(&self, run: &str) -> bool {
+        !run.is_empty() && self.path.file_name().is_some_and(|name| name == run)
     }
 
     /// The folder itself.
@@ -112,13 +117,22 @@ pub struct Report {
     pub command: String,
     /// The attempt.
     pub attempt: u32,
-    /// How it ended; none: it has not.
+    /// How that operation ended; none: it has not.
     pub outcome: Option<Outcome>,
     /// Why.
     pub why: String,
-    /// When it began.
+    /// How the run ended, or that it runs; none: it did not begin, or a version before 1.5 wrote this.
+    #[serde(default)]
+    pub run_end: Option<RunEnd>,
+    /// When the run's first rank started.
+    #[serde(default)]
+    pub run_began: Option<Millis>,
+    /// When the run ended.
+    #[serde(default)]
+    pub run_ended: Option<Millis>,
+    /// When this laptop first had to do with it.
     pub began: Option<Millis>,
-    /// When it ended.
+    /// When the last operation on it ended.
     pub ended: Millis,
     /// Every host.
     pub hosts: Vec<HostReport>,
@@ -197,6 +211,9 @@ pub fn report(state: &RunState, findings: &[Finding]) -> Report {
         attempt: state.info.attempt,
         outcome: state.outcome.as_ref().map(|(outcome, _)| outcome.clone()),
         why: state.outcome.as_ref().map_or_else(String::new, |(_, why)| why.clone()),
+        run_end: state.run_end(),
+        run_began: state.run_began(),
+        run_ended: state.run_ended(),
         began: state.began,
         ended: state.now,
         hosts: hosts.collect(),
@@ -226,6 +243,11 @@ pub fn write_report(dir: &RunDir, state: &RunState, findings: &[Finding], cleane
 fn merge(before: Option<Report>, mut now: Report) -> Report {
     let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
     now.began = before.began.or(now.began);
+    now.run_began = before.run_began.or(now.run_began);
+    // A run ends once: what is known of its end stays, whoever looks at it later.
+    if before.run_end.is_some_and(|end| end != RunEnd::Running) || now.run_end.is_none() {
+        (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
+    }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
         (now.outcome, now.why) = (before.outcome, before.why);
@@ -261,14 +283,16 @@ pub struct RunSummary {
     pub command: String,
     /// When it began.
     pub began: Option<Millis>,
-    /// When it ended, as far as is known.
-    pub ended: Option<Millis>,
+    /// How long it ran, milliseconds; none: that is not known, or it runs.
+    pub took: Option<i64>,
     /// How many hosts.
     pub hosts: usize,
     /// How many ranks.
     pub ranks: usize,
-    /// How it ended; none: this laptop has not seen its end.
+    /// How the last operation on it ended; none: it was cut off.
     pub outcome: Option<Outcome>,
+    /// How the run ended, or that it was running when it was last seen.
+    pub run_end: Option<RunEnd>,
     /// What is wrong with its files, if anything.
     pub damaged: Option<String>,
 }
@@ -300,10 +324,11 @@ fn summary(dir: &Path, run: &str) -> RunSummary {
         name: String::new(),
         command: String::new(),
         began: None,
-        ended: None,
+        took: None,
         hosts: 0,
         ranks: 0,
         outcome: None,
+        run_end: None,
         damaged: None,
     };
     let text = match fs::read_to_string(dir.join(REPORT)) {
@@ -316,10 +341,11 @@ fn summary(dir: &Path, run: &str) -> RunSummary {
             name: report.name,
             command: report.command,
             began: report.began,
-            ended: Some(report.ended),
+            took: report.run_began.zip(report.run_ended).map(|(from, to)| (to - from).max(0)),
             hosts: report.hosts.len(),
             ranks: report.ranks.len(),
             outcome: report.outcome,
+            run_end: report.run_end,
             ..nothing
         },
         Err(error) => RunSummary { damaged: Some(format!("{REPORT}: {error}")), ..from_journal(dir, nothing) },
@@ -361,7 +387,9 @@ pub fn prune(state_dir: &Path, before: Millis, keep: usize) -> io::Result<Vec<St
     let old = runs.len().saturating_sub(keep);
     let mut gone = Vec::new();
     // A run whose end this laptop has not seen may still be live: its logs here are part of what `down` need not fetch again.
-    let over = |run: &RunSummary| run.damaged.is_some() || !matches!(run.outcome, None | Some(Outcome::Detached));
+    let runs_on =
+        |run: &RunSummary| matches!((run.run_end, &run.outcome), (Some(RunEnd::Running), _) | (None, None | Some(Outcome::Detached)));
+    let over = |run: &RunSummary| run.damaged.is_some() || !runs_on(run);
     for run in runs.into_iter().take(old).filter(|run| over(run) && run.began.is_none_or(|began| began < before)) {
         fs::remove_dir_all(state_dir.join("runs").join(&run.run))?;
         gone.push(run.run);

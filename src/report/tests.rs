@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::*;
-use crate::event::{LogFile, Outcome, RunInfo};
+use crate::event::{LogFile, Outcome, RunEnd, RunInfo};
 
 /// A face that remembers, and may break.
 #[derive(Clone, Default)]
@@ -131,8 +131,8 @@ fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
     let broken = RunDir::open(state_dir.path(), "broken").expect("a folder");
     std::fs::write(broken.path().join("report.json"), "{").expect("written");
     let runs = runs::list(state_dir.path()).expect("listed");
-    let told: Vec<(&str, bool, Option<i64>)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.ended)).collect();
-    assert_eq!(told, [("broken", true, None), ("old", false, Some(10)), ("new", false, None), ("newest", false, Some(30))]);
+    let told: Vec<(&str, bool, bool)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.outcome.is_some())).collect();
+    assert_eq!(told, [("broken", true, false), ("old", false, true), ("new", false, false), ("newest", false, true)]);
     assert_eq!(runs::prune(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
     assert_eq!(runs::list(state_dir.path()).expect("listed").len(), 2);
     for bad in ["", "..", "a/b", ".hidden", "a\nb"] {
@@ -153,6 +153,7 @@ fn a_later_operation_does_not_forget_what_an_earlier_one_saw() {
         ..RunInfo::default()
     };
     up.apply(&event(1, EventKind::RunStarted(info("up"))));
+    up.apply(&event(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 1500 }));
     let exit = crate::event::Exit::Code(1);
     up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, when: 2000, uncertainty: 0 }));
     up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, why: "rank 0 failed".to_owned() }));
@@ -164,6 +165,7 @@ fn a_later_operation_does_not_forget_what_an_earlier_one_saw() {
     let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
     let report: runs::Report = serde_json::from_str(&text).expect("a report");
     assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));
+    assert_eq!((report.run_end, report.run_ended), (Some(RunEnd::Failed), Some(2000)), "the end of the run, not of the last command");
 }
 
 fn node_log(seq: u64, host: u32, text: &'static str) -> Event {

@@ -2,7 +2,7 @@
 //!
 //! Uses `event`, `state` and `sanitize`. Meaning is never in the colour alone.
 
-use crate::event::{Exit, Outcome, RunInfo};
+use crate::event::{Exit, Outcome, RunEnd, RunInfo};
 use crate::state::RunState;
 
 use super::fold;
@@ -123,10 +123,81 @@ pub fn outcome(outcome: &Outcome) -> (&'static str, Role) {
         Outcome::Failed => ("FAILED", Role::Bad),
         Outcome::Refused => ("REFUSED", Role::Bad),
         Outcome::Unreachable => ("UNREACHABLE", Role::Bad),
-        Outcome::Signal(_) => ("STOPPED", Role::Warn),
+        Outcome::Signal(_) | Outcome::Stopped => ("STOPPED", Role::Warn),
         Outcome::Leftovers => ("LEFTOVERS", Role::Bad),
         Outcome::Locked => ("LOCKED", Role::Bad),
     }
+}
+
+/// The word for how a run ended.
+pub fn run_end(end: RunEnd) -> (&'static str, Role) {
+    outcome(match end {
+        RunEnd::Ok => &Outcome::Ok,
+        RunEnd::Failed => &Outcome::Failed,
+        RunEnd::Stopped => &Outcome::Stopped,
+        RunEnd::Running => &Outcome::Detached,
+    })
+}
+
+/// The word for how an operation ended; `None` while it goes on. Who leaves a run that goes on has detached, whatever made them leave.
+pub fn ending(state: &RunState) -> Option<(&'static str, Role)> {
+    match &state.outcome.as_ref()?.0 {
+        Outcome::Signal(_) if state.run_end() == Some(RunEnd::Running) => Some(run_end(RunEnd::Running)),
+        ended => Some(outcome(ended)),
+    }
+}
+
+/// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
+/// be pasted; where `hard`, it is broken.
+pub fn wrap(text: &str, width: usize, hard: bool) -> Vec<String> {
+    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+    let wide = |c: char| c.width().unwrap_or(0) > 1;
+    let mut lines = vec![String::new()];
+    for (at, word) in text.split(' ').enumerate() {
+        let mut gap = if at > 0 { " " } else { "" };
+        let mut rest = word;
+        loop {
+            // A piece: one wide character, or all up to the next one.
+            let end = rest
+                .char_indices()
+                .find(|(at, c)| *at > 0 && (wide(*c) || rest.chars().next().is_some_and(wide)))
+                .map_or(rest.len(), |(at, _)| at);
+            let (piece, tail) = rest.split_at(end);
+            for piece in if hard { pieces(piece, width.max(1)) } else { vec![piece] } {
+                let line = lines.last().map_or(0, |line| line.width());
+                if line > 0 && line + gap.len() + piece.width() > width {
+                    lines.push(String::new());
+                    gap = "";
+                }
+                if let Some(line) = lines.last_mut() {
+                    line.push_str(gap);
+                    line.push_str(piece);
+                }
+                gap = "";
+            }
+            if tail.is_empty() {
+                break;
+            }
+            rest = tail;
+        }
+    }
+    lines
+}
+
+/// A text in pieces of at most `width` columns.
+fn pieces(text: &str, width: usize) -> Vec<&str> {
+    use unicode_width::UnicodeWidthChar;
+    let (mut found, mut from, mut used) = (Vec::new(), 0, 0);
+    for (at, c) in text.char_indices() {
+        let own = c.width().unwrap_or(0);
+        if used + own > width && at > from {
+            found.push(&text[from..at]);
+            (from, used) = (at, 0);
+        }
+        used += own;
+    }
+    found.push(&text[from..]);
+    found
 }
 
 /// The first `width` columns of a text, with `…` where something is missing.
@@ -154,6 +225,19 @@ mod tests {
     fn a_negative_code_of_python_is_read() {
         assert_eq!(exit(Exit::Code(247)), "exit 247 (-9 in Python: signal 9)");
         assert_eq!(exit(Exit::Code(251)), "exit 251");
+    }
+
+    #[test]
+    fn a_remedy_is_wrapped_and_never_cut() {
+        let long = "orchestrate exec a.yaml --limit gpu01 -- nvidia-smi; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+        let lines = wrap(long, 40, false);
+        assert_eq!(lines.join(" "), long);
+        assert_eq!(lines.last().map(String::as_str), Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "whole, to be pasted");
+        assert!(wrap(long, 40, true).iter().all(|line| line.len() <= 40));
+        assert_eq!(wrap(long, 40, true).concat().replace(' ', ""), long.replace(' ', ""));
+        let chinese = "减小批大小;PYTORCH=1减少数据加载进程";
+        assert_eq!(wrap(chinese, 12, false), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
+        assert_eq!(wrap("", 10, true), [""]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Uses `event`. Reads no clock, file or terminal; time comes in the events. Every event is accepted, whatever it names, and memory is
 //! bounded whatever comes.
 
+mod ending;
 pub mod hang;
 pub mod host;
 pub mod ledger;
@@ -13,7 +14,7 @@ mod text;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Millis, Outcome, Phase, RunInfo};
+use crate::event::{Event, EventKind, Exit, Goal, Hang, Level, LogFile, Millis, Outcome, Phase, RunEnd, RunInfo};
 
 pub use host::{Disk, HostState, Liveness, RankState, TRACE, Tally, Trace};
 pub use ledger::{Ledger, Status, Step};
@@ -102,6 +103,10 @@ pub struct RunState {
     pub goal: (Goal, String),
     /// When it was first no longer that the gang runs.
     pub stopping: Option<Millis>,
+    /// What the hosts said of the run's end, and when that was (0: unknown).
+    found: Option<(RunEnd, Millis)>,
+    /// When its first rank started.
+    first_started: Option<Millis>,
     /// When the run was ready.
     pub ready: Option<Millis>,
     /// Who failed first.
@@ -143,6 +148,8 @@ impl Default for RunState {
             phases: Vec::new(),
             goal: (Goal::Up, String::new()),
             stopping: None,
+            found: None,
+            first_started: None,
             ready: None,
             culprit: None,
             hang: None,
@@ -200,6 +207,7 @@ impl RunState {
             EventKind::RankStarted { .. } | EventKind::RankExited { .. } => self.rank(&event.kind, at),
             EventKind::Log { host, file, offset, bytes, len } => self.log((*host, *file), *offset, bytes, *len, at),
             EventKind::LogShrunk { host, file, .. } => self.log_shrunk(*host, *file),
+            EventKind::RunFound { end, when } => self.found = Some((*end, *when)),
             EventKind::Ready => {
                 self.ready.get_or_insert(at);
             }
@@ -222,7 +230,10 @@ impl RunState {
             }
             // `diagnose` reads it.
             EventKind::Aftermath { .. } => {}
-            EventKind::RunFinished { outcome, why } => self.outcome = Some((outcome.clone(), why.clone())),
+            EventKind::RunFinished { outcome, why } => {
+                self.outcome = Some((outcome.clone(), why.clone()));
+                self.end_lost_ranks();
+            }
         }
     }
 
@@ -238,6 +249,8 @@ impl RunState {
             self.pace = hang::Pace::default();
             self.ready = None;
             self.stopping = None;
+            self.found = None;
+            self.first_started = None;
             for host in &mut self.hosts {
                 (host.node_started, host.node_exit, host.signalled) = (None, None, None);
                 host.tail = lines::Tail::default();
@@ -259,6 +272,15 @@ impl RunState {
         }
         self.outcome = None;
         self.info = info.clone();
+    }
+
+    /// A rank whose launcher is gone without a status and that told of no end itself does not run any more.
+    fn end_lost_ranks(&mut self) {
+        for rank in self.ranks.values_mut().filter(|rank| rank.started.is_some() && rank.exit.is_none()) {
+            if let Some((Exit::Killed, when)) = self.hosts.get(rank.host as usize).and_then(|host| host.node_exit) {
+                (rank.exit, rank.when) = (Some(Exit::Killed), when);
+            }
+        }
     }
 
     /// Adds the steps of the plan in force to what is counted for good: a new plan follows.
@@ -375,8 +397,10 @@ impl RunState {
         match kind {
             EventKind::RankStarted { host, rank, restart, when } => {
                 let Some(state) = self.seen(*host, *rank, *restart, Some(*when)) else { return };
-                state.started = Some(if *when > 0 { *when } else { at });
+                let started = if *when > 0 { *when } else { at };
+                state.started = Some(started);
                 state.host = *host;
+                self.first_started = Some(self.first_started.map_or(started, |first| first.min(started)));
             }
             EventKind::RankExited { host, rank, restart, exit, when, uncertainty } => {
                 let Some(state) = self.seen(*host, *rank, *restart, None) else { return };
@@ -486,6 +510,9 @@ impl RunState {
     pub fn was_stopped(&self, rank: &RankState) -> bool {
         let signalled = self.hosts.get(rank.host as usize).is_some_and(|host| host.signalled.is_some());
         let blamed = self.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
+        if matches!(self.found, Some((RunEnd::Stopped, _))) {
+            return rank.failed() && !blamed;
+        }
         let late = self.stopping.is_some_and(|at| rank.when == 0 || rank.when + rank.uncertainty >= at);
         rank.failed() && signalled && late && !blamed
     }

@@ -223,13 +223,15 @@ fn told(kind: &EventKind, state: &RunState) -> Option<(Status, String, Who)> {
         EventKind::RunFinished { outcome, why } => {
             let status = match outcome {
                 Outcome::Ok => Status::Done,
-                Outcome::Detached | Outcome::Signal(_) => Status::Warn,
+                Outcome::Detached | Outcome::Signal(_) | Outcome::Stopped => Status::Warn,
                 _ => Status::Bad,
             };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            (status, format!("{}{why}", words::outcome(outcome).0), Who::Run)
+            let word = words::ending(state).unwrap_or_else(|| words::outcome(outcome)).0;
+            (status, format!("{word}{why}"), Who::Run)
         }
         EventKind::HostConnecting { .. }
+        | EventKind::RunFound { .. }
         | EventKind::StepStarted { .. }
         | EventKind::StepSatisfied { .. }
         | EventKind::StepDone { .. }

@@ -63,7 +63,7 @@ async fn logs_are_chosen_by_rank_host_and_tail() {
     bench.job("i=1; while [ $i -le 30 ]; do echo \"line $i of rank $RANK\"; i=$((i + 1)); done");
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("read", &Job { nproc: 2, ..Job::default() }));
     let file = word(&file);
-    laptop.run(&["logs", file]).await.code(1);
+    laptop.run(&["logs", file]).await.code(1).says("no run of read is on any host, and this laptop has no logs of one");
     laptop.run(&["up", "-d", file]).await.code(0);
     bench.ranks_up(4).await;
     let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
@@ -86,7 +86,53 @@ async fn logs_are_chosen_by_rank_host_and_tail() {
     follow.says("line 30 of rank 3").await;
     bench.end(None, 0);
     follow.end().await.code(0).says("rank 3 ends with 0").silent_about("line 29");
+    laptop.run(&["logs", file, "--rank", "9"]).await.code(2).says("--rank 9: the run has ranks 0-3");
+    let list = laptop.run(&["logs", file, "--rank", "r3,0-1", "--tail", "1"]).await;
+    let ranks: Vec<&str> = list.code(0).out.lines().map(|line| &line[..7]).collect();
+    assert_eq!(ranks, ["[rank 0", "[rank 1", "[rank 3"]);
+    for wrong in ["x", "3-1", "-", "0-99999", ""] {
+        laptop.run(&["logs", file, "--rank", wrong]).await.code(2);
+    }
     laptop.run(&["down", file]).await.code(0);
+    bench.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_past_runs_are_this_laptops_copies() {
+    let bench = Bench::hosts(2).await;
+    bench.job("echo \"I am rank $RANK\"");
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("gone", &Job { nproc: 2, ..Job::default() }));
+    let up = laptop.start(&["up", word(&file)]);
+    bench.ranks_up(4).await;
+    bench.end(Some(2), 7);
+    let ended = up.end().await;
+    let advised = ended.code(1).err.lines().find_map(|line| line.trim().strip_prefix("next")).expect("an advice").trim().to_owned();
+    assert_eq!(advised, format!("orchestrate logs {} --rank 2", file.display()));
+    bench.nothing_left().await;
+    // As it is advised: nothing is on the hosts any more.
+    let words: Vec<&str> = advised.split(' ').skip(1).collect();
+    let logs = laptop.run(&words).await;
+    logs.code(0).says("these are this laptop's copies of 20");
+    assert!(logs.out.contains("[rank 2 gpu02] rank 2 of 4 on gpu02\n[rank 2 gpu02] I am rank 2"), "{}", logs.out);
+    assert!(logs.out.lines().all(|line| line.starts_with("[rank 2 ")), "{}", logs.out);
+    laptop.run(&["logs", word(&file), "--rank", "4"]).await.code(2).says("--rank 4: the run has ranks 0-3");
+    // The next run is another one; the first is there by its id.
+    bench.again();
+    bench.job("echo \"I am the second rank $RANK\"");
+    bench.end(None, 0);
+    laptop.run(&["up", word(&file)]).await.code(0);
+    let first = laptop.runs()[0].file_name().expect("a name").to_string_lossy().into_owned();
+    let second = laptop.runs()[1].file_name().expect("a name").to_string_lossy().into_owned();
+    laptop.run(&["logs", word(&file), "--rank", "0"]).await.code(0).says("I am the second rank 0");
+    laptop.run(&["logs", word(&file), "--run", &first, "--rank", "0"]).await.code(0).says("] I am rank 0").silent_about("second");
+    laptop.run(&["logs", word(&file), "--run", &second[..second.len() - 1], "--host", "gpu02"]).await.code(0).silent_about("gpu01");
+    laptop.run(&["logs", word(&file), "--run", "20"]).await.code(2).says("several runs begin with it").says(&first);
+    laptop.run(&["logs", word(&file), "--run", "1999"]).await.code(2).says("no such run of gone").says("orchestrate runs");
+    // The hosts do not answer: what is here is shown, and the code says it.
+    for host in ["gpu01", "gpu02"] {
+        bench.faults(host, &Faults { refuse_key: true, ..Faults::default() });
+    }
+    laptop.run(&["logs", word(&file), "--rank", "3"]).await.code(4).says("I am the second rank 3");
     bench.done().await;
 }
 
@@ -139,6 +185,11 @@ async fn a_plan_says_every_command_and_changes_nothing() {
     let told = |name: &str, origin: &str| ssh.lines().any(|l| l.trim_start().starts_with(name) && l.ends_with(&format!("  {origin}")));
     assert!(told("HostName", "inventory") && told("ServerAliveInterval", "default"), "{ssh}");
     assert!(ssh.lines().any(|l| l.contains("StrictHostKeyChecking  yes") && l.ends_with("/ssh_defaults:8")), "{ssh}");
+    let never = ["--set", "container.pull=never"];
+    let plan = laptop.run(&[&["plan", file, "-v"][..], &never].concat()).await;
+    plan.code(0).says("look for the image").silent_about("docker pull").silent_about("D pull");
+    let render = laptop.run(&[&["render", file, "--set", "launch.master_port=29500"][..], &never].concat()).await;
+    render.silent_about("docker pull");
     laptop.run(&["plan", file, "--facts"]).await.code(4);
     for host in ["gpu01", "gpu02"] {
         bench.faults(host, &Faults::default());
@@ -164,7 +215,7 @@ async fn past_runs_are_listed_and_pruned() {
     laptop.run(&["up", word(&file)]).await.code(1);
     let runs = laptop.run(&["runs"]).await;
     let rows: Vec<&str> = runs.code(0).out.lines().collect();
-    assert!(rows.len() == 3 && rows[1].contains("OK (up)") && rows[2].contains("FAILED (up)"), "{}", runs.out);
+    assert!(rows.len() == 3 && rows[1].ends_with("  OK") && rows[2].ends_with("  FAILED"), "{}", runs.out);
     laptop.run(&["runs", "prune", "--keep", "1"]).await.code(0).says("1 run removed");
     let runs = laptop.run(&["runs"]).await;
     assert!(runs.out.lines().count() == 2 && runs.out.contains("FAILED"), "{}", runs.out);

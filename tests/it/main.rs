@@ -6,10 +6,12 @@
     reason = "the proof is a real program with real files, driven by helpers of a test"
 )]
 
+mod advice;
 mod check;
 mod cli;
 mod detach;
 mod diagnose;
+mod ended;
 mod failure;
 mod hang;
 mod hostile;

@@ -42,17 +42,18 @@ async fn a_different_live_run_is_refused_or_replaced() {
     let pids = bench.ranks_up(4).await;
     let boxes = (bench.containers(0), bench.containers(1));
     let changed = laptop.run(&["up", word(&file), "--set", "launch.nproc_per_node=1", "--set", "env.EXTRA=yes"]).await;
-    changed.code(3).says("nproc_per_node").says("EXTRA").says("up --recreate");
+    changed.code(3).says("nproc_per_node").says("EXTRA").says("--recreate");
     assert_eq!((bench.containers(0), bench.containers(1)), boxes);
     assert!((0..4).all(|rank| bench.term(rank).is_none()), "nothing was changed");
     bench.again();
-    let up = laptop.start(&["up", word(&file), "--set", "launch.nproc_per_node=1", "--recreate"]);
+    let up = laptop.start(&["up", word(&file), "--set", "launch.nproc_per_node=1", "--recreate", "--progress", "plain"]);
     bench.ranks_up(2).await;
     let now = (bench.containers(0), bench.containers(1));
     assert!(now.0.len() == 1 && now.0[0].1 != boxes.0[0].1 && now.1[0].1 != boxes.1[0].1, "made anew: {now:?}");
     assert!(pids.iter().all(|pid| !crate::signals::lives(*pid)), "the old ranks have ended");
     bench.end(None, 0);
-    up.end().await.code(0).recap("OK").says("2 ok");
+    let ended = up.end().await;
+    ended.code(0).recap("OK").says("2 ok").says("[rank 0 gpu01] rank 0 of 2 on gpu01\n");
     assert_eq!(laptop.runs().len(), 2, "the first run's logs were fetched: {:?}", laptop.runs());
     let first = std::fs::read(laptop.runs()[0].join("logs/rank-3.log")).expect("its log");
     assert!(String::from_utf8_lossy(&first).contains("rank 3 of 4"));
@@ -171,7 +172,12 @@ async fn a_dry_run_changes_nothing() {
     laptop.run(&["up", "-d", word(&file)]).await.code(0);
     let run = bench.run_dir("dry", 0);
     laptop.run(&["up", word(&file), "--check"]).await.code(0);
-    laptop.run(&["up", word(&file), "--recreate", "--dry-run"]).await.code(0).says("it would be stopped, then a new run launched");
+    laptop
+        .run(&["up", word(&file), "--recreate", "--dry-run"])
+        .await
+        .code(0)
+        .says("it would be stopped, then a new run launched")
+        .silent_about("IMPOSSIBLE");
     laptop.run(&["down", word(&file), "--dry-run"]).await.code(0).says("remove the container");
     assert!(run.exists() && bench.run_dir("dry", 0) == run && (0..4).all(|rank| bench.term(rank).is_none()));
     assert!(!bench.host_dir("dry", 0).join("lock").exists(), "not even a lock");

@@ -132,7 +132,7 @@ async fn a_killed_client_changes_nothing_for_the_ranks() {
     attached.says("ready").await;
     attached.says("[rank 0 gpu01] rank 0 of 4 on gpu01").await;
     bench.end(None, 0);
-    attached.end().await.code(0).recap("OK").says("4 ok  0 failed").says("`down` clears it away");
+    attached.end().await.code(0).recap("OK").says("4 ok  0 failed").says(&format!("`orchestrate down {}` removes it", file.display()));
     let third = bench.laptop("third");
     third.run(&["down", word(&file)]).await.code(0);
     bench.nothing_left().await;

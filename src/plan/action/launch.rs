@@ -112,6 +112,8 @@ pub struct Stop {
     pub site: Site,
     /// From TERM to KILL; `None`: KILL at once.
     pub grace: Option<Duration>,
+    /// Whether an order ends a run that would go on, which the host remembers: not where the run has failed by itself.
+    pub ordered: bool,
 }
 
 impl Stop {
@@ -124,19 +126,24 @@ impl Stop {
             Some(grace) => format!("{reap} stop {run} {}", grace.as_secs()),
             None => format!("{reap} kill {run}"),
         };
+        let mark = if self.ordered && !site.old {
+            format!("[ ! -d \"$P\" ] || true >{} || exit 73\n", quote(&site.stop_mark()))
+        } else {
+            String::new()
+        };
         let script = if site.contained {
             format!(
                 "{preamble}[ -e {reap} ] || exit 0\n\
                  runs=$(D inspect --type container --format '{{{{.State.Running}}}}' {container} 2>&1) || \
                  case $runs in *[Nn]'o such'*) exit 0 ;; *) printf '%s\\n' \"$runs\" >&2; exit 78 ;; esac\n\
                  case $runs in *true) ;; *) exit 0 ;; esac\n\
-                 {inside}\n",
+                 {mark}{inside}\n",
                 preamble = site.preamble(),
                 container = quote(&site.container()),
                 inside = site.inside(&words),
             )
         } else {
-            format!("{}[ -e {reap} ] || exit 0\n{}\n", site.preamble(), site.inside(&words))
+            format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", site.preamble(), site.inside(&words))
         };
         Command::sh("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
     }

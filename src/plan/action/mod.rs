@@ -54,7 +54,7 @@ impl Action {
         match self {
             Action::Check(_) => "check",
             Action::Reach(_) => "reach the master",
-            Action::Pull(_) => "pull the image",
+            Action::Pull(a) => a.title(),
             Action::Prepare(_) => "write the run directory",
             Action::Container(c) => c.title(),
             Action::Prove(_) => "look from inside",

@@ -37,6 +37,10 @@ pub struct Login {
     pub password: String,
 }
 
+/// How long a look for it may take.
+const LOOK: Duration = Duration::from_secs(60);
+/// The exit status where the image is not there and is not to be pulled.
+const NOT_THERE: i32 = 78;
 /// The exit status where no folder in memory was found for a login.
 const NO_MEMORY: i32 = 74;
 /// The exit status of a login that was refused.
@@ -48,15 +52,28 @@ impl Pull {
             (inventory::Pull::Always, _) => Seen::Needed("always".to_owned()),
             (_, Some(id)) => Seen::Satisfied(short(id)),
             (inventory::Pull::Missing, None) => Seen::Needed("the image is not there".to_owned()),
-            (inventory::Pull::Never, None) => Seen::Impossible(vec![super::Trouble::new(
-                format!("the image {} is not on {}", self.image, self.site.host),
-                "load it there, or set container.pull: missing",
-            )]),
+            (inventory::Pull::Never, None) => Seen::Impossible(vec![self.missing()]),
         }
+    }
+
+    /// What it does, for people.
+    pub(super) fn title(&self) -> &'static str {
+        if self.when == inventory::Pull::Never { "look for the image" } else { "pull the image" }
+    }
+
+    fn missing(&self) -> super::Trouble {
+        super::Trouble::new(
+            format!("the image {} is not on {}", self.image, self.site.host),
+            "load it there, or set container.pull: missing",
+        )
     }
 
     pub(super) fn command(&self) -> Command {
         let image = quote(&self.image);
+        if self.when == inventory::Pull::Never {
+            let script = format!("{}D image inspect --format '{{{{.Id}}}}' {image} || exit {NOT_THERE}\n", self.site.guard());
+            return Command::sh(self.title(), script, LOOK);
+        }
         let (login, docker) = match &self.login {
             None => (String::new(), "D"),
             Some(login) => (
@@ -81,12 +98,16 @@ impl Pull {
             self.site.guard(),
             self.site.forget_logins(),
         );
-        Command::sh("pull the image", script, DEADLINE).masking(self.login.iter().map(|l| l.password.clone()))
+        Command::sh(self.title(), script, DEADLINE).masking(self.login.iter().map(|l| l.password.clone()))
     }
 
     pub(super) fn judge(&self, output: &Output) -> Verdict {
         if output.ok() {
-            return Verdict::changed(short(output.text().trim()));
+            let id = short(output.text().trim());
+            return if self.when == inventory::Pull::Never { Verdict::fine(id) } else { Verdict::changed(id) };
+        }
+        if output.code == NOT_THERE {
+            return Verdict::Failed(self.missing());
         }
         let says = output.complaint();
         match (output.code, &self.login) {

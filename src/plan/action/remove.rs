@@ -122,7 +122,7 @@ impl Clean {
              for f in \"$OUT\"/{run}.*; do if [ -d \"$f\" ] && [ ! -L \"$f\" ]; then {directory}; else rm -f \"$f\"; fi || failed=1; done\n\
              [ -z \"$failed\" ] && away \"$IN\"/{run} || exit 1\n\
              [ \"$c\" != {run} ] || rm -f \"$P/current\" || exit 1\n\
-             rm -f \"$P\"/{run}.json\n"
+             rm -f \"$P\"/{run}.json \"$P\"/{run}.stopped\n"
         )
     }
 

@@ -191,7 +191,7 @@ fn every_launcher_can_be_started_by_hand() {
             let text = inventory(launch, 2, contained);
             let source = Source { name: "inventory.yaml".to_owned(), text: text.clone() };
             let job = Inventory::load(&[source], &[]).and_then(|i| i.job(&Known::default())).unwrap_or_else(|p| panic!("{p:#?}"));
-            let scripts = crate::plan::render::scripts(&planned(&text, 2, 2), &job);
+            let scripts = crate::plan::render::scripts(&planned(&text, 2, 2), &job, &str::to_owned);
             assert_eq!(crate::plan::render::open(&scripts), Vec::<String>::new());
             let found = &scripts[1].1;
             let file = folder.join(format!("{name}-{place}.sh"));

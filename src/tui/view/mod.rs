@@ -163,8 +163,7 @@ fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
 /// How the run stands, in a word.
 pub(super) fn standing(app: &App) -> (&'static str, Status) {
     let state = &app.state;
-    if let Some((outcome, _)) = &state.outcome {
-        let (word, role) = words::outcome(outcome);
+    if let Some((word, role)) = words::ending(state) {
         let status = match role {
             words::Role::Ok => Status::Done,
             words::Role::Bad => Status::Bad,
@@ -212,8 +211,9 @@ fn title(app: &App, width: usize) -> Line<'static> {
         (run, name) => format!("{} {}", app.clean(name), app.clean(run)),
     };
     // The time of a run that is over stands still.
-    let until = if state.outcome.is_some() { state.now } else { app.now };
-    let elapsed = state.began.map_or_else(String::new, |began| text::clock(until - began));
+    let until = if state.outcome.is_some() { state.run_ended().unwrap_or(state.now) } else { app.now };
+    // Whoever attaches counts from the launch, as everybody does.
+    let elapsed = state.run_began().or(state.began).map_or_else(String::new, |began| text::clock(until - began));
     let (mut bad, mut warn, mut lost) = (0, 0, 0);
     for host in &app.standings {
         match host.status {

@@ -119,7 +119,7 @@ fn ranks(app: &App, found: &mut Found) {
         }
         let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
         let last = rank.tail.last(1).pop().map_or_else(String::new, |line| format!(": {}", app.clean(&line)));
-        let next = format!("orchestrate logs --rank {}", rank.rank);
+        let next = app.evidence.advice().command("logs", &format!("--rank {}", rank.rank));
         found.add(Status::Bad, rank.host, format!("rank {} {exit}{mark}{last}", rank.rank), next, Some(log_of(rank)));
     }
 }
@@ -130,7 +130,7 @@ fn steps(app: &App, found: &mut Found) {
         found.add(Status::Bad, step.info.host, text, app.clean(&step.hint), Some((step.info.host, LogFile::Node)));
     }
     for left in &app.state.leftovers {
-        found.add(Status::Bad, left.host, format!("left: {}", app.clean(&left.text)), "orchestrate down".to_owned(), None);
+        found.add(Status::Bad, left.host, format!("left: {}", app.clean(&left.text)), app.evidence.advice().command("down", ""), None);
     }
 }
 
@@ -235,17 +235,15 @@ fn evidence(app: &App, problem: &Problem, width: usize, height: usize) -> Vec<Li
         LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| rank.tail.last(EVIDENCE)).unwrap_or_default(),
     });
     // The last lines are the ones that tell: they end where the room does.
-    let fit = height.saturating_sub(lines.len() + usize::from(!problem.next.is_empty()));
+    let next = if problem.next.is_empty() { Vec::new() } else { words::wrap(&problem.next, width.saturating_sub(8), true) };
+    let fit = height.saturating_sub(lines.len() + next.len());
     let tail = tail.unwrap_or_default();
     for line in tail.iter().skip(tail.len().saturating_sub(fit)) {
         let text = words::cut(&app.clean(line), width.saturating_sub(4));
         lines.push(Line::from(vec![Span::styled("  | ", app.theme.dim()), Span::raw(text)]));
     }
-    if !problem.next.is_empty() {
-        lines.push(Line::from(vec![
-            Span::styled(" next  ", app.theme.accent()),
-            Span::raw(words::cut(&problem.next, width.saturating_sub(8))),
-        ]));
+    for (n, row) in next.into_iter().enumerate() {
+        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, app.theme.accent()), Span::raw(row)]));
     }
     lines
 }
@@ -257,8 +255,8 @@ pub(super) fn told(app: &App, problem: &Problem, width: usize) -> Vec<Line<'stat
         let mark = if n == 0 { app.theme.symbol(problem.status) } else { " " };
         lines.push(Line::from(vec![Span::styled(format!(" {mark} "), app.theme.status(problem.status)), Span::raw(row)]));
     }
-    if !problem.next.is_empty() {
-        lines.push(Line::styled(format!("   {}", words::cut(&problem.next, width.saturating_sub(3))), app.theme.dim()));
+    for row in words::wrap(&problem.next, width.saturating_sub(3), true).into_iter().filter(|row| !row.is_empty()) {
+        lines.push(Line::styled(format!("   {row}"), app.theme.dim()));
     }
     lines
 }

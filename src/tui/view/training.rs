@@ -125,11 +125,13 @@ pub(crate) fn spark(points: impl Iterator<Item = f32>, width: usize, theme: Them
         all.chunks(part).map(|chunk| chunk.iter().sum::<f32>() / f32::from(u16::try_from(chunk.len()).unwrap_or(1))).collect();
     let finite = || shown.iter().copied().filter(|value| value.is_finite());
     let (least, most) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
+    // The means of equal values differ by what a float cannot hold.
+    let level = most - least <= most.abs().max(least.abs()) * 1e-5;
     let bar = |value: f32| {
         if !value.is_finite() {
             return '!';
         }
-        let share = if most > least { (value - least) / (most - least) } else { 0.5 };
+        let share = if level { 0.5 } else { (value - least) / (most - least) };
         // 0 to 7 by the bounds.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
         let at = (share * 7.0).round().clamp(0.0, 7.0) as usize;
@@ -175,6 +177,7 @@ mod tests {
     fn a_course_goes_from_the_least_to_the_greatest() {
         assert_eq!(spark([9.0, 5.0, 1.0].into_iter(), 8, FULL), "█▅▁");
         assert_eq!(spark([2.0, 2.0].into_iter(), 8, FULL), "▅▅");
+        assert_eq!(spark(std::iter::repeat_n(3.0e-4, 1003), 8, FULL), "▅▅▅▅▅▅▅▅", "a constant lr has no spike");
         assert_eq!(spark((0..100_u8).map(f32::from), 4, FULL), "▁▃▆█");
         assert_eq!(spark([1.0, f32::NAN, 2.0].into_iter(), 8, FULL), "▁!█");
         assert_eq!(spark(std::iter::empty(), 8, FULL), "");
