@@ -77,7 +77,8 @@ fn every_byte_or_its_loss(cluster: &Cluster, job: &Job, host: &str) {
     let files = cluster.run_dir(host, "dev", job.name);
     cluster.on(host, "used=$(df -k /home/dev | tail -n 1 | awk '{ print $3 }'); mount -o remount,size=$((used + 512))k /home/dev");
     cluster.order(&[host], job.name, "full", "now");
-    until("the rank has written its flood", || (cluster.on(host, &format!("ls {files}flooded 2>/dev/null || true")) != "").then_some(()));
+    let flooded = || cluster.on(host, &format!("ls {files}flooded 2>/dev/null || true"));
+    until("the rank has written its flood", || (!flooded().is_empty()).then_some(()));
     cluster.on(host, "mount -o remount,size=1200m /home/dev");
     cluster.order(&[host], job.name, "room", "now");
     let up = up.end();
