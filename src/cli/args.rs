@@ -5,10 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::replay::SPEEDS;
-
-/// More ranks than any run has.
-const MOST_RANKS: u32 = 1 << 16;
+use super::values::{RankList, duration, ranks, speed, theme};
 
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
@@ -266,10 +263,6 @@ impl LogsArgs {
     }
 }
 
-/// Global ranks, as a person names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RankList(pub Vec<u32>);
-
 /// `check`.
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
@@ -466,39 +459,4 @@ pub struct SandboxArgs {
     /// A scenario file instead
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
-}
-
-/// Reads `45s`, `5m`, `1h`, `500ms`.
-fn duration(text: &str) -> Result<std::time::Duration, String> {
-    text.parse::<jiff::SignedDuration>()
-        .ok()
-        .and_then(|d| std::time::Duration::try_from(d).ok())
-        .ok_or_else(|| format!("`{text}` is no time: write 45s, 5m, 500ms"))
-}
-
-/// Reads `3`, `r3`, `0-1`, `0,2-3`.
-fn ranks(text: &str) -> Result<RankList, String> {
-    let wrong = || format!("`{text}` is not a list of ranks: write 3, r3, 0-1 or 0,2-3");
-    let number = |word: &str| word.strip_prefix('r').unwrap_or(word).parse::<u32>().ok();
-    let mut list = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = number(first).zip(number(last)).ok_or_else(wrong)?;
-        if first > last || last >= MOST_RANKS {
-            return Err(wrong());
-        }
-        list.extend(first..=last);
-    }
-    Ok(RankList(list))
-}
-
-/// Reads the name of a theme.
-fn theme(text: &str) -> Result<String, String> {
-    crate::cli::config::skin(text).map(|_| text.to_owned())
-}
-
-/// Reads how fast a journal is played.
-fn speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse::<f64>().ok().filter(|speed| (SPEEDS.0..=SPEEDS.1).contains(speed));
-    speed.ok_or_else(|| format!("`{text}` is no speed: a number from {} to {}", SPEEDS.0, SPEEDS.1))
 }

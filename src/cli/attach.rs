@@ -9,7 +9,7 @@ use crate::cli::hang;
 use crate::cli::laptop::known_secrets;
 use crate::cli::session::{Need, Session, answered, inventory, record};
 use crate::cli::signals::{Part, Signals};
-use crate::cli::up::over;
+use crate::cli::undo::over;
 use crate::cli::visit::Door;
 use crate::engine::follow::{Finish, Run};
 use crate::event::Outcome;

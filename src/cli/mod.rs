@@ -38,6 +38,7 @@ pub mod talk;
 pub mod tui;
 pub mod undo;
 pub mod up;
+mod values;
 pub mod visit;
 pub mod ways;
 

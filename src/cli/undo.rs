@@ -7,9 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::exit::{Failure, worse};
 use crate::cli::session::{Session, answered, record};
+use crate::cli::signals::Signals;
 use crate::engine::decide::Temper;
+use crate::engine::follow::Finish;
 use crate::engine::lock::LockError;
 use crate::event::{EventKind, Goal, Outcome};
+use crate::inventory::Teardown;
 use crate::plan::facts::HostFacts;
 use crate::plan::situation::{Part, part};
 use crate::plan::teardown::{self, Depth, Manner};
@@ -28,6 +31,40 @@ pub struct Way {
     pub fetch: bool,
     /// From TERM to KILL; `None`: what the run says, else 60 s.
     pub grace: Option<Duration>,
+}
+
+/// After the end: as `teardown` says.
+///
+/// # Errors
+/// What must be said to the person.
+pub async fn over(
+    session: &mut Session,
+    lock_wait: Duration,
+    finish: Finish,
+    teardown: Teardown,
+    grace: Duration,
+    signals: &Signals,
+) -> Result<(Outcome, String), Failure> {
+    let (outcome, why) = match (&finish, signals.came()) {
+        (Finish::Detached, Some(number)) => return Ok((Outcome::Signal(number), "detached: the run goes on".to_owned())),
+        (Finish::Detached | Finish::Running, _) => return Ok((Outcome::Detached, "the run goes on".to_owned())),
+        (Finish::Ended { ok: true, .. }, _) => (Outcome::Ok, String::new()),
+        (Finish::Ended { stopped, .. }, Some(number)) => {
+            (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
+        }
+        (Finish::Ended { stopped, .. }, None) => (Outcome::Failed, stopped.clone().unwrap_or_default()),
+        (Finish::Stopped, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
+        (Finish::Teardown | Finish::Restart, _) => (Outcome::Stopped, "torn down".to_owned()),
+    };
+    let depth = match (teardown, &finish) {
+        (_, Finish::Teardown) | (Teardown::Always, _) => Depth::All,
+        (Teardown::OnSuccess, Finish::Ended { ok: true, .. }) => Depth::All,
+        (Teardown::OnSuccess | Teardown::Never, _) => Depth::Ranks,
+    };
+    // Who has typed the name of the run takes a lock over that another one holds.
+    let force = finish == Finish::Teardown;
+    let undone = locked(session, Way { depth, kill: false, fetch: true, grace: Some(grace) }, lock_wait, force).await?;
+    Ok((worse(outcome, undone), why))
 }
 
 /// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours. Where

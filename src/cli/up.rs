@@ -547,38 +547,7 @@ async fn followed(
         wish.anew();
         return Ok(None);
     }
-    over(session, args.lock_wait, finish, job.teardown, job.launch.stop_grace, signals).await.map(Some)
-}
-
-/// After the end: as `teardown` says.
-pub async fn over(
-    session: &mut Session,
-    lock_wait: Duration,
-    finish: Finish,
-    teardown: Teardown,
-    grace: Duration,
-    signals: &Signals,
-) -> Ended {
-    let (outcome, why) = match (&finish, signals.came()) {
-        (Finish::Detached, Some(number)) => return Ok((Outcome::Signal(number), "detached: the run goes on".to_owned())),
-        (Finish::Detached | Finish::Running, _) => return Ok((Outcome::Detached, "the run goes on".to_owned())),
-        (Finish::Ended { ok: true, .. }, _) => (Outcome::Ok, String::new()),
-        (Finish::Ended { stopped, .. }, Some(number)) => {
-            (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
-        }
-        (Finish::Ended { stopped, .. }, None) => (Outcome::Failed, stopped.clone().unwrap_or_default()),
-        (Finish::Stopped, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
-        (Finish::Teardown | Finish::Restart, _) => (Outcome::Stopped, "torn down".to_owned()),
-    };
-    let depth = match (teardown, &finish) {
-        (_, Finish::Teardown) | (Teardown::Always, _) => Depth::All,
-        (Teardown::OnSuccess, Finish::Ended { ok: true, .. }) => Depth::All,
-        (Teardown::OnSuccess | Teardown::Never, _) => Depth::Ranks,
-    };
-    // Who has typed the name of the run takes a lock over that another one holds.
-    let force = finish == Finish::Teardown;
-    let undone = undo::locked(session, Way { depth, kill: false, fetch: true, grace: Some(grace) }, lock_wait, force).await?;
-    Ok((worse(outcome, undone), why))
+    undo::over(session, args.lock_wait, finish, job.teardown, job.launch.stop_grace, signals).await.map(Some)
 }
 
 /// An equal run is live: follow it as one who merely looks; at its end it is torn down as it was launched to be.
@@ -609,5 +578,5 @@ async fn attach(
         "on-success" => Teardown::OnSuccess,
         _ => Teardown::Never,
     };
-    over(session, args.lock_wait, finish, teardown, Duration::from_secs(file.stop_grace), signals).await.map(Some)
+    undo::over(session, args.lock_wait, finish, teardown, Duration::from_secs(file.stop_grace), signals).await.map(Some)
 }

@@ -207,3 +207,23 @@ fn the_next_run_is_shown_from_its_first_line() {
     let expected = ["[rank 0 gpu01] step 1 of the first run", "[rank 0 gpu01] step 2 of the first run", "[rank 0 gpu01] step 1"];
     assert_eq!(shown, expected);
 }
+
+#[test]
+fn preflight_takes_as_long_as_its_checks() {
+    let mut scene = scene(Logs::Main);
+    scene.tell(0, plan(2, 1, &[]));
+    scene.tell(0, EventKind::PhaseStarted { phase: Phase::Preflight });
+    scene.tell(0, EventKind::PhaseStarted { phase: Phase::Connect });
+    scene.tell(2300, plan(2, 1, &[(Phase::Preflight, "check"), (Phase::Pull, "pull")]));
+    scene.tell(0, EventKind::PhaseStarted { phase: Phase::Preflight });
+    for step in 0..2 {
+        scene.tell(50, EventKind::StepSatisfied { step, note: String::new() });
+    }
+    scene.tell(10, EventKind::PhaseStarted { phase: Phase::Pull });
+    for step in 2..4 {
+        scene.tell(100, EventKind::StepSatisfied { step, note: String::new() });
+    }
+    scene.finish();
+    let lines: Vec<&str> = scene.face.out().iter().skip(1).map(String::as_str).collect();
+    assert_eq!(lines, ["preflight  ok gpu[01-02] (2.4 s)", "pull       as it was gpu[01-02] (0.2 s)"]);
+}

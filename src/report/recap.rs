@@ -98,7 +98,12 @@ impl Page<'_> {
         let after = words::span(self.state.elapsed());
         let mut lines = vec![format!("RECAP  {title}  {}  after {after}", self.style.paint(role, word))];
         if !why.is_empty() {
-            lines.push(self.row(Role::Plain, "because", &why));
+            // A command in it is to be pasted: it is not cut.
+            lines.push(if why.contains("orchestrate ") {
+                format!("  {:<9} {why}", "because")
+            } else {
+                self.row(Role::Plain, "because", &why)
+            });
         }
         // What the command did is not how the run ended: `down` went well, the run was stopped.
         if let Some((end, role)) = self.state.run_end().map(words::run_end).filter(|(end, _)| *end != word) {
@@ -200,8 +205,7 @@ impl Page<'_> {
             lines.push(self.row(Role::Bad, label, &self.names(&hosts)));
             lines.extend(Self::paragraph(&text));
             if !hint.is_empty() {
-                let lines_of = words::wrap(&format!("hint: {hint}"), WIDTH - 12, false);
-                lines.extend(lines_of.into_iter().map(|line| format!("{:12}{line}", "")));
+                lines.extend(remedy(&format!("hint: {hint}")).into_iter().map(|line| format!("{:12}{line}", "")));
             }
         }
         if more > 0 {
@@ -257,8 +261,7 @@ impl Page<'_> {
                 lines.extend(self.last_lines(&found.evidence));
             }
             for (label, text) in [("why", why), ("do", next)] {
-                // A command is never cut.
-                for (n, line) in words::wrap(&text, WIDTH - 12, false).into_iter().enumerate().filter(|_| !text.is_empty()) {
+                for (n, line) in remedy(&text).into_iter().enumerate().filter(|_| !text.is_empty()) {
                     lines.push(format!("  {:<9} {line}", if n == 0 { label } else { "" }));
                 }
             }
@@ -349,6 +352,18 @@ fn fate(rank: &RankState) -> String {
         (None, Some(_)) => "running".to_owned(),
         (None, None) => "not started".to_owned(),
     }
+}
+
+/// What to do next: one remedy a line where a command is among them, which is neither cut nor broken, so that it can be pasted.
+fn remedy(text: &str) -> Vec<String> {
+    let command = |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.contains(program));
+    if !command(text) {
+        return words::wrap(text, WIDTH - 12, false);
+    }
+    let parts = text.split_inclusive("; ").flat_map(|part| part.split_inclusive('；'));
+    parts
+        .flat_map(|part| if command(part) { vec![part.trim_end().to_owned()] } else { words::wrap(part.trim_end(), WIDTH - 12, false) })
+        .collect()
 }
 
 /// Lines of at most `width` columns, broken at spaces, at most `most` of them.

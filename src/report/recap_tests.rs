@@ -133,3 +133,30 @@ fn a_thousand_different_troubles_fit_the_page() {
         assert!(unicode_width::UnicodeWidthStr::width(line.as_str()) <= WIDTH, "{line}");
     }
 }
+
+#[test]
+fn a_rank_of_a_host_that_was_restarted_does_not_run() {
+    let mut scene = Scene::new(Nobody);
+    scene.tell(0, plan(2, 1, &[]));
+    for host in 0..2 {
+        scene.tell(0, EventKind::RankStarted { host, rank: host, restart: 0, when: 0 });
+    }
+    scene.tell(900, EventKind::NodeExited { host: 1, exit: Exit::Killed, when: 1_000_900 });
+    scene.tell(0, EventKind::Culprit { ranks: Vec::new(), hosts: vec![1] });
+    scene.tell(10, exited(0, 0, Exit::Code(0), 1_000_910));
+    scene.tell(10, EventKind::RunFinished { outcome: Outcome::Failed, why: "the launcher on gpu02 failed".to_owned() });
+    let text = text(&scene);
+    assert!(text.contains("ranks     1 ok  1 failed of 2") && !text.contains("running"), "{text}");
+}
+
+#[test]
+fn who_leaves_a_run_has_detached() {
+    let mut scene = Scene::new(Nobody);
+    scene.tell(0, plan(1, 1, &[]));
+    scene.tell(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 });
+    scene.tell(5, EventKind::RunFound { end: crate::event::RunEnd::Running, when: 0 });
+    scene.tell(5, EventKind::RunFinished { outcome: Outcome::Signal(2), why: "detached: the run goes on".to_owned() });
+    let text = text(&scene);
+    assert!(text.starts_with("RECAP  up wan22  DETACHED  "), "{text}");
+    assert!(text.ends_with("  next      orchestrate attach wan22.yaml\n  end it    orchestrate down wan22.yaml"), "{text}");
+}

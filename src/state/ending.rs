@@ -2,7 +2,7 @@
 //!
 //! Uses `event` and the state. A command's own outcome (`Outcome`) says how the command ended; here is the run, whoever looked at it.
 
-use crate::event::{Millis, Outcome, RunEnd};
+use crate::event::{Exit, Millis, Outcome, RunEnd};
 
 use super::RunState;
 
@@ -37,6 +37,15 @@ impl RunState {
         }
     }
 
+    /// A rank whose launcher is gone without a status and that told of no end itself does not run any more.
+    pub(super) fn end_lost_ranks(&mut self) {
+        for rank in self.ranks.values_mut().filter(|rank| rank.started.is_some() && rank.exit.is_none()) {
+            if let Some((Exit::Killed, when)) = self.hosts.get(rank.host as usize).and_then(|host| host.node_exit) {
+                (rank.exit, rank.when) = (Some(Exit::Killed), when);
+            }
+        }
+    }
+
     /// When the first rank of the run started, as far as this operation knows.
     pub fn run_began(&self) -> Option<Millis> {
         self.first_started
@@ -52,5 +61,52 @@ impl RunState {
         let found = self.found.map(|(_, when)| when);
         let last = ranks.chain(nodes).chain(found).filter(|when| *when > 0).max();
         Some(last.or(self.stopping).unwrap_or(self.now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, EventKind, Goal, RunInfo};
+
+    /// How the run stands after these events of a run on one host.
+    fn end(kinds: &[EventKind]) -> Option<RunEnd> {
+        let mut state = RunState::new();
+        let info = RunInfo { run: "r1".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
+        let all = std::iter::once(EventKind::RunStarted(info)).chain(kinds.iter().cloned());
+        (1..).zip(all).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
+        state.run_end()
+    }
+
+    #[test]
+    fn the_run_ended_as_it_did_whatever_the_command_was() {
+        let started = EventKind::NodeStarted { host: 0 };
+        let exited = |code| EventKind::NodeExited { host: 0, exit: Exit::Code(code), when: 900 };
+        let found = |end| EventKind::RunFound { end, when: 900 };
+        let over = |outcome| EventKind::RunFinished { outcome, why: String::new() };
+        let goal = |goal| EventKind::GoalChanged { goal, why: String::new() };
+        let culprit = EventKind::Culprit { ranks: vec![0], hosts: vec![0] };
+        let s = || started.clone();
+        let cases: [(&str, Vec<EventKind>, Option<RunEnd>); 16] = [
+            ("nothing was launched", vec![over(Outcome::Refused)], None),
+            ("ended well", vec![s(), exited(0), over(Outcome::Ok)], Some(RunEnd::Ok)),
+            ("ended well, something is left", vec![s(), exited(0), over(Outcome::Leftovers)], Some(RunEnd::Ok)),
+            ("failed", vec![s(), exited(1), culprit.clone(), over(Outcome::Failed)], Some(RunEnd::Failed)),
+            ("failed, something is left", vec![s(), exited(1), culprit, over(Outcome::Leftovers)], Some(RunEnd::Failed)),
+            ("hung, and was stopped for it", vec![s(), goal(Goal::Stop), exited(143), over(Outcome::Failed)], Some(RunEnd::Failed)),
+            ("Ctrl-C", vec![s(), goal(Goal::Stop), exited(143), over(Outcome::Signal(2))], Some(RunEnd::Stopped)),
+            ("Ctrl-C, and the ranks end well", vec![s(), goal(Goal::Stop), exited(0), over(Outcome::Signal(2))], Some(RunEnd::Stopped)),
+            ("Ctrl-C during the launch", vec![s(), over(Outcome::Signal(2))], Some(RunEnd::Stopped)),
+            ("left", vec![s(), found(RunEnd::Running), over(Outcome::Signal(1))], Some(RunEnd::Running)),
+            ("elsewhere", vec![s(), found(RunEnd::Stopped), exited(143), over(Outcome::Stopped)], Some(RunEnd::Stopped)),
+            ("`down` of a live run", vec![found(RunEnd::Running), goal(Goal::Down), over(Outcome::Ok)], Some(RunEnd::Stopped)),
+            ("`down` of a failed run", vec![found(RunEnd::Failed), over(Outcome::Ok)], Some(RunEnd::Failed)),
+            ("`down` that may not", vec![found(RunEnd::Running), over(Outcome::Locked)], Some(RunEnd::Running)),
+            ("an elastic gang", vec![s(), exited(1), over(Outcome::Ok)], Some(RunEnd::Ok)),
+            ("rolled back", vec![s(), goal(Goal::Down), over(Outcome::Unreachable)], None),
+        ];
+        for (case, kinds, expected) in cases {
+            assert_eq!(end(&kinds), expected, "{case}");
+        }
     }
 }

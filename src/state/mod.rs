@@ -14,7 +14,7 @@ mod text;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::event::{Event, EventKind, Exit, Goal, Hang, Level, LogFile, Millis, Outcome, Phase, RunEnd, RunInfo};
+use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Millis, Outcome, Phase, RunEnd, RunInfo};
 
 pub use host::{Disk, HostState, Liveness, RankState, TRACE, Tally, Trace};
 pub use ledger::{Ledger, Status, Step};
@@ -272,15 +272,6 @@ impl RunState {
         }
         self.outcome = None;
         self.info = info.clone();
-    }
-
-    /// A rank whose launcher is gone without a status and that told of no end itself does not run any more.
-    fn end_lost_ranks(&mut self) {
-        for rank in self.ranks.values_mut().filter(|rank| rank.started.is_some() && rank.exit.is_none()) {
-            if let Some((Exit::Killed, when)) = self.hosts.get(rank.host as usize).and_then(|host| host.node_exit) {
-                (rank.exit, rank.when) = (Some(Exit::Killed), when);
-            }
-        }
     }
 
     /// Adds the steps of the plan in force to what is counted for good: a new plan follows.

@@ -9,7 +9,12 @@ use orchestrate::diagnose::advice::Advice;
 use crate::support::{Bench, Job, Laptop, word};
 
 /// What stands in a text for what only a run knows.
-const KNOWN: [(&str, &str); 16] = [
+const KNOWN: [(&str, &str); 20] = [
+    // What names an inventory already.
+    ("orchestrate plan {}", "orchestrate plan`"),
+    ("orchestrate up {}", "orchestrate up`"),
+    ("orchestrate up two-hosts.yaml", "orchestrate up`"),
+    ("--rank {}", "--rank 1"),
     ("{on}", "gpu02"),
     ("{rank}", "1"),
     ("{absent}", "0-1"),

@@ -100,7 +100,7 @@ async fn logs_are_chosen_by_rank_host_and_tail() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_of_past_runs_are_this_laptops_copies() {
     let bench = Bench::hosts(2).await;
-    bench.job("echo \"I am rank $RANK\"");
+    bench.job("echo \"I am rank $RANK\"; [ $RANK != 2 ] || echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.'");
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("gone", &Job { nproc: 2, ..Job::default() }));
     let up = laptop.start(&["up", word(&file)]);
     bench.ranks_up(4).await;
@@ -108,6 +108,9 @@ async fn logs_of_past_runs_are_this_laptops_copies() {
     let ended = up.end().await;
     let advised = ended.code(1).err.lines().find_map(|line| line.trim().strip_prefix("next")).expect("an advice").trim().to_owned();
     assert_eq!(advised, format!("orchestrate logs {} --rank 2", file.display()));
+    // What to do next: the command on a line of its own, the other remedies whole.
+    let remedy = format!("  do        orchestrate exec {} --limit gpu02 -- nvidia-smi;\n", file.display());
+    ended.says(&remedy).says("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
     bench.nothing_left().await;
     // As it is advised: nothing is on the hosts any more.
     let words: Vec<&str> = advised.split(' ').skip(1).collect();
