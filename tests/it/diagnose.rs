@@ -46,7 +46,7 @@ async fn the_cause_is_named_by_a_users_rule_and_the_effects_beneath() {
     let lines: Vec<serde_json::Value> = ended.code(1).out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let at = lines.iter().position(|line| line["kind"] == "finding").expect("a finding");
     assert_eq!(lines[at]["rule"], "quota");
-    assert_eq!(lines[at + 1]["kind"], "run-finished", "just before the last event");
+    assert_eq!(lines[at + 1]["kind"], "run-finished", "just before the last event: {}", lines[at + 1]);
     bench.done().await;
 }
 
