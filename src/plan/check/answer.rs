@@ -42,7 +42,7 @@ impl Area {
 /// One check.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
-    /// Its stable name, one of [`NAMES`].
+    /// Its stable name, one of [`NAMES`](super::NAMES).
     pub name: &'static str,
     /// What it is about.
     pub area: Area,
