@@ -20,7 +20,7 @@ case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
 
 # Whatever docker says of a container after a restart of its host is what the restart made of it.
 { read -r here </proc/sys/kernel/random/boot_id; } 2>/dev/null
-case $boot:$here in - | -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
+case $boot:$here in -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
 
 if [ -n "$container" ] && [ -z "$boot" ]; then
   said=$(D inspect --type container --format 'status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)

@@ -111,7 +111,7 @@ async fn of_two_operators_one_waits() {
     up.says("preflight").await;
     // The first holds the lock while it pulls, for longer than the second needs to give up.
     let refused = second.run(&[&["up", word(&file), "--lock-wait", "1s"], &image[..]].concat()).await;
-    refused.code(6).says("holds the lock on gpu01").says("tester@").says("down --yes");
+    refused.code(6).says("holds the lock on gpu01").says("tester@").says("orchestrate down ").says("--yes`");
     assert!(second.runs().is_empty());
     // A patient one waits, looks again, and finds an equal run alive.
     let mut patient = second.start(&[&["up", word(&file)], &image[..]].concat());

@@ -170,7 +170,7 @@ async fn where_nothing_can_be_entered_the_next_command_is_named() {
     let bench = Bench::hosts(2).await;
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("none", &Job::default()));
     let words = |place: &'static str| ["shell", "-i", word(&file), place];
-    laptop.run(&words("gpu01")).await.code(3).says("gpu01: there is no container of none").says("`orchestrate up` makes one");
+    laptop.run(&words("gpu01")).await.code(3).says("gpu01: there is no container of none").says("` makes one; `orchestrate exec ");
     laptop.run(&words("0")).await.code(3).says("no run of none is known").says("orchestrate ps");
     laptop.run(&words("gpu9")).await.code(2).says("`gpu9` is no host of this inventory").says("the hosts are gpu01, gpu02");
     // A bare host can be entered at any time.

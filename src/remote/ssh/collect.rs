@@ -15,11 +15,13 @@ pub(super) const INTRODUCE: &str = "printf '\\036shell %d\\n' \"$$\"\n";
 pub(super) struct Opening {
     mark: Vec<u8>,
     noise: Vec<u8>,
+    /// Whether the mark was seen.
+    begun: bool,
 }
 
 impl Opening {
     pub(super) fn new(frame: &Frame) -> Self {
-        Opening { mark: frame.begin(), noise: Vec::new() }
+        Opening { mark: frame.begin(), noise: Vec::new(), begun: false }
     }
 
     /// Takes what has arrived; gives what came behind the mark, once it was seen.
@@ -28,6 +30,7 @@ impl Opening {
         if let Some(at) = memchr::memmem::find(&self.noise, &self.mark) {
             let rest = self.noise.split_off(at + self.mark.len());
             self.noise.truncate(at);
+            self.begun = true;
             return Some(rest);
         }
         if self.noise.len() > NOISE {
@@ -41,12 +44,18 @@ impl Opening {
         &self.noise
     }
 
-    /// The shell's process number, as it introduced itself; never 0 or 1.
+    /// Whether the shell may still say its number: it does so before the mark.
+    pub(super) fn may_introduce(&self) -> bool {
+        !self.begun && self.shell().is_none()
+    }
+
+    /// The shell's process number, as it introduced itself; never 0 or 1, and none while its line is not whole.
     pub(super) fn shell(&self) -> Option<u32> {
         let head = b"\x1eshell ";
         let at = memchr::memmem::rfind(&self.noise, head)? + head.len();
-        let line = self.noise.get(at..)?.split(|b| *b == b'\n').next()?;
-        std::str::from_utf8(line).ok()?.parse().ok().filter(|pid| *pid > 1)
+        let line = self.noise.get(at..)?;
+        let number = line.get(..memchr::memchr(b'\n', line)?)?;
+        std::str::from_utf8(number).ok()?.parse().ok().filter(|pid| *pid > 1)
     }
 }
 
@@ -104,9 +113,9 @@ impl Answer {
         self.opening.noise()
     }
 
-    /// The shell's process number, if it introduced itself.
-    pub(super) fn shell(&self) -> Option<u32> {
-        self.opening.shell()
+    /// What came before the answer.
+    pub(super) fn into_opening(self) -> Opening {
+        self.opening
     }
 }
 
@@ -140,6 +149,18 @@ mod tests {
         let mut answer = Answer::new(Frame::new("n"));
         let body = text.chunks(cut).flat_map(|chunk| answer.push(Bytes::copy_from_slice(chunk))).collect();
         (answer.ended(), body)
+    }
+
+    #[test]
+    fn a_shells_number_counts_when_its_line_is_whole_and_is_awaited_until_the_mark() {
+        let mut opening = Opening::new(&Frame::new("n"));
+        assert_eq!(opening.push(b"motd\n\x1eshell 12"), None);
+        assert_eq!((opening.shell(), opening.may_introduce()), (None, true));
+        assert_eq!(opening.push(b"34\n"), None);
+        assert_eq!((opening.shell(), opening.may_introduce()), (Some(1234), false));
+        let mut silent = Opening::new(&Frame::new("n"));
+        assert_eq!(silent.push(&Frame::new("n").begin()), Some(Vec::new()));
+        assert_eq!((silent.shell(), silent.may_introduce()), (None, false));
     }
 
     proptest! {

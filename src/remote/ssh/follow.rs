@@ -34,8 +34,8 @@ impl Job {
             end = self.read(&mut read, &mut opening, output, started, &begun) => end,
             () = feed(&write, script, input, &begun) => End::default(),
         };
-        let (kill, shell) = (!end.over(), opening.shell());
-        self.finish(Rest { read, write, end, kill, shell }).await;
+        let kill = !end.over();
+        self.finish(Rest { read, write, end, kill, opening: Some(opening) }).await;
     }
 
     async fn read(

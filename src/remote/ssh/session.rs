@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Left};
-use super::collect::{Answer, INTRODUCE};
+use super::collect::{Answer, INTRODUCE, Opening};
 use super::link::{self, Link, Opened};
 use super::sink::{Kept, Sink};
 use crate::remote::{Piece, Reached, Remote, RemoteError, Stream, Talk, Terminal};
@@ -33,6 +33,8 @@ const GRACE: Duration = Duration::from_millis(200);
 const INPUT: usize = 64;
 /// Pieces (32 KiB at most, each) of a talk that may wait for their reader.
 const PIECES: usize = 16;
+/// How long a shell that is to be killed may take to say its number.
+const INTRODUCTION: Duration = Duration::from_secs(5);
 /// How long ending a script may take before the connection goes.
 const KILL: Duration = Duration::from_secs(5);
 /// What every script is handed to, whatever the login shell is.
@@ -263,7 +265,8 @@ pub(super) struct Rest {
     pub(super) end: End,
     /// Whether what still runs there is killed: by a signal, and by the shell's number where it is known.
     pub(super) kill: bool,
-    pub(super) shell: Option<u32>,
+    /// What the shell has said of itself so far; none where it has no number to say.
+    pub(super) opening: Option<Opening>,
 }
 
 impl Job {
@@ -332,13 +335,13 @@ impl Job {
                 self.collect(&mut read, &mut answer, &mut end, &mut sink).await
             }
         };
-        let (kill, shell) = (result.is_err() && !end.over(), answer.shell());
+        let kill = result.is_err() && !end.over();
         let Kept { stdout, stderr } = sink.kept();
         let output = result.map(|code| {
             let dropped = stdout.dropped + stderr.dropped;
             Output { code, stdout: stdout.bytes, stderr: stderr.bytes, dropped, elapsed: self.started.elapsed() }
         });
-        (output, Some(Rest { read, write, end, kill, shell }))
+        (output, Some(Rest { read, write, end, kill, opening: Some(answer.into_opening()) }))
     }
 
     /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace. Gives the script's status.
@@ -379,7 +382,11 @@ impl Job {
 
     /// Closes a channel, and goes on reading it until then: one that nobody reads stops its whole connection.
     pub(super) async fn finish(&self, rest: Rest) {
-        let Rest { mut read, write, end, kill, shell } = rest;
+        let Rest { mut read, write, mut end, kill, opening } = rest;
+        let shell = match opening {
+            Some(opening) if kill => self.introduced(&mut read, opening, &mut end).await,
+            _ => None,
+        };
         if end.closed {
             return;
         }
@@ -409,6 +416,25 @@ impl Job {
                 self.cut.cancel();
             }
         }
+    }
+
+    /// The number of a shell that is to be killed: one that has just started may not have said it yet.
+    async fn introduced(&self, read: &mut ChannelReadHalf, mut opening: Opening, end: &mut End) -> Option<u32> {
+        let heard = async {
+            while opening.may_introduce() && !end.closed {
+                match read.wait().await.map(|message| note(message, end)) {
+                    Some(Said::Out(bytes)) => drop(opening.push(&bytes)),
+                    Some(Said::Err(_) | Said::Nothing) => {}
+                    None => break,
+                }
+            }
+        };
+        tokio::select! {
+            () = heard => {}
+            () = self.dead.cancelled() => {}
+            () = tokio::time::sleep(INTRODUCTION) => tracing::debug!(host = %self.host, "a shell that is to be killed has not said its number"),
+        }
+        opening.shell()
     }
 
     /// Kills a shell by its number, since sshd delivers no signals to root's sessions.

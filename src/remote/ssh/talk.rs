@@ -48,7 +48,7 @@ impl Job {
             tell(started, Err(error.clone()));
         }
         let kill = !end.over();
-        self.finish(Rest { read, write, end, kill, shell: None }).await;
+        self.finish(Rest { read, write, end, kill, opening: None }).await;
         how
     }
 
