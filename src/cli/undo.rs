@@ -61,7 +61,7 @@ pub async fn over(
         (Teardown::OnSuccess, Finish::Ended { ok: true, .. }) => Depth::All,
         (Teardown::OnSuccess | Teardown::Never, _) => Depth::Ranks,
     };
-    // Who has typed the name of the run takes a lock over that another one holds.
+    // After the name of the run was typed, a lock that another operator holds is taken over.
     let force = finish == Finish::Teardown;
     let undone = locked(session, Way { depth, kill: false, fetch: true, grace: Some(grace) }, lock_wait, force).await?;
     Ok((worse(outcome, undone), why))

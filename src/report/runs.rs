@@ -244,7 +244,7 @@ fn merge(before: Option<Report>, mut now: Report) -> Report {
     let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
     now.began = before.began.or(now.began);
     now.run_began = before.run_began.or(now.run_began);
-    // A run ends once: what is known of its end stays, whoever looks at it later.
+    // A run ends once: a later operation does not change a known end.
     if before.run_end.is_some_and(|end| end != RunEnd::Running) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
