@@ -4,12 +4,22 @@
 # What a host is and what of this name is on it: one read-only script, after read.sh. Prints `key value` lines; a value has no line break.
 # Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker, and $docker is its words.
 : "${docker:=docker}" "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}"
-one() { tr '\n\r' '  ' | cut -c1-2000; }
 say() { printf '%s %s\n' "$1" "$2"; }
+nl='
+' cr=$(printf '\r')
+# tell KEY TEXT: what a program said, on one line and not too long.
+tell() {
+  case $2 in
+    *"$nl"* | *"$cr"*) ;;
+    *) if [ ${#2} -le 2000 ]; then say "$1" "$2"; return 0; fi ;;
+  esac
+  say "$1" "$(printf %s "$2" | tr '\n\r' '  ' | cut -c1-2000)"
+}
 say now "$(date +%s.%N)"
 say system "$(uname -s) $(uname -m)"
 say user "$(id -un 2>/dev/null)"
-say uid "$(id -u)"
+uid=$(id -u)
+say uid "$uid"
 say gid "$(id -g)"
 say home "$HOME"
 say connection "$SSH_CONNECTION"
@@ -30,18 +40,18 @@ elif command -v ifconfig >/dev/null 2>&1; then ifconfig 2>/dev/null | { i=; whil
 done; }; fi
 [ -n "$peers" ] && for p in $peers; do printf 'route get %s\n' "$p"; done | ip -o -force -batch - 2>/dev/null | while IFS= read -r l; do say route "$l"; done
 if command -v nvidia-smi >/dev/null 2>&1; then
-  within 20 nvidia-smi -L 2>&1 | head -n 64 | while IFS= read -r l; do say gpu "$(printf %s "$l" | one)"; done
-  if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do say gpu_busy "$(printf %s "$l" | one)"; done; fi
+  within 20 nvidia-smi -L 2>&1 | head -n 64 | while IFS= read -r l; do tell gpu "$l"; done
+  if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do tell gpu_busy "$l"; done; fi
 else say gpus 'no nvidia-smi'; fi
 if [ -n "$want_docker" ]; then
-  if v=$(within 20 sh -c "$docker version --format '{{.Server.Version}}'" 2>&1); then say docker "$(printf %s "$v" | one)"; else say docker_error "$(printf %s "$v" | one)"; fi
+  if v=$(within 20 sh -c "$docker version --format '{{.Server.Version}}'" 2>&1); then tell docker "$v"; else tell docker_error "$v"; fi
   f='{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.Image}} {{.Name}} {{index .Config.Labels "orchestrate.name"}} {{index .Config.Labels "orchestrate.host"}} {{index .Config.Labels "orchestrate.container_hash"}}'
   ids=$(D ps -a -q --no-trunc --filter "label=orchestrate.name=$name" --filter "label=orchestrate.host=$host" 2>/dev/null)
-  for i in $ids; do case $i in *[!0-9a-f]*) ;; *) l=$(D inspect --type container --format "$f" "$i" 2>/dev/null) && say container "$(printf %s "$l" | one)" ;; esac; done
+  for i in $ids; do case $i in *[!0-9a-f]*) ;; *) l=$(D inspect --type container --format "$f" "$i" 2>/dev/null) && tell container "$l" ;; esac; done
   if [ -n "$container" ]; then
-    l=$(D inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}' "$container" 2>/dev/null) && say taken "$(printf %s "$l" | one)"
+    l=$(D inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}' "$container" 2>/dev/null) && tell taken "$l"
   fi
-  if [ -n "$image" ]; then i=$(D image inspect --format '{{.Id}}' "$image" 2>/dev/null) && say image "$(printf %s "$i" | one)"; fi
+  if [ -n "$image" ]; then i=$(D image inspect --format '{{.Id}}' "$image" 2>/dev/null) && tell image "$i"; fi
 fi
 # shellcheck disable=SC2086
 eval "set -- $mounts"
@@ -64,7 +74,7 @@ if [ -n "$want_port" ]; then
     p=$((20000 + (p - 19999) % 10000)) n=$((n + 1))
   done
 fi
-for m in /dev/shm "/run/user/$(id -u)"; do for l in "$m/.orch-login.$container".??????; do
+for m in /dev/shm "/run/user/$uid"; do for l in "$m/.orch-login.$container".??????; do
   # shellcheck disable=SC3067
   [ -O "$l" ] && say login "$l"
 done; done
@@ -76,7 +86,7 @@ case $host in *.private | *.in | *.out) OLD=$P/none ;; esac
 for d in "$P" "$IN" "$OUT" "$OLD"; do if [ -d "$d" ] || [ -L "$d" ]; then say host_dir "$d"; break; fi; done
 for d in "$run_dir/$smoke/$host" "$run_dir/$smoke/$host.private"; do if [ -d "$d" ]; then say smoke yes; break; fi; done
 if l=$(readlink "$P/lock" 2>/dev/null); then
-  say lock "$(printf %s "$l" | one)"
+  tell lock "$l"
   b=0; { read -r b <"$P/lock.beat"; } 2>/dev/null; say lock_beat "$b"
 fi
 [ -e "$P/keep" ] && say keep yes
@@ -117,8 +127,6 @@ if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
   done
   lines=
   [ -z "$files" ] || lines=$(first_lines "$dir" $files)
-  nl='
-'
   ended() { case $nl$lines in *"$nl$prefix$1.rc "*) l=${lines#*"$prefix$1.rc "}; l=${l%%"$nl"*} ;; *) return 1 ;; esac; }
   node=none
   if ended node; then node="ended $l"; fi

@@ -12,12 +12,12 @@
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), init (pid whose end is the end of all
 # ranks; empty: unknown), have (` file=offset file=offset `).
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
-sent=0 frames=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
+sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 unset TIME_STYLE
 cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
 dir=$(pwd -P)
 ack() { read -r acked acked_frames || exit 0; number "$acked" && number "$acked_frames" || exit 0; }
-frame_done() { frames=$((frames + 1)); while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
+room() { while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
 # The keeper reads it, perhaps as another user.
 here() { t=$(date +%s); [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
 # Another operator may remove the run meanwhile.
@@ -33,7 +33,27 @@ warn() { # WORD NAME
   case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}"; [ "$odds" -lt 8 ] || printf 'W more %s*\n' "$prefix" ;; esac
 }
 # What is not there is sent as zeros: a frame is always as long as it says, so that a file that is cut meanwhile breaks nothing else.
-piece() { { bytes "$1" "$dir" $(($2 + 1)) "$3"; head -c "$3" /dev/zero 2>/dev/null; } | head -c "$3"; }
+# shellcheck disable=SC2016
+PIECES=$OPENED'd=$1; shift
+while [ $# -ge 4 ]; do
+  printf "F %s %s %s\n" "$2" "$3" "$4"
+  { { proper "$1" "$d" && tail -c "+$(($3 + 1))"; } <"$1"; head -c "$4" /dev/zero; } 2>/dev/null | head -c "$4" || exit 1
+  shift 4
+done'
+# gather FILE WRAPPER OFFSET LENGTH: a piece for the next frames, which are sent by one shell, at most $frame bytes together.
+gather() {
+  if [ $((gathered + $4)) -gt "$frame" ] || [ "$pieces" -ge 64 ]; then send; fi
+  batch="$batch $*" gathered=$((gathered + $4)) pieces=$((pieces + 1))
+}
+# A shell that was ended in the middle of a frame, because nobody took it for a minute or because a name turned into a pipe, leaves
+# a frame that is too short: nothing may follow it. The other end comes back and asks again from the last byte that it has.
+send() {
+  [ "$pieces" -gt 0 ] || return 0
+  # shellcheck disable=SC2086
+  within 60 sh -c "$PIECES" sh "$dir" $batch || exit 1
+  sent=$((sent + gathered)) frames=$((frames + pieces)) batch='' gathered=0 pieces=0
+  room
+}
 # run_files ENDING: the wrappers that have such a file, in $names. The rest is left alone.
 run_files() {
   names='' count=0
@@ -89,7 +109,7 @@ if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap h
 here
 while :; do
   there || { printf 'N\n'; exit 0; }
-  moved=''
+  moved='' more=$once
   run_files .rc
   ended=" $names"
   run_files .pid
@@ -143,13 +163,11 @@ FOUND
     fi
     if [ "$at" -lt "$size" ] && plain "$prefix$b.log"; then
       n=$((size - at))
-      [ "$n" -gt "$frame" ] && n=$frame
-      printf 'F %s %s %s\n' "$b" "$at" "$n"
-      piece "$prefix$b.log" "$at" "$n"
-      at=$((at + n)) sent=$((sent + n)) moved=1
+      [ "$n" -le "$frame" ] || n=$frame more=1
+      gather "$prefix$b.log" "$b" "$at" "$n"
+      at=$((at + n)) moved=1
       put "$have" "$b" "$at"; have=$map
       put "$held" "$b" 0; held=$map
-      frame_done
     fi
     case $ended in *" $b "*)
       case $sent_ends in *" $b "*) continue ;; esac
@@ -163,6 +181,7 @@ STATUS
         warn text "$prefix$b.rc"; rc=killed
       fi
       seconds "$when" || when=0
+      send
       ended_one=$b
       noted "$b"
       b=$ended_one
@@ -170,26 +189,29 @@ STATUS
       [ "$b" != node ] || heard ;;
     esac
   done
+  send
   # The container, or the keeper, is gone and left no status: nothing of it can run any more.
   if [ -n "$init" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then
     sleep 1
     [ -e "${prefix}node.rc" ] || ! there || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
   fi
-  # Every 5 s of quiet, or some hundred frames: a heartbeat that must be acknowledged, and the note that a follower is attached.
+  # Every 5 s, sooner in a flood: a heartbeat that must be acknowledged, and the note that a follower is attached.
   beat=$((beat + 1))
-  if [ "$beat" -ge $((25 + ${moved:-0} * 100)) ]; then
+  if [ "$beat" -ge 25 ]; then
     beat=0 free=0 total=0
     here
     # shellcheck disable=SC2046
     set -- $(df -Pk . 2>/dev/null | tail -n 1)
     [ $# -ge 4 ] && free=$4 total=$2
     printf 'H %s %s %s\n' "$t" "$free" "$total"
-    frame_done
+    frames=$((frames + 1))
+    room
     noted
   fi
   if [ -z "$moved" ]; then
     while [ "$frames" -gt "$acked_frames" ]; do ack; done
     if [ -n "$once" ] && [ -z "$waits" ]; then [ -n "$unread" ] || printf 'E\n'; exit 0; fi
-    sleep 0.2 2>/dev/null || sleep 1
   fi
+  # What ranks write all the time is sent five times a second, and a backlog without a pause.
+  if [ -z "$moved" ] || [ -z "$more" ]; then sleep 0.2 2>/dev/null || sleep 1; fi
 done

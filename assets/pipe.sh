@@ -97,8 +97,8 @@ log_start() (
   for log_fd in /proc/self/fd/*; do
     case ${log_fd##*/} in
       ?) ;;
-      # dash knows only one digit.
-      *) if (eval 'exec 10>&1'); then eval "exec ${log_fd##*/}>&-"; fi ;;
+      # dash knows only one digit, and takes the others for a word.
+      *) if (eval ': 11>&1 10>&11'); then eval "exec ${log_fd##*/}>&-"; fi ;;
     esac
   done
   case $log_max in *[!0-9]*) log_max= ;; esac

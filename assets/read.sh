@@ -27,7 +27,13 @@ wrapper() {
 plain() { [ -f "$1" ] && [ ! -L "$1" ]; }
 
 # cleaned TEXT: for a message; at most 80 characters of a small set.
-cleaned() { printf %s "$1" | head -c 320 | LC_ALL=C tr -c 'A-Za-z0-9._-' '?' | cut -c1-80; }
+cleaned() {
+  case $1 in
+    *[!ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-]*) ;;
+    *) printf '%.80s\n' "$1"; return 0 ;;
+  esac
+  printf %s "$1" | head -c 320 | LC_ALL=C tr -c 'A-Za-z0-9._-' '?' | cut -c1-80
+}
 
 # Opens $1 in the directory $2, checks after the opening that it is the regular file with that name, and uses it as standard input.
 # Where there is no /proc there is no other owner's container either: the sandbox on macOS.
@@ -46,7 +52,7 @@ LINES_OF=$OPENED'd=$1 nl="
 "; shift
 for f do
   [ -f "$f" ] && [ ! -L "$f" ] || continue
-  { l=; proper "$f" "$d" && l=$(head -c 200 | LC_ALL=C tr -d "\000"); } <"$f" 2>/dev/null || continue
+  { l=; proper "$f" "$d" && l=$(head -c 200); } <"$f" 2>/dev/null || continue
   l=${l%%"$nl"*}
   case $l in "" | *[!A-Za-z0-9\ .:_-]*) ;; *) printf "%s %s\n" "$f" "$l" ;; esac
 done'

@@ -241,16 +241,22 @@ fn a_status_is_written_where_nothing_more_can_be() {
 
 /// The log stream of a run directory in which somebody looks on.
 fn follow(host: &Host, said: &Path) -> Kept {
+    let out = std::fs::File::create(said).expect("a file");
+    let mut follower = follower(host);
+    follower.stdout(out);
+    Kept(follower.spawn().expect("a shell"))
+}
+
+fn follower(host: &Host) -> Command {
     let script = format!(
         "umask 077\nonce='' guards=1 F='{0}/h.out/run1.' record='{0}/h.private/run1.json' note='{0}/h.in/run1/attached' mark='{0}/h.private/following.run1.'$$\n{1}{2}",
         host.dir.path().display(),
         asset("read.sh"),
         asset("follow.sh")
     );
-    let out = std::fs::File::create(said).expect("a file");
     let mut follower = host.shell();
-    follower.args(["-c", &script]).stdin(Stdio::piped()).stdout(out);
-    Kept(follower.spawn().expect("a shell"))
+    follower.args(["-c", &script]).stdin(Stdio::piped());
+    follower
 }
 
 #[test]
@@ -268,6 +274,25 @@ fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
     std::fs::remove_file(host.at("h.private/run1.json")).expect("removed");
     let status = until("it ends", || follower.0.try_wait().expect("a child"));
     assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
+}
+
+/// A laptop that sleeps while a rank writes much.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_follower_whose_reader_is_gone_for_a_minute_ends_and_never_sends_zeros_in_a_log_s_place() {
+    use std::io::Read as _;
+    let host = Host::new();
+    executable(&host.at("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
+    host.run("run1", "");
+    host.write("h.out/run1.node.log", &"every byte counts\n".repeat(100_000));
+    let mut follower = Kept(follower(&host).stdout(Stdio::piped()).spawn().expect("a shell"));
+    let status = until("it ends, since nobody reads", || follower.0.try_wait().expect("a child"));
+    assert_eq!(status.code(), Some(1));
+    let mut sent = Vec::new();
+    follower.0.stdout.take().expect("its output").read_to_end(&mut sent).expect("read");
+    let bytes = sent.strip_prefix(b"F node 0 1800000\n").expect("a frame");
+    assert!(!bytes.is_empty() && bytes.len() < 1_800_000, "{}", bytes.len());
+    assert!("every byte counts\n".repeat(100_000).as_bytes().starts_with(bytes), "what was sent is of the log");
 }
 
 #[test]

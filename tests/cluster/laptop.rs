@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until the probe has a value.
 #[track_caller]

@@ -254,6 +254,9 @@ async fn a_run_that_ends_from_the_dashboard() {
         terminal.sees("U start");
         terminal.sees("STOPPED");
         bench.nothing_left().await;
+        // An answer that was given twice has opened another view.
+        terminal.press("1");
+        terminal.sees("1-[Overview]");
         terminal.press("q");
         assert_eq!(terminal.ends(), code, "{way}: {}", terminal.text());
         let text = terminal.sees("RECAP");

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::process::{Child, Command};
 
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// One rank: says who it is, notes that it is up, then waits for the file that tells it to end, and with which code.
 const PAYLOAD: &str = r#"#!/bin/sh
@@ -35,7 +35,7 @@ while :; do
       exit "$code"
     fi
   done
-  sleep 0.05
+  sleep 0.2
 done
 "#;
 

@@ -39,8 +39,8 @@ async fn logs_are_equal_to_the_last_byte() {
     let bench = Bench::hosts(1).await;
     // Every byte there is, a line without an end, terminal escapes, half a character, much of it.
     bench.job(
-        "i=0; while [ $i -lt 256 ]; do printf \"\\\\$(printf %03o $i)\"; i=$((i + 1)); done; head -c 3000000 /dev/urandom\n\
-         printf '\\033[2Jclear\\r\\n\\344\\270'; echo more >&2; printf 'no end of line'; cp \"${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID.rank-$RANK.0.log\" \"$BENCH/log.$RANK\"",
+        "{ i=0; while [ $i -lt 256 ]; do printf \"\\\\$(printf %03o $i)\"; i=$((i + 1)); done; head -c 3000000 /dev/urandom\n\
+         printf '\\033[2Jclear\\r\\n\\344\\270'; } >\"$BENCH/bytes.$RANK\"; cat \"$BENCH/bytes.$RANK\"; echo more >&2; printf 'no end of line'",
     );
     let job = Job { nproc: 2, top: "teardown: always\n".to_owned(), ..Job::default() };
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("bytes", &job));
@@ -51,10 +51,11 @@ async fn logs_are_equal_to_the_last_byte() {
     ended.code(0);
     assert!(!ended.err.contains('\u{1b}'), "no escape of a rank reaches a terminal");
     for rank in 0..2 {
-        let mut there = std::fs::read(bench.bench().join(format!("log.{rank}"))).expect("the host's bytes");
-        there.extend(format!("rank {rank} ends with 0\n").into_bytes());
-        assert!(there.len() > 3_000_000);
-        assert_eq!(sha256(&laptop.log(&format!("rank-{rank}.log"))), sha256(&there), "rank {rank}");
+        let said = std::fs::read(bench.bench().join(format!("bytes.{rank}"))).expect("what the rank said");
+        let (first, last) = (format!("rank {rank} of 2 on gpu01\n"), format!("more\nno end of linerank {rank} ends with 0\n"));
+        let log = [first.as_bytes(), &said, last.as_bytes()].concat();
+        assert!(log.len() > 3_000_000);
+        assert_eq!(sha256(&laptop.log(&format!("rank-{rank}.log"))), sha256(&log), "rank {rank}");
     }
     bench.done().await;
 }

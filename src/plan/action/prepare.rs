@@ -47,9 +47,12 @@ impl Prepare {
         let json = serde_json::to_string_pretty(&self.run).unwrap_or_default();
         script.push_str(&file(&site.record(), &format!("{json}\n"), "600"));
         script.push_str(&format!(
-            "mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
+            "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
         ));
-        let mut add = |name: &str, text: &str| script.push_str(&file(&format!("{dir}/{name}"), text, "644"));
+        // Nobody reads these before the run is the current one, so that they need not appear whole.
+        let mut add = |name: &str, text: &str| {
+            script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(text), quote(&format!("{dir}/{name}"))))
+        };
         add("lib", include_str!("../../../assets/lib.sh"));
         add("node", include_str!("../../../assets/node.sh"));
         add("worker", include_str!("../../../assets/worker.sh"));
