@@ -105,12 +105,18 @@ async fn what_a_killed_login_left_is_removed() {
         pulling("killed").await;
         up.signal("KILL");
         drop(up.end().await);
-        for pid in bench.sandbox.processes() {
-            let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-            // It may have ended by itself with its parent.
-            let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            assert!(matches!(killed, Ok(()) | Err(rustix::io::Errno::SRCH)), "{killed:?}");
-        }
+        // A shell may start another process between the look and the KILL.
+        until("all of it is killed", async || {
+            let there = bench.sandbox.processes();
+            for pid in &there {
+                let pid = rustix::process::Pid::from_raw(*pid).expect("a pid");
+                // It may have ended by itself with its parent.
+                let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                assert!(matches!(killed, Ok(()) | Err(rustix::io::Errno::SRCH)), "{killed:?}");
+            }
+            there.is_empty().then_some(())
+        })
+        .await;
         assert_eq!(logins("killed").len(), 2, "a KILL leaves it");
         slow(&bench, 0.0);
     };

@@ -110,7 +110,9 @@ fn copied(terminal: &Terminal) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_starts_looks_leaves_comes_back_and_tears_down() {
     let bench = Bench::hosts(2).await;
-    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("drive", &Job::default()));
+    // No more than any machine has: of which there is a warning otherwise.
+    let job = Job { container: "shm_size: 64m\n".to_owned(), ..Job::default() };
+    let (laptop, file) = (bench.laptop("laptop"), bench.inventory("drive", &job));
     std::fs::write(bench.bench().join("job"), TALK).expect("written");
     let mut terminal = open(&laptop, &["tui", word(&file)]);
     // The plan is shown, and nothing happens until it is asked for.
@@ -163,6 +165,9 @@ async fn a_person_starts_looks_leaves_comes_back_and_tears_down() {
     .await;
     terminal.sees("torn down");
     bench.nothing_left().await;
+    // An answer that was given twice has opened another view.
+    terminal.press("1");
+    terminal.sees("1-[Overview]");
     terminal.press("q");
     assert_eq!(terminal.ends(), 1, "the run did not come to its end: {}", terminal.text());
     terminal.is_as_before();
