@@ -110,8 +110,8 @@ fn copied(terminal: &Terminal) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_starts_looks_leaves_comes_back_and_tears_down() {
     let bench = Bench::hosts(2).await;
-    // No more than any machine has: of which there is a warning otherwise.
-    let job = Job { container: "shm_size: 64m\n".to_owned(), ..Job::default() };
+    // As much as ranks want and any machine has: there is no warning.
+    let job = Job { container: "shm_size: 2g\n".to_owned(), ..Job::default() };
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("drive", &job));
     std::fs::write(bench.bench().join("job"), TALK).expect("written");
     let mut terminal = open(&laptop, &["tui", word(&file)]);
