@@ -17,6 +17,14 @@ seen='' since=$(date +%s)
 second() { case $1 in '' | *[!0-9]*) return 1 ;; esac; }
 attached() { { read -r beat gone <"$R/attached"; } 2>/dev/null && [ -z "$gone" ] && second "$beat" && [ $((t - beat)) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"${F}keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"${F}keeper.log" 2>&1; }
+# failed FILE: whether it is the status of a rank that failed, which is then in $rc. Ranks can make files here that are none.
+failed() {
+  regular "$1" || return 1
+  b=${1#"$F"rank-} b=${b%.rc} rc=''
+  case $b in *[!0-9.]* | *.*.* | .* | *.) return 1 ;; *.*) ;; *) return 1 ;; esac
+  { read -r rc _ <"$1"; } 2>/dev/null
+  case $rc in killed) ;; 0 | '' | *[!0-9]* | ????*) return 1 ;; esac
+}
 kept() { [ -e "$H/keep" ]; }
 # Somebody changes something here: who holds the lock says so every 5 s.
 worked_on() { { read -r beat _ <"$H/beat" && second "$beat" && [ "$beat" -gt $((t - 30)) ]; } 2>/dev/null; }
@@ -50,7 +58,7 @@ while :; do
     elif [ -e "${F}node.pid" ]; then
       if ! attached; then
         for f in "$F"rank-*.rc; do
-          [ "${fail_fast:-0}" = 1 ] && regular "$f" && { read -r rc _ <"$f"; } 2>/dev/null && [ "$rc" != 0 ] && { stop_ranks "${f#"$F"}: $rc, and nobody is attached"; break; }
+          [ "${fail_fast:-0}" = 1 ] && failed "$f" && { stop_ranks "${f#"$F"}: $rc, and nobody is attached"; break; }
         done
         if [ "${lease:-0}" -gt 0 ]; then
           { read -r beat _ <"$R/attached"; } 2>/dev/null && second "$beat" || beat=$since

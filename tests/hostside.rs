@@ -180,6 +180,35 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
     host.leaves(&mut keeper);
 }
 
+/// Nobody is attached: the host stops its ranks when one failed, and for no file that is no status.
+#[test]
+fn a_keeper_believes_no_status_that_is_none() {
+    let host = Host::new();
+    host.run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
+    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());
+    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
+    until("the launcher is noted", || host.at("h.out/run1.node.pid").exists().then_some(()));
+    let mut keeper = host.keeper();
+    for (name, text) in [
+        ("rank-x.0.rc", "1 5\n"),
+        ("rank-$(touch X).0.rc", "1 5\n"),
+        ("rank-1.rc", "1 5\n"),
+        ("rank-..0.rc", "1 5\n"),
+        ("rank-17.0.rc", "a[$(touch X)] 1\n"),
+        ("rank-18.0.rc", "text\n"),
+        ("rank-19.0.rc", ""),
+        ("rank-20.0.rc", "1000 5\n"),
+        ("rank-0.0.rc", "0 5\n"),
+    ] {
+        host.write(&format!("h.out/run1.{name}"), text);
+    }
+    host.goes_on(&mut keeper);
+    let said = || std::fs::read_to_string(host.at("h.out/run1.keeper.log")).unwrap_or_default();
+    assert_eq!(said(), "");
+    host.write("h.out/run1.rank-21.0.rc", "3 5\n");
+    until("it stops the ranks", || said().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
+}
+
 #[test]
 fn each_life_of_a_rank_has_files_of_its_own() {
     let host = Host::new();

@@ -42,8 +42,8 @@ async fn a_log_survives_connections_that_are_lost() {
     let bench = Bench::hosts(2).await;
     // 5 MB in pieces, each released by the test, so that every loss hits the middle.
     bench.job(
-        "n=0; while [ $n -lt 5 ]; do head -c 1000000 /dev/urandom; : >\"$BENCH/piece.$RANK.$n\"; while ! [ -e \"$BENCH/next.$n\" ]; do sleep 0.02; done; n=$((n + 1)); done\n\
-         echo; cat \"${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID.rank-$RANK.0.log\" >\"$BENCH/log.$RANK\"",
+        "n=0; while [ $n -lt 5 ]; do head -c 1000000 /dev/urandom >\"$BENCH/part.$RANK\"; cat \"$BENCH/part.$RANK\"; cat \"$BENCH/part.$RANK\" >>\"$BENCH/said.$RANK\"\n\
+         : >\"$BENCH/piece.$RANK.$n\"; while ! [ -e \"$BENCH/next.$n\" ]; do sleep 0.02; done; n=$((n + 1)); done; echo",
     );
     let (laptop, file) = (bench.laptop("laptop"), bench.inventory("lost", &Job::default()));
     let up = laptop.start(&["up", word(&file)]);
@@ -61,8 +61,9 @@ async fn a_log_survives_connections_that_are_lost() {
     bench.end(None, 0);
     up.end().await.code(0).recap("OK").says("2 ok");
     for rank in 0..2 {
-        let mut there = std::fs::read(bench.bench().join(format!("log.{rank}"))).expect("the host's bytes");
-        there.extend(format!("rank {rank} ends with 0\n").into_bytes());
+        let said = std::fs::read(bench.bench().join(format!("said.{rank}"))).expect("what the rank said");
+        let (first, last) = (format!("rank {rank} of 2 on gpu0{}\n", rank + 1), format!("\nrank {rank} ends with 0\n"));
+        let there = [first.as_bytes(), &said, last.as_bytes()].concat();
         let here = laptop.log(&format!("rank-{rank}.log"));
         assert_eq!((here.len(), sha256(&here)), (there.len(), sha256(&there)), "rank {rank}");
     }

@@ -107,6 +107,41 @@ fn copied(terminal: &Terminal) -> Vec<String> {
     codes.map(text).map(|bytes| String::from_utf8(bytes).expect("UTF-8")).collect()
 }
 
+/// From another laptop.
+async fn comes_back_and_tears_down(bench: &Bench, file: &Path, pids: &[i32]) {
+    let other = bench.laptop("other");
+    let mut terminal = open(&other, &["tui", word(file)]);
+    terminal.until("both ranks run", |text| text.contains("RUNNING") && text.matches(" 1/1 ").count() == 2);
+    terminal.press("X");
+    let text = terminal.sees("Type drive to confirm:");
+    assert!(text.contains("TEAR DOWN THE RUN") && text.contains("2 running ranks"), "{text}");
+    // The focus is on Cancel.
+    terminal.press("\r");
+    terminal.sees_no("Type drive to confirm:");
+    assert!(pids.iter().all(|pid| alive(*pid)));
+    terminal.press("X");
+    terminal.sees("Type drive to confirm:");
+    terminal.press("drive");
+    terminal.sees("drive_");
+    // The answer is dead at first: the key is pressed until it is taken.
+    until("it is torn down", async || {
+        if terminal.text().contains("Type drive to confirm:") {
+            terminal.press("\r");
+        }
+        (!pids.iter().any(|pid| alive(*pid))).then_some(())
+    })
+    .await;
+    terminal.sees("torn down");
+    bench.nothing_left().await;
+    // An answer that was given twice has opened another view.
+    terminal.press("1");
+    terminal.sees("1-[Overview]");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), 1, "the run did not come to its end: {}", terminal.text());
+    terminal.is_as_before();
+    terminal.sees("RECAP");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_starts_looks_leaves_comes_back_and_tears_down() {
     let bench = Bench::hosts(2).await;
@@ -140,38 +175,7 @@ async fn a_person_starts_looks_leaves_comes_back_and_tears_down() {
     terminal.sees("DETACHED");
     assert!(terminal.text().contains("orchestrate down"), "{}", terminal.text());
     assert!(pids.iter().all(|pid| alive(*pid)));
-    // Back again, from another laptop.
-    let other = bench.laptop("other");
-    let mut terminal = open(&other, &["tui", word(&file)]);
-    terminal.until("both ranks run", |text| text.contains("RUNNING") && text.matches(" 1/1 ").count() == 2);
-    terminal.press("X");
-    let text = terminal.sees("Type drive to confirm:");
-    assert!(text.contains("TEAR DOWN THE RUN") && text.contains("2 running ranks"), "{text}");
-    // The focus is on Cancel.
-    terminal.press("\r");
-    terminal.sees_no("Type drive to confirm:");
-    assert!(pids.iter().all(|pid| alive(*pid)));
-    terminal.press("X");
-    terminal.sees("Type drive to confirm:");
-    terminal.press("drive");
-    terminal.sees("drive_");
-    // The answer is dead at first: the key is pressed until it is taken.
-    until("it is torn down", async || {
-        if terminal.text().contains("Type drive to confirm:") {
-            terminal.press("\r");
-        }
-        (!pids.iter().any(|pid| alive(*pid))).then_some(())
-    })
-    .await;
-    terminal.sees("torn down");
-    bench.nothing_left().await;
-    // An answer that was given twice has opened another view.
-    terminal.press("1");
-    terminal.sees("1-[Overview]");
-    terminal.press("q");
-    assert_eq!(terminal.ends(), 1, "the run did not come to its end: {}", terminal.text());
-    terminal.is_as_before();
-    terminal.sees("RECAP");
+    comes_back_and_tears_down(&bench, &file, &pids).await;
     bench.done().await;
 }
 
