@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-IMPORT, MEET, GROUP, STEP, ALL = 120, 45, 30, 30, 240  # seconds: the longest that each phase may take
+IMPORT, MEET, GROUP, STEP, ALL = 120, 45, 60, 60, 300  # seconds: the longest that each phase may take
 RING, PAIRS = 6.0, 8.0  # seconds: how long is measured
 MIB = 1 << 20
 
@@ -158,8 +158,8 @@ class Gang:
             spent += self.worst(time.monotonic() - begin)
             if size * 4 <= most and spent + took * 4 * 5 < RING:
                 size *= 4
-            else:  # as great as it gets: again, for about a second each time
-                turns = int(max(1.0, min(1000.0, 1.0 / max(took, 1e-6))))
+            else:  # as great as it gets: again, for about a second each time; step by step, since a network may be fast for a moment
+                turns = int(max(1.0, min(1000.0, 4.0 * turns, 1.0 / max(took, 1e-6))))
 
     def swap(self, other, first, data):
         """There and back; the seconds of one way."""
