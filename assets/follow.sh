@@ -45,8 +45,8 @@ gather() {
   if [ $((gathered + $4)) -gt "$frame" ] || [ "$pieces" -ge 64 ]; then send; fi
   batch="$batch $*" gathered=$((gathered + $4)) pieces=$((pieces + 1))
 }
-# A shell that was ended in the middle of a frame, because nobody took it for a minute or because a name turned into a pipe, leaves
-# a frame that is too short: nothing may follow it. The other end comes back and asks again from the last byte that it has.
+# After a timeout the last frame may be too short: the laptop has read nothing for a minute, or a file was replaced by a FIFO. The stream
+# ends then; the laptop reconnects and resumes at the last byte that it has.
 send() {
   [ "$pieces" -gt 0 ] || return 0
   # shellcheck disable=SC2086

@@ -180,9 +180,9 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
     host.leaves(&mut keeper);
 }
 
-/// Nobody is attached: the host stops its ranks when one failed, and for no file that is no status.
+/// Without a follower the keeper stops the ranks when one failed. Files that a rank made and that are no exit status stop nothing.
 #[test]
-fn a_keeper_believes_no_status_that_is_none() {
+fn a_keeper_ignores_files_that_are_no_exit_status() {
     let host = Host::new();
     host.run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
     let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());

@@ -49,7 +49,7 @@ impl Prepare {
         script.push_str(&format!(
             "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
         ));
-        // Nobody reads these before the run is the current one, so that they need not appear whole.
+        // Nothing reads these files before `current` names the run: no need to write them aside and rename.
         let mut add = |name: &str, text: &str| {
             script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(text), quote(&format!("{dir}/{name}"))))
         };
