@@ -51,6 +51,8 @@ fn works(app: &App) -> bool {
 const WORK: Duration = Duration::from_millis(100);
 /// The longest wait for anything: then the size of the terminal is looked at again.
 const LONGEST: Duration = Duration::from_millis(250);
+/// How long the key library looks for input: with no time at all it does not look.
+const LOOK: Duration = Duration::from_millis(1);
 /// How long the terminal may take to tell its background.
 const ANSWER: Duration = Duration::from_millis(100);
 /// Two clicks within this time are one double click.
@@ -253,7 +255,7 @@ impl Runner {
         loop {
             let input = match self.early.pop_front() {
                 Some(key) => Input::Key(key),
-                None if event::poll(Duration::ZERO)? => event::read()?,
+                None if event::poll(LOOK)? => event::read()?,
                 None => return Ok(any),
             };
             match input {
@@ -265,7 +267,7 @@ impl Runner {
                     if questions(&self.app) && !asked {
                         // What was typed before the question could be read is no answer to it.
                         self.early.clear();
-                        while event::poll(Duration::ZERO)? {
+                        while event::poll(LOOK)? {
                             event::read()?;
                         }
                         return Ok(true);

@@ -287,6 +287,14 @@ async fn any_size_is_drawn_and_a_terminal_that_does_not_know_its_own() {
     terminal.sees("nothing is wrong");
     terminal.resize(80, 24);
     terminal.sees("1-[Overview]");
+    // A key that comes with a new size is taken as any other.
+    for columns in 80..100 {
+        let (key, shown) = if columns % 2 == 0 { ("3", "3-[Ranks]") } else { ("1", "1-[Overview]") };
+        terminal.resize(columns, 24);
+        terminal.press(key);
+        terminal.sees(shown);
+    }
+    terminal.resize(80, 24);
     // Small for a moment in which nobody looked: it has the size of before, and what was cut off is gone.
     terminal.signal("STOP");
     let stat = format!("/proc/{}/stat", terminal.pid());
