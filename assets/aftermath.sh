@@ -11,7 +11,7 @@
 # What hangs costs its own answer and no other.
 T() { if command -v timeout >/dev/null 2>&1; then timeout -k 1 3 "$@"; else "$@"; fi; }
 
-now=$(date +%s) began='' boot='' here=''
+now=$(date +%s) began='' boot='' here='' id=''
 read -r _ _ _ began boot _ <<PID
 $(cd -P -- "${F%/*}" 2>/dev/null && first_lines "$(pwd -P)" "${F##*/}node.pid")
 PID
@@ -23,7 +23,9 @@ case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
 case $boot:$here in -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
 
 if [ -n "$container" ] && [ -z "$boot" ]; then
-  said=$(D inspect --type container --format 'status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)
+  said=$(D inspect --type container --format 'id={{.Id}} status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)
+  case $said in id=*' status='*) id=${said%% *} id=${id#id=} said=${said#* } ;; esac
+  case $id in *[!0-9a-f]*) id='' ;; esac
   printf 'docker: %s\n' "$(printf '%s\n' "$said" | grep . | head -n 1 | cut -c1-400)"
 fi
 
@@ -43,15 +45,20 @@ OOM
   done
 fi
 
+# What the kernel killed for memory outside the run's container is another's: hosts are shared.
+ours() { awk -v id="$id" '
+  id != "" && /oom-kill:/ && match($0, /,pid=[0-9]+/) { pid = substr($0, RSTART + 5, RLENGTH - 5); if (index($0, id)) delete other[pid]; else other[pid] = 1 }
+  id != "" && match($0, /(,pid=|[Kk]illed process )[0-9]+/) { pid = substr($0, RSTART, RLENGTH); gsub(/[^0-9]/, "", pid); if (pid in other) next }
+  { print }'; }
 telling() { grep -aiE 'out of memory|oom-kill|killed process|NVRM: |nvidia-nvswitch|I/O error|(EXT4|XFS|BTRFS).*(error|shutdown)|segfault at|general protection|mlx[45]_.*(error|down|fail)|link is down|MCE|Hardware Error' | tail -n 40 | cut -c1-500; }
 up=
 { read -r up _ </proc/uptime; } 2>/dev/null
 up=${up%%.*}
 case $up in '' | *[!0-9]*) ;; *)
   # The kernel counts from the boot; a second is given for its clock.
-  said=$(T dmesg 2>/dev/null | awk -v from=$((up - now + began - 1)) -F'[][]' '/^\[ *[0-9]+\.[0-9]+\]/ && $2 + 0 >= from' 2>/dev/null | telling | sed 's/^\[[^]]*\] *//')
+  said=$(T dmesg 2>/dev/null | awk -v from=$((up - now + began - 1)) -F'[][]' '/^\[ *[0-9]+\.[0-9]+\]/ && $2 + 0 >= from' 2>/dev/null | ours | telling | sed 's/^\[[^]]*\] *//')
   if [ -z "$said" ] && command -v journalctl >/dev/null 2>&1; then
-    said=$(T journalctl -k -q --no-pager -o cat --since "@$began" 2>/dev/null | telling)
+    said=$(T journalctl -k -q --no-pager -o cat --since "@$began" 2>/dev/null | ours | telling)
   fi
   [ -z "$said" ] || printf '%s\n' "$said" | sed 's/^/kernel: /' ;;
 esac
