@@ -13,7 +13,7 @@ use crate::cli::args::{HostArgs, Progress};
 use crate::cli::exit::Failure;
 use crate::cli::hand::Keeper;
 use crate::cli::hang::Watch;
-use crate::cli::laptop::{Laptop, colored, lang, settings};
+use crate::cli::laptop::{Laptop, colored, columns, lang, settings};
 use crate::diagnose::advice::Advice;
 use crate::diagnose::{Evidence, Finding, Lang, Rules};
 use crate::engine::emit::{Delivery, now};
@@ -286,7 +286,8 @@ impl Desk {
     pub fn context(&self, logs: Option<String>) -> recap::Context {
         let lang = self.lang;
         let advice = self.advice.clone();
-        recap::Context { style: self.style, cleaner: self.cleaner.clone(), logs, advice, lines: 20, findings: Vec::new(), lang }
+        let (cleaner, columns) = (self.cleaner.clone(), columns());
+        recap::Context { style: self.style, cleaner, logs, advice, lines: 20, findings: Vec::new(), lang, columns }
     }
 }
 

@@ -218,6 +218,12 @@ pub fn colored(when: Color) -> bool {
     }
 }
 
+/// The columns of the terminal behind standard error; none where it is a file, a pipe, or does not say.
+pub fn columns() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col)
+}
+
 /// How the dashboard is on this terminal: flags, then the person's settings, then what the terminal is. `farewell`: what is said when the
 /// dashboard breaks.
 ///

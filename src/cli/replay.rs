@@ -7,7 +7,7 @@ use crate::cli::args::ReplayArgs;
 use crate::cli::desk::{Copies, chain};
 use crate::cli::exit::Failure;
 use crate::cli::hand::Keeper;
-use crate::cli::laptop::{Laptop, colored, say, settings};
+use crate::cli::laptop::{Laptop, colored, columns, say, settings};
 use crate::cli::signals::{Part, Signals};
 use crate::event::{Event, Millis, Outcome};
 use crate::report::journal::JOURNAL;
@@ -72,7 +72,8 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     }
     events.iter().for_each(|event| state.apply(event));
     let logs = Some(dir.logs().display().to_string());
-    let context = recap::Context { style: Style { color: colored(args.color) }, logs, lines: 20, ..recap::Context::default() };
+    let style = Style { color: colored(args.color) };
+    let context = recap::Context { style, logs, lines: 20, columns: columns(), ..recap::Context::default() };
     // A recap ends with commands to go on with; here there is nothing to go on with.
     let onward = |line: &&String| ["  next ", "  end it "].iter().any(|label| line.starts_with(label));
     recap::recap(&state, &context).iter().filter(|line| !onward(line)).for_each(|line| say(line));

@@ -1,6 +1,6 @@
 //! The last words: how it ended, by host and by rank, who failed first, what is left, and what to type next.
 //!
-//! Uses `state` and `words`. Fits 80 columns and stays short for 128 hosts: equal rows are one row.
+//! Uses `state` and `words`. Fits its terminal and stays short for 128 hosts: equal rows are one row.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,20 @@ pub struct Context {
     pub findings: Vec<Finding>,
     /// The language of findings.
     pub lang: Lang,
+    /// The columns of the terminal that it is printed on; none: a file or a pipe.
+    pub columns: Option<u16>,
 }
 
-/// The width that everything but log lines and commands keeps to.
-const WIDTH: usize = 80;
+impl Context {
+    /// The width that everything but log lines and commands keeps to.
+    fn width(&self) -> usize {
+        self.columns.map_or(MAX_WIDTH, |columns| usize::from(columns).clamp(MIN_WIDTH, MAX_WIDTH))
+    }
+}
+
+const MIN_WIDTH: usize = 80;
+/// Longer lines are hard to read.
+const MAX_WIDTH: usize = 120;
 /// How many rows of one sort are shown.
 const ROWS: usize = 20;
 
@@ -58,8 +68,8 @@ pub fn closing(state: &RunState, context: &Context) -> String {
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     let head = format!("{title}: ");
     let rest = format!(" after {}{why}", words::span(state.elapsed()));
-    let room = WIDTH.saturating_sub(head.len() + word.len());
-    format!("{}{}{}", cut(&head, WIDTH / 2), context.style.paint(role, word), cut(&rest, room))
+    let room = context.width().saturating_sub(head.len() + word.len());
+    format!("{}{}{}", cut(&head, context.width() / 2), context.style.paint(role, word), cut(&rest, room))
 }
 
 fn verdict(state: &RunState, cleaner: &Cleaner) -> (&'static str, Role, String) {
@@ -79,6 +89,11 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    /// The columns beside a label.
+    fn room(&self) -> usize {
+        self.context.width() - 12
+    }
+
     fn clean(&self, text: &str) -> String {
         self.context.cleaner.line(text)
     }
@@ -89,7 +104,7 @@ impl Page<'_> {
 
     /// `  label    text`, the text cut to the page.
     fn row(&self, role: Role, label: &str, text: &str) -> String {
-        format!("  {} {}", self.style.paint(role, &format!("{label:<9}")), cut(text, WIDTH - 12))
+        format!("  {} {}", self.style.paint(role, &format!("{label:<9}")), cut(text, self.room()))
     }
 
     fn head(&self) -> Vec<String> {
@@ -203,9 +218,9 @@ impl Page<'_> {
         for ((label, text, hint), mut hosts) in sorts.into_iter().take(ROWS) {
             hosts.dedup();
             lines.push(self.row(Role::Bad, label, &self.names(&hosts)));
-            lines.extend(Self::paragraph(&text));
+            lines.extend(self.paragraph(&text));
             if !hint.is_empty() {
-                lines.extend(remedy(&format!("hint: {hint}")).into_iter().map(|line| format!("{:12}{line}", "")));
+                lines.extend(remedy(&format!("hint: {hint}"), self.room()).into_iter().map(|line| format!("{:12}{line}", "")));
             }
         }
         if more > 0 {
@@ -214,8 +229,8 @@ impl Page<'_> {
         lines
     }
 
-    fn paragraph(text: &str) -> Vec<String> {
-        wrap(text, WIDTH - 12, 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
+    fn paragraph(&self, text: &str) -> Vec<String> {
+        wrap(text, self.room(), 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
     }
 
     /// Who failed first, with the last lines; the others beneath.
@@ -252,7 +267,7 @@ impl Page<'_> {
             let [what, why, next] = finding::texts(found, self.context.lang, cleaner);
             let place = finding::place(found, self.state, cleaner);
             let label = if at == 0 { "CAUSE" } else { "also" };
-            let mut told = wrap(&format!("{place}: {what}"), WIDTH - 12, 4).into_iter();
+            let mut told = wrap(&format!("{place}: {what}"), self.room(), 4).into_iter();
             lines.push(self.row(Role::Bad, label, &told.next().unwrap_or_default()));
             lines.extend(told.map(|line| format!("{:12}{line}", "")));
             // What a step or a host said stands above, and so do the last lines of who failed first.
@@ -261,7 +276,7 @@ impl Page<'_> {
                 lines.extend(self.last_lines(&found.evidence));
             }
             for (label, text) in [("why", why), ("do", next)] {
-                for (n, line) in remedy(&text).into_iter().enumerate().filter(|_| !text.is_empty()) {
+                for (n, line) in remedy(&text, self.room()).into_iter().enumerate().filter(|_| !text.is_empty()) {
                     lines.push(format!("  {:<9} {line}", if n == 0 { label } else { "" }));
                 }
             }
@@ -355,14 +370,14 @@ fn fate(rank: &RankState) -> String {
 }
 
 /// What to do next: one remedy a line where a command is among them, which is neither cut nor broken, so that it can be pasted.
-fn remedy(text: &str) -> Vec<String> {
+fn remedy(text: &str, width: usize) -> Vec<String> {
     let command = |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.contains(program));
     if !command(text) {
-        return words::wrap(text, WIDTH - 12, false);
+        return words::wrap(text, width, false);
     }
     let parts = text.split_inclusive("; ").flat_map(|part| part.split_inclusive('；'));
     parts
-        .flat_map(|part| if command(part) { vec![part.trim_end().to_owned()] } else { words::wrap(part.trim_end(), WIDTH - 12, false) })
+        .flat_map(|part| if command(part) { vec![part.trim_end().to_owned()] } else { words::wrap(part.trim_end(), width, false) })
         .collect()
 }
 

@@ -23,7 +23,7 @@ fn advice() -> Advice {
 }
 
 fn context() -> Context {
-    Context { logs: Some("/state/runs/r/logs".to_owned()), advice: advice(), lines: 20, ..Context::default() }
+    Context { logs: Some("/state/runs/r/logs".to_owned()), advice: advice(), lines: 20, columns: Some(80), ..Context::default() }
 }
 
 fn text(scene: &Scene<Nobody>) -> String {
@@ -127,10 +127,11 @@ fn a_thousand_different_troubles_fit_the_page() {
         scene.tell(0, exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
     }
     scene.tell(0, EventKind::RunFinished { outcome: Outcome::Leftovers, why: "x".repeat(500) });
-    let lines = recap(&scene.state, &context());
-    assert!(lines.len() < 250, "{}", lines.len());
-    for line in &lines {
-        assert!(unicode_width::UnicodeWidthStr::width(line.as_str()) <= WIDTH, "{line}");
+    for (columns, width) in [(Some(40), 80), (Some(80), 80), (Some(110), 110), (Some(300), 120), (None, 120)] {
+        let lines = recap(&scene.state, &Context { columns, ..context() });
+        assert!(lines.len() < 250, "{}", lines.len());
+        let widths = lines.iter().map(|line| unicode_width::UnicodeWidthStr::width(line.as_str()));
+        assert_eq!(widths.max(), Some(width), "{columns:?}");
     }
 }
 

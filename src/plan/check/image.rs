@@ -22,7 +22,7 @@ fn judge(scene: &Scene<'_>) -> Vec<Cell> {
         match (&host.facts.image, container.pull) {
             (_, Pull::Always) => Err(Cell::skipped("it is pulled anew in any case")),
             (Some(id), _) => Ok(short(id)),
-            (None, Pull::Missing) => Err(Cell::pass("not there yet: it will be pulled")),
+            (None, Pull::Missing) => Err(Cell::skipped("not there yet: it will be pulled; the registry is not asked before")),
             // The step that gets the image tells it.
             (None, Pull::Never) if scene.launching => Err(Cell::skipped("")),
             (None, Pull::Never) => {

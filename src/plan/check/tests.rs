@@ -175,7 +175,7 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
         ("cgroup", &[("cgroupfs|", "systemd|")], Warn, "daemon-reload"),
         ("cgroup", &[("docker_info cgroupfs|", "char_links yes\ndocker_info systemd|")], Pass, "systemd"),
         ("image", &[("sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb")], Fail, "bbbbbbbbbbbb instead of aaaaaaaaaaaa"),
-        ("image", &[("image sha256:aaaaaaaaaaaaaaaa", "")], Pass, "it will be pulled"),
+        ("image", &[("image sha256:aaaaaaaaaaaaaaaa", "")], Skipped, "it will be pulled"),
         ("image-versions", &[("torch 2.4.0", "torch 2.3.0")], Fail, "torch 2.3.0 instead of torch 2.4.0"),
         ("image-versions", &[("python 3.11.9", "python 3.11.8")], Warn, "python 3.11.8"),
         ("image-versions", &[("version nccl 2.20.5\n", "")], Fail, "nccl (none) instead of nccl 2.20.5"),
