@@ -89,17 +89,17 @@ fn arguments_and_variables_arrive_byte_for_byte() {
     cluster.as_before();
 }
 
-#[test]
-#[ignore = "needs the test hosts: tests/run says how"]
-fn they_arrive_on_bare_hosts_as_well() {
-    let cluster = Cluster::take();
-    arrives(&cluster, Job::quick("bytes-bare").command(&["/bin/sh", "/mnt/dump.sh"]).bare().hosts(&["gpu01", "gpu03"]));
-    cluster.as_before();
-}
-
 /// Tier 2.
 mod whole {
     use super::*;
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn they_arrive_on_bare_hosts_as_well() {
+        let cluster = Cluster::take();
+        arrives(&cluster, Job::quick("bytes-bare").command(&["/bin/sh", "/mnt/dump.sh"]).bare().hosts(&["gpu01", "gpu03"]));
+        cluster.as_before();
+    }
 
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]

@@ -65,28 +65,6 @@ fn one_interrupt_stops_with_grace() {
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
-fn two_interrupts_kill() {
-    let cluster = Cluster::take();
-    let laptop = Laptop::new();
-    let mut job = Job::quick("twice");
-    job.env = "DEAF: '0 1'".to_owned();
-    job.grace = "100s";
-    let file = cluster.inventory(&laptop, &job);
-    let mut up = laptop.start(&["up", word(&file)]);
-    all_up(&mut up, &laptop, 2);
-    up.signal("INT");
-    up.until("both ranks were asked to end", || {
-        (0..2).all(|rank| laptop.text(&format!("rank-{rank}.log")).contains("is deaf")).then_some(())
-    });
-    up.signal("INT");
-    let ended = up.end();
-    ended.code(130).recap("STOPPED");
-    assert!(ended.took < Duration::from_secs(90), "nobody waited for the grace: {:?}", ended.took);
-    cluster.as_before();
-}
-
-#[test]
-#[ignore = "needs the test hosts: tests/run says how"]
 fn a_detached_run_is_fetched_and_cleared_from_a_laptop_that_never_saw_it() {
     let cluster = Cluster::take();
     let (first, second) = (Laptop::new(), Laptop::new());
@@ -159,4 +137,31 @@ fn a_closed_terminal_detaches_and_down_stops_what_runs() {
         assert!(laptop.text(&format!("rank-{rank}.log")).contains("saw TERM"), "what a rank says at its end is fetched");
     }
     cluster.as_before();
+}
+
+/// Tier 2.
+mod whole {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn two_interrupts_kill() {
+        let cluster = Cluster::take();
+        let laptop = Laptop::new();
+        let mut job = Job::quick("twice");
+        job.env = "DEAF: '0 1'".to_owned();
+        job.grace = "100s";
+        let file = cluster.inventory(&laptop, &job);
+        let mut up = laptop.start(&["up", word(&file)]);
+        all_up(&mut up, &laptop, 2);
+        up.signal("INT");
+        up.until("both ranks were asked to end", || {
+            (0..2).all(|rank| laptop.text(&format!("rank-{rank}.log")).contains("is deaf")).then_some(())
+        });
+        up.signal("INT");
+        let ended = up.end();
+        ended.code(130).recap("STOPPED");
+        assert!(ended.took < Duration::from_secs(90), "nobody waited for the grace: {:?}", ended.took);
+        cluster.as_before();
+    }
 }

@@ -14,22 +14,6 @@ fn trained(laptop: &Laptop, up: &Ended) {
     }
 }
 
-fn guide(name: &'static str, rendezvous: &str) {
-    let cluster = Cluster::take();
-    let laptop = Laptop::new();
-    let mut job = Job::torch(name);
-    job.launch = format!("rendezvous: {rendezvous}\nready_when: 'Initialized process group with {{{{ world_size }}}} processes'");
-    let file = cluster.inventory(&laptop, &job);
-    trained(&laptop, &laptop.run(&["up", word(&file)]));
-    cluster.as_before();
-}
-
-#[test]
-#[ignore = "needs the test hosts: tests/run says how"]
-fn torchrun_trains_over_two_hosts_with_a_static_rendezvous() {
-    guide("static", "static");
-}
-
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn the_cpu_config_runs_as_it_is_shipped() {
@@ -38,7 +22,8 @@ fn the_cpu_config_runs_as_it_is_shipped() {
     let text = include_str!("../../configs/cpu.yaml").replace("/srv/train:", "/srv/suite:");
     let ssh = format!("ssh: {{ config: {}, user: dev }}\n", cluster.file("ssh_config").display());
     let file = laptop.write("cpu.yaml", &format!("{text}\n{ssh}"));
-    trained(&laptop, &laptop.run(&["up", word(&file)]));
+    let ready = "launch.ready_when=Initialized process group with {{ world_size }} processes";
+    trained(&laptop, &laptop.run(&["up", word(&file), "--set", ready]));
     cluster.as_before();
 }
 
@@ -81,6 +66,12 @@ mod whole {
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn torchrun_trains_over_two_hosts_with_c10d() {
-        guide("c10d", "c10d");
+        let cluster = Cluster::take();
+        let laptop = Laptop::new();
+        let mut job = Job::torch("c10d");
+        job.launch = "rendezvous: c10d\n".to_owned();
+        let file = cluster.inventory(&laptop, &job);
+        trained(&laptop, &laptop.run(&["up", word(&file)]));
+        cluster.as_before();
     }
 }

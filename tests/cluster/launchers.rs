@@ -139,21 +139,18 @@ fn by_hand(cluster: &Cluster, host: &str, script: &std::path::Path) -> Child {
 fn rendered_scripts_run_by_hand() {
     let cluster = Cluster::take();
     let laptop = Laptop::new();
-    for (with, mode, launch) in [("torchrun", "torch", ""), ("processes", "torch", "")] {
-        let job = job("by-hand", with, &["/mnt/world.py", mode], launch);
-        let file = cluster.inventory(&laptop, &job);
-        let dir = file.with_extension("scripts");
-        laptop.run(&["render", word(&file), "--facts", "-o", word(&dir)]).code(0);
-        let children = ["gpu01", "gpu02"].map(|host| by_hand(&cluster, host, &dir.join(format!("{host}.sh"))));
-        let mut all = String::new();
-        for child in children {
-            let out = child.wait_with_output().expect("it ended");
-            all.push_str(&String::from_utf8_lossy(&out.stdout));
-            assert!(out.status.success(), "{with}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
-        }
-        for rank in 0..4 {
-            assert_eq!(said(&all, rank), (4, 4, MAP.to_owned()), "{with}");
-        }
+    let file = cluster.inventory(&laptop, &job("by-hand", "torchrun", &["/mnt/world.py", "torch"], ""));
+    let dir = file.with_extension("scripts");
+    laptop.run(&["render", word(&file), "--facts", "-o", word(&dir)]).code(0);
+    let children = ["gpu01", "gpu02"].map(|host| by_hand(&cluster, host, &dir.join(format!("{host}.sh"))));
+    let mut all = String::new();
+    for child in children {
+        let out = child.wait_with_output().expect("it ended");
+        all.push_str(&String::from_utf8_lossy(&out.stdout));
+        assert!(out.status.success(), "{}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    }
+    for rank in 0..4 {
+        assert_eq!(said(&all, rank), (4, 4, MAP.to_owned()));
     }
     cluster.as_before();
 }
