@@ -24,6 +24,14 @@ fn time(laptop: &Laptop, rank: u32, words: &str) -> f64 {
     time.unwrap_or_else(|| panic!("rank {rank} did not say {words:?}:\n{text}"))
 }
 
+/// What `runs` lists as the end of a laptop's only run.
+#[track_caller]
+fn lists(laptop: &Laptop, word: &str) {
+    let runs = laptop.run(&["runs"]);
+    let line = runs.code(0).out.lines().last().unwrap_or_default().trim_end();
+    assert!(line.ends_with(&format!(" {word}")), "{}", runs.said());
+}
+
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn a_failed_rank_is_named_and_the_gang_is_stopped_within_two_seconds() {
@@ -36,6 +44,7 @@ fn a_failed_rank_is_named_and_the_gang_is_stopped_within_two_seconds() {
     cluster.order(&BOTH, "fails", "go.3", "7");
     let ended = up.end();
     ended.code(1).recap("FAILED").says("rank 3 on gpu02: exit 7").says("| rank 3 ends with 7");
+    lists(&laptop, "FAILED");
     let died = time(&laptop, 3, "ends with 7 at");
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let soon = two_seconds() as f64 / 1000.0;
@@ -57,6 +66,7 @@ fn one_interrupt_stops_with_grace() {
     up.signal("INT");
     let ended = up.end();
     ended.code(130).recap("STOPPED");
+    lists(&laptop, "STOPPED");
     for rank in 0..2 {
         assert!(laptop.text(&format!("rank-{rank}.log")).contains("saw TERM"), "rank {rank} was asked to end");
     }
@@ -70,7 +80,8 @@ fn a_detached_run_is_fetched_and_cleared_from_a_laptop_that_never_saw_it() {
     let (first, second) = (Laptop::new(), Laptop::new());
     let job = Job::quick("away");
     let file = cluster.inventory(&first, &job);
-    first.run(&["up", "-d", word(&file)]).code(0);
+    first.run(&["up", "-d", word(&file)]).code(0).recap("DETACHED");
+    lists(&first, "DETACHED");
     cluster.order(&BOTH, "away", "go", "0");
     let mut sums = Vec::new();
     for (rank, host) in BOTH.iter().enumerate() {
@@ -99,6 +110,7 @@ fn a_killed_laptop_changes_nothing_for_the_ranks_and_another_one_takes_over() {
     let mut up = first.start(&["up", word(&file)]);
     all_up(&mut up, &first, 2);
     up.kill();
+    lists(&first, "end not seen from this laptop");
     let file = cluster.inventory(&second, &job);
     let ps = second.run(&["ps", "--progress", "json", word(&file)]);
     ps.code(0);
@@ -114,7 +126,8 @@ fn a_killed_laptop_changes_nothing_for_the_ranks_and_another_one_takes_over() {
     let mut attach = second.start(&["attach", word(&file)]);
     attach.says("2 ranks on 2 hosts");
     cluster.order(&BOTH, "killed", "go", "0");
-    attach.end().code(0);
+    attach.end().code(0).recap("OK");
+    lists(&second, "OK");
     assert!(second.text("rank-0.log").contains("rank 0 ends with 0"));
     second.run(&["down", word(&file)]).code(0);
     cluster.as_before();
@@ -129,10 +142,12 @@ fn a_closed_terminal_detaches_and_down_stops_what_runs() {
     let mut up = laptop.start(&["up", word(&file)]);
     all_up(&mut up, &laptop, 2);
     up.signal("HUP");
-    up.end().code(129);
+    up.end().code(129).recap("DETACHED");
+    lists(&laptop, "DETACHED");
     let ps = laptop.run(&["ps", "--progress", "json", word(&file)]);
     assert_eq!(ps.out.matches("\"ranks\":\"1 running\"").count(), 2, "{}", ps.said());
     laptop.run(&["down", word(&file)]).code(0);
+    lists(&laptop, "STOPPED");
     for rank in 0..2 {
         assert!(laptop.text(&format!("rank-{rank}.log")).contains("saw TERM"), "what a rank says at its end is fetched");
     }
