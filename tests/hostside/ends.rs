@@ -292,3 +292,15 @@ fn a_paused_container_is_woken_to_be_stopped() {
     host.docker("1\nError: No such container: x\n");
     assert_eq!(run(), Some(0));
 }
+
+/// A log that was cut: it is said, and sent again from its first byte.
+#[test]
+fn a_log_that_was_truncated_is_sent_again() {
+    let host = Host::new();
+    host.run("run1", "");
+    host.docker("0\ntrue\n");
+    let follower = host.follow(true);
+    until("the log", || follower.text().starts_with("F node 0 5\nhere\n").then_some(()));
+    host.write("h.out/run1.node.log", "ab\n");
+    follower.says("S node 3\nF node 0 3\nab\n");
+}
