@@ -5,14 +5,15 @@
 #   cgroup: oom_kill <times since the run began>
 #   kernel: <a line of the kernel's log since the run began: memory, GPU, disk, network>
 #   disk: <mount point> is full: …
-# Set before: F (how the paths of the run's files begin), container (its name; empty: a bare host), init (pid of its first process; empty: none).
-: "${F:=./}" "${container:=}" "${init:=}"
+# Set before: F (how the paths of the run's files begin), container (its name; empty: a bare host), init (pid of its first process; empty: none),
+# boot (the boot id in which the run was made; empty: as the launcher noted it).
+: "${F:=./}" "${container:=}" "${init:=}" "${boot:=}"
 
 # What hangs costs its own answer and no other.
 T() { if command -v timeout >/dev/null 2>&1; then timeout -k 1 3 "$@"; else "$@"; fi; }
 
-now=$(date +%s) began='' boot='' here='' id=''
-read -r _ _ _ began boot _ <<PID
+now=$(date +%s) began='' noted='' here='' id=''
+read -r _ _ _ began noted _ <<PID
 $(cd -P -- "${F%/*}" 2>/dev/null && first_lines "$(pwd -P)" "${F##*/}node.pid")
 PID
 began=${began%%.*}
@@ -20,6 +21,7 @@ case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
 
 # Whatever docker says of a container after a restart of its host is what the restart made of it.
 { read -r here </proc/sys/kernel/random/boot_id; } 2>/dev/null
+boot=${boot:-$noted}
 case $boot:$here in -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
 
 if [ -n "$container" ] && [ -z "$boot" ]; then

@@ -16,6 +16,8 @@ tell() {
   say "$1" "$(printf %s "$2" | tr '\n\r' '  ' | cut -c1-2000)"
 }
 say now "$(date +%s.%N)"
+up='' boot=''; { read -r up _ </proc/uptime; read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
+say uptime "${up%%.*} $boot"
 say system "$(uname -s) $(uname -m)"
 say user "$(id -un 2>/dev/null)"
 uid=$(id -u)
@@ -23,7 +25,7 @@ say uid "$uid"
 say gid "$(id -g)"
 say home "$HOME"
 say connection "$SSH_CONNECTION"
-boot=; { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null; say boot "$boot"
+say boot "$boot"
 case $run_dir in '~') run_dir=$HOME ;; '~/'*) run_dir=$HOME/${run_dir#\~/} ;; esac
 say run_dir "$run_dir"
 d=$run_dir; while [ ! -d "$d" ] && [ "$d" != / ] && [ -n "$d" ]; do d=${d%/*}; done; d=${d:-/}
@@ -44,14 +46,25 @@ if command -v nvidia-smi >/dev/null 2>&1; then
   if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do tell gpu_busy "$l"; done; fi
 else say gpus 'no nvidia-smi'; fi
 if [ -n "$want_docker" ]; then
-  if v=$(within 20 sh -c "$docker version --format '{{.Server.Version}}'" 2>&1); then tell docker "$v"; else tell docker_error "$v"; fi
+  # A daemon that hangs may answer one question and not another. It is asked no more then: logs need no docker.
+  hangs=''
+  hung() { hangs=1; say docker_error "docker did not answer within $1 s"; }
+  ask() { # WORDS...: sets v to what docker says
+    [ -z "$hangs" ] || return 1
+    v=$(within 10 sh -c "exec $docker \"\$@\"" sh "$@" 2>/dev/null </dev/null) && return 0
+    [ $? -ne 124 ] || hung 10
+    return 1
+  }
+  v=$(within 15 sh -c "exec $docker version --format '{{.Server.Version}}'" 2>&1 </dev/null)
+  case $? in 0) tell docker "$v" ;; 124) hung 15 ;; *) tell docker_error "$v"; hangs=1 ;; esac
   f='{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.Image}} {{.Name}} {{index .Config.Labels "orchestrate.name"}} {{index .Config.Labels "orchestrate.host"}} {{index .Config.Labels "orchestrate.container_hash"}}'
-  ids=$(D ps -a -q --no-trunc --filter "label=orchestrate.name=$name" --filter "label=orchestrate.host=$host" 2>/dev/null)
-  for i in $ids; do case $i in *[!0-9a-f]*) ;; *) l=$(D inspect --type container --format "$f" "$i" 2>/dev/null) && tell container "$l" ;; esac; done
+  ids=''
+  ask ps -a -q --no-trunc --filter "label=orchestrate.name=$name" --filter "label=orchestrate.host=$host" && ids=$v
+  for i in $ids; do case $i in *[!0-9a-f]*) ;; *) ask inspect --type container --format "$f" "$i" && tell container "$v" ;; esac; done
   if [ -n "$container" ]; then
-    l=$(D inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}' "$container" 2>/dev/null) && tell taken "$l"
+    ask inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}' "$container" && tell taken "$v"
   fi
-  if [ -n "$image" ]; then i=$(D image inspect --format '{{.Id}}' "$image" 2>/dev/null) && tell image "$i"; fi
+  if [ -n "$image" ]; then ask image inspect --format '{{.Id}}' "$image" && tell image "$v"; fi
 fi
 # shellcheck disable=SC2086
 eval "set -- $mounts"
@@ -96,7 +109,7 @@ born() { number "$1" || return 0
   set -- ${stat##*) }; [ "$1" = Z ] || printf '%s\n' "${20}"; }
 # run_id TEXT: the name of a run's files, which nothing else may be.
 run_id() { case $1 in '' | *[!0-9A-Za-z-]* | -* | ?????????????????????????????????????????*) return 1 ;; esac; }
-if { read -r p s <"$P/keeper.pid"; } 2>/dev/null; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
+if { read -r p s at <"$P/keeper.pid"; } 2>/dev/null && [ "${at:-${boot:--}}" = "${boot:--}" ]; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
 c='' prefix='' record='' dir=''
 { read -r c <"$P/current"; } 2>/dev/null
 for r in "$P"/*.json; do r=${r##*/} r=${r%.json}; run_id "$r" && [ -f "$P/$r.json" ] && say run "$r"; done
@@ -128,14 +141,18 @@ if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
   lines=
   [ -z "$files" ] || lines=$(first_lines "$dir" $files)
   ended() { case $nl$lines in *"$nl$prefix$1.rc "*) l=${lines#*"$prefix$1.rc "}; l=${l%%"$nl"*} ;; *) return 1 ;; esac; }
+  # What ran when the host was restarted has ended, whatever has its pid now.
+  lost=''
+  { read -r at <"$P/$c.boot"; } 2>/dev/null && [ -n "$at" ] && [ -n "$boot" ] && [ "$at" != "$boot" ] && lost='killed 0'
   node=none
   if ended node; then node="ended $l"; fi
   while read -r f p s _ at _; do
     b=${f#"$prefix"}
     case $b in *.pid) b=${b%.pid} ;; *) continue ;; esac
     wrapper "$b" || continue
-    if [ "$b" != node ]; then if ended "$b"; then say rank "$b $l"; else say rank "$b running"; fi; continue; fi
-    if [ "$node" = none ] && number "$p"; then
+    if [ "$b" != node ]; then if ended "$b"; then say rank "$b $l"; else say rank "$b ${lost:-running}"; fi; continue; fi
+    if [ "$node" = none ] && [ -n "$lost" ]; then node="ended $lost"
+    elif [ "$node" = none ] && number "$p"; then
       n=$(born "$p"); if [ -n "$n" ] && [ "$n" = "$s" ] && [ "$at" = "${boot:--}" ]; then node="pid $p alive"; else node="pid $p unseen"; fi
     fi
   done <<FOUND

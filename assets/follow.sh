@@ -5,21 +5,29 @@
 #   L <file> <kind> <offset> <least> <most>   bytes are missing, as append.sh noted; once an offset, and again at the end
 #   D <file> <text>   how a log is written where it is not as usual, as pipe.sh noted; once
 #   W <word> <name>   something is not what it should be and is left alone; each once
+#   W keeper again|missing, W docker silent   what looks after the run here, or says whether it goes on, does not
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it ends with `E` when all that is there was sent.
 # Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (the file that
 # says that a follower is attached; empty: none), mark (a file that is there while we follow; empty: none), once, guards (whether this follower
-# ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), init (pid whose end is the end of all
-# ranks; empty: unknown), have (` file=offset file=offset `).
-: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
+# ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
+# host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
+# keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:
+# not known), have (` file=offset file=offset `). start_keeper starts another keeper.
+: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
+: "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
+node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
+{ read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
 unset TIME_STYLE
 cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
 dir=$(pwd -P)
 ack() { read -r acked acked_frames || exit 0; number "$acked" && number "$acked_frames" || exit 0; }
 room() { while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
+# clock: sets t to the seconds since the boot, which do not jump when somebody sets the wall clock.
+clock() { t=''; { read -r t _ </proc/uptime; } 2>/dev/null; t=${t%%.*}; number "$t" || t=$(date +%s); }
 # The keeper reads it, perhaps as another user.
-here() { t=$(date +%s); [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
+here() { clock; [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
 # Another operator may remove the run meanwhile.
 there() { [ -e "$record" ]; }
 # A teardown waits for the followers that have not yet sent how the run ended.
@@ -73,7 +81,7 @@ run_files() {
 # drains WRAPPER: whether its log may still grow: its appender has not ended, and was not silent for two seconds.
 drains() {
   if [ -z "$prefix" ] || [ -e "$prefix$1.end" ]; then return 1; fi
-  t=$(date +%s)
+  clock
   get "$held" "$1"
   [ "${v:-0}" != 0 ] || { put "$held" "$1" "$t"; held=$map; return 0; }
   [ $((t - v)) -lt 3 ]
@@ -105,6 +113,98 @@ NOTE
     case $text in group | direct:* | none:*) printf 'D %s %s\n' "$b" "$text" ;; *) warn text "$prefix$b.note" ;; esac
   done
 }
+# start_of PID: sets s to what tells the process from a later one with the same number; empty: it has ended, or is hidden from us.
+start_of() {
+  s=''
+  number "$1" || return 0
+  if [ -d /proc/self ]; then
+    { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
+    # shellcheck disable=SC2086
+    set -- ${stat##*) }
+    case $1 in Z | X) ;; *) s=${20} ;; esac
+  else s=$(ps -o lstart= -p "$1" 2>/dev/null | tr -s ' ' '_'); fi
+}
+# same PID START: whether it lives.
+same() { start_of "$1"; [ -n "$s" ] && [ "$s" = "$2" ]; }
+# contained_ended: whether the container has ended. A pid that is not seen may be hidden (hidepid) or another machine's (the engine's): docker is
+# asked then, at most every 5 s; what nobody says has not happened.
+contained_ended() {
+  if [ "$init_boot" = "$boot" ] && same "$init" "$init_start"; then
+    as_noted=1
+    [ -z "$proven" ] || return 1
+  else
+    [ -z "$as_noted" ] || pause=0
+    as_noted=''
+  fi
+  if [ "$pause" -gt 0 ]; then pause=$((pause - 1)); return 1; fi
+  pause=25
+  # shellcheck disable=SC2016
+  said=$(within 5 sh -c "exec $docker inspect --type container --format '{{.State.Running}}' \"\$0\"" "$id" 2>&1 </dev/null)
+  case $said in true) return 1 ;; false | *[Nn]"o such container"* | *[Nn]"o such object"*) return 0 ;; esac
+  # Its first process, which was seen, is there no more.
+  if [ -n "$proven" ] && [ "$init_boot" = "$boot" ]; then
+    [ -z "$s" ] || return 0
+    case $(LC_ALL=C; kill -0 "$init" 2>&1) in *"o such process"*) return 0 ;; esac
+  fi
+  # A daemon that hangs must not keep the logs.
+  pause=300
+  [ -n "$silent" ] || { silent=1; printf 'W docker silent\n'; }
+  return 1
+}
+# keeper_lives: as it is noted now, since another follower may have started one.
+keeper_lives() {
+  { read -r init init_start init_boot <"${P:-.}/keeper.pid"; } 2>/dev/null
+  [ "${init_boot:-$boot}" = "$boot" ] && same "$init" "$init_start"
+}
+# bare_ended: whether the launcher and the keeper, who would note its end, have both ended. A keeper that ends before the launcher is started again,
+# by one follower, unless an order has stopped the run.
+bare_ended() {
+  if same "$init" "$init_start" || keeper_lives; then return 1; fi
+  same "$node_pid" "$node_start" || return 0
+  [ -z "$missing" ] || return 1
+  again=$((again + 1)) s=''
+  if [ -n "$guards" ] && [ "$again" -le 3 ] && number "$init" && [ ! -e "${record%.json}.stopped" ] &&
+    (set -C; : >"$P/keeper.$init.$init_start.ended") 2>/dev/null; then
+    cd / && start_keeper
+    cd -P -- "$dir" || exit 1
+    keeper_lives
+  fi
+  if [ -n "$s" ]; then printf 'W keeper again\n'; else missing=1; printf 'W keeper missing\n'; fi
+  return 1
+}
+# ended_unseen: whether the ranks have ended and nothing is left that could write how.
+ended_unseen() {
+  if [ -n "$run_boot" ] && [ -n "$boot" ] && [ "$run_boot" != "$boot" ]; then return 0; fi
+  case $where in container) contained_ended ;; host) bare_ended ;; *) return 1 ;; esac
+}
+# gone_at: sets t to the second at which what left no status ended, as well as it is known: after a restart of the host, when a log last grew.
+gone_at() {
+  t=$(date +%s)
+  [ -n "$run_boot" ] && [ "$run_boot" != "$boot" ] || return 0
+  # shellcheck disable=SC2016
+  last=$(within 10 sh -c "$OPENED"'{ proper "$1" "$2" && tail -c 100 | tail -n 1; } <"$1"' sh "${prefix}times" "$dir" 2>/dev/null)
+  last=${last%% *}
+  if number "$last" && [ "$last" -lt "$t" ]; then t=$last; return 0; fi
+  up=''
+  { read -r up _ </proc/uptime; } 2>/dev/null
+  up=${up%%.*}
+  number "$up" && t=$((t - up))
+}
+# lost_ranks: the ranks that ended with the launcher and left no status either.
+lost_ranks() {
+  run_files .pid
+  files=''
+  for b in $names; do case "$sent_ends$ended" in *" $b "*) ;; *) [ "$b" = node ] || files="$files $prefix$b.pid" ;; esac; done
+  # shellcheck disable=SC2086
+  [ -z "$files" ] || while read -r f pid start _; do
+    b=${f#"$prefix"} b=${b%.pid}
+    wrapper "$b" || continue
+    if [ "$where" = host ] && same "$pid" "$start"; then continue; fi
+    sent_ends="$sent_ends$b "; printf 'X %s gone %s\n' "$b" "$t"
+  done <<RANKS
+$(first_lines "$dir" $files)
+RANKS
+}
 if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap heard EXIT; fi
 here
 while :; do
@@ -119,6 +219,7 @@ while :; do
   [ -z "$new" ] || while read -r f pid start when _; do
     b=${f#"$prefix"} b=${b%.pid}
     wrapper "$b" || continue
+    [ "$b" != node ] || node_pid=$pid node_start=$start
     if number "$pid" && seconds "${when:-0}"; then known="$known$b "; printf 'P %s %s %s %s\n' "$b" "$pid" "$start" "${when:-0}"; fi
   done <<FOUND
 $(first_lines "$dir" $new)
@@ -190,10 +291,16 @@ STATUS
     esac
   done
   send
-  # The container, or the keeper, is gone and left no status: nothing of it can run any more.
-  if [ -n "$init" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && [ -z "$gone" ] && [ ! -d "/proc/$init" ] && ! kill -0 "$init" 2>/dev/null; then
+  # What could write the launcher's status is gone: nothing of it can run any more.
+  if [ -n "$where" ] && [ -z "$moved$gone" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && ended_unseen; then
     sleep 1
-    [ -e "${prefix}node.rc" ] || ! there || { gone=1; printf 'X node gone %s\n' "$(date +%s)"; }
+    if [ ! -e "${prefix}node.rc" ] && there; then
+      gone=1
+      gone_at
+      lost_ranks
+      printf 'X node gone %s\n' "$t"
+      heard
+    fi
   fi
   # Every 5 s, sooner in a flood: a heartbeat that must be acknowledged, and the note that a follower is attached.
   beat=$((beat + 1))

@@ -12,10 +12,25 @@ term='' nap=''
 trap 'term=1' TERM INT
 trap : HUP
 umask 022
-seen='' since=$(date +%s)
+seen=''
 
-second() { case $1 in '' | *[!0-9]*) return 1 ;; esac; }
-attached() { { read -r beat gone <"$R/attached"; } 2>/dev/null && [ -z "$gone" ] && second "$beat" && [ $((t - beat)) -lt 30 ]; }
+# clock: sets up to the seconds since the boot, which do not jump when somebody sets the wall clock. That one is for people: t, in what is written.
+clock() {
+  t=$(date +%s) up=''
+  { read -r up _ </proc/uptime; } 2>/dev/null
+  up=${up%%.*}
+  case $up in '' | *[!0-9]*) up=$t ;; esac
+}
+# A sign of life is a text that has changed since the last look. It is never computed with: our own clock counts from when we saw it.
+look() {
+  sign='' gone=''
+  { read -r sign gone <"$R/attached"; } 2>/dev/null
+  if [ "$sign $gone" != "$follower" ]; then
+    follower="$sign $gone" heard=$up there=''
+    if [ -n "$sign" ] && [ -z "$gone" ]; then there=$up; fi
+  fi
+}
+attached() { [ -n "$there" ] && [ $((up - there)) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"${F}keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"${F}keeper.log" 2>&1; }
 # failed FILE: whether it is the status of a rank that failed, which is then in $rc. Ranks can make files here that are none.
 failed() {
@@ -27,21 +42,31 @@ failed() {
 }
 kept() { [ -e "$H/keep" ]; }
 # Somebody changes something here: who holds the lock says so every 5 s.
-worked_on() { { read -r beat _ <"$H/beat" && second "$beat" && [ "$beat" -gt $((t - 30)) ]; } 2>/dev/null; }
+worked_on() {
+  sign=''
+  { read -r sign <"$H/beat"; } 2>/dev/null
+  [ "$sign" = "$holder" ] || holder=$sign worked=$up
+  [ -n "$sign" ] && [ $((up - worked)) -lt 30 ]
+}
 leave() { [ -n "$nap" ] && kill "$nap" 2>/dev/null; [ -z "$seen" ] || drained; exit 0; }
 
+clock
+since=$up holder='' worked=$up
 while :; do
-  t=$(date +%s) run=
+  clock
+  if worked_on; then busy=1; else busy=''; fi
+  run=
   { read -r run <"$H/current"; } 2>/dev/null
   R=$H/$run F=$out/$run.
   if [ -n "$run" ] && [ -r "$R/settings" ] && [ -r "$R/lib" ]; then
     if [ "$run" != "$seen" ]; then
-      seen=$run since=$t sizes=''
+      seen=$run since=$up sizes='' follower='' there='' heard=$up
       # shellcheck source=/dev/null
       . "$R/settings"
       # shellcheck source=assets/lib.sh
       . "$R/lib"
     fi
+    look
     if [ -n "$term" ]; then stop_ranks 'asked to end'; leave; fi
     for f in "${F}node.pid" "$F"rank-*.pid; do
       b=${f#"$F"}; b=${b%.pid}
@@ -60,19 +85,16 @@ while :; do
         for f in "$F"rank-*.rc; do
           [ "${fail_fast:-0}" = 1 ] && failed "$f" && { stop_ranks "${f#"$F"}: $rc, and nobody is attached"; break; }
         done
-        if [ "${lease:-0}" -gt 0 ]; then
-          { read -r beat _ <"$R/attached"; } 2>/dev/null && second "$beat" || beat=$since
-          [ $((t - beat)) -gt "$lease" ] && stop_ranks 'the lease ran out'
-        fi
+        [ "${lease:-0}" -gt 0 ] && [ $((up - heard)) -gt "$lease" ] && stop_ranks 'the lease ran out'
       fi
-    elif [ $((t - since)) -gt "${start_timeout:-300}" ] && ! worked_on; then
+    elif [ $((up - since)) -gt "${start_timeout:-300}" ] && [ -z "$busy" ]; then
       kept || attached || leave
     fi
   else
     # A run that was here is gone: the next one gets its time from now on.
-    [ -n "$seen" ] && seen='' since=$t
+    [ -n "$seen" ] && seen='' since=$up
     [ -n "$term" ] && leave
-    [ $((t - since)) -gt 600 ] && ! kept && ! worked_on && leave
+    [ $((up - since)) -gt 600 ] && ! kept && [ -z "$busy" ] && leave
   fi
   sleep 1 & nap=$!
   wait "$nap"

@@ -36,9 +36,12 @@ table() { # pid ppid pgrp sid of every process in raw that is no zombie
   fi
 }
 
+# To read of a process in state D may hang; KILL ends who reads. What was found until then counts.
+within() { if command -v timeout >/dev/null 2>&1; then timeout -s KILL "$@"; else shift; "$@"; fi; }
+
 marked() {
   if [ -d /proc/self ]; then
-    grep -lsF "ORCH_RUN_ID=$run" /proc/[0-9]*/environ 2>/dev/null
+    within 10 grep -lsF "ORCH_RUN_ID=$run" /proc/[0-9]*/environ 2>/dev/null
   else
     # shellcheck disable=SC2009
     ps -A -E -o pid= -o command= | grep -F "ORCH_RUN_ID=$run" | grep -v grep | sed 's#^ *\([0-9]*\) .*#/proc/\1/environ#'
@@ -122,7 +125,8 @@ until_gone() { # SECONDS
 
 report() {
   for p in $ours; do
-    c=$(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null | cut -c1-120)
+    # shellcheck disable=SC2016
+    c=$(within 2 sh -c 'tr "\0" " " <"$0"' "/proc/$p/cmdline" 2>/dev/null | cut -c1-120)
     printf 'left %s %s\n' "$p" "$c"
   done
 }

@@ -5,6 +5,9 @@
     reason = "the proof is real shells with real files, driven by helpers of a test"
 )]
 
+#[path = "hostside/ends.rs"]
+mod ends;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -77,7 +80,14 @@ impl Host {
         std::fs::rename(aside, self.at(name)).expect("renamed");
     }
 
+    /// Seconds pass: on the wall clock and on the boot's own.
     fn clock(&self, second: u32) {
+        self.wall(second);
+        self.write("uptime", &format!("{second}.25 1.00\n"));
+    }
+
+    /// Somebody sets the wall clock.
+    fn wall(&self, second: u32) {
         self.write("clock", &format!("{second}\n"));
     }
 
@@ -116,7 +126,9 @@ impl Host {
     }
 
     fn keeper(&self) -> Kept {
-        self.write("h.in/keeper", &asset("keeper.sh"));
+        let keeper = asset("keeper.sh");
+        assert!(keeper.contains("/proc/uptime"), "it has a clock that nobody sets");
+        self.write("h.in/keeper", &keeper.replace("/proc/uptime", &self.at("uptime").display().to_string()));
         Kept(self.shell().arg(self.at("h.in/keeper")).spawn().expect("a shell"))
     }
 
@@ -155,7 +167,9 @@ fn a_keeper_waits_for_the_next_run_from_when_the_last_one_went() {
     std::fs::remove_file(host.at("h.in/keep")).expect("removed");
     host.goes_on(&mut keeper);
     // Somebody is at work, and then nobody.
-    host.write("h.in/beat", "9590\n");
+    host.clock(9590);
+    host.write("h.in/beat", "17 boot\n");
+    host.goes_on(&mut keeper);
     host.clock(9601);
     host.goes_on(&mut keeper);
     host.clock(9701);
@@ -168,16 +182,41 @@ fn a_keeper_stays_while_a_launch_takes_its_time() {
     host.run("run1", "start_timeout=300\n");
     let mut keeper = host.keeper();
     until("the keeper has seen the run", || host.at("h.out/run1.times").exists().then_some(()));
-    host.write("h.in/beat", "1300\n");
-    host.clock(1301);
-    host.goes_on(&mut keeper);
     host.clock(1300);
-    host.goes_on(&mut keeper);
     // What says nothing is no sign of life, nor an end of the keeper.
     host.write("h.in/beat", "");
     host.goes_on(&mut keeper);
+    host.write("h.in/beat", "5 boot\n");
+    host.goes_on(&mut keeper);
     host.clock(1301);
+    host.goes_on(&mut keeper);
+    host.write("h.in/beat", "");
     host.leaves(&mut keeper);
+}
+
+/// A follower's note and a holder's beat count from when the keeper sees them change, on the boot's own clock.
+#[test]
+fn a_wall_clock_that_is_set_changes_nothing_for_a_keeper() {
+    let host = Host::new();
+    host.run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
+    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());
+    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
+    until("the launcher is noted", || host.at("h.out/run1.node.pid").exists().then_some(()));
+    host.clock(100_000);
+    host.write("h.in/run1/attached", "100000\n");
+    let mut keeper = host.keeper();
+    host.goes_on(&mut keeper);
+    host.write("h.out/run1.rank-0.0.rc", "3 5\n");
+    let said = || std::fs::read_to_string(host.at("h.out/run1.keeper.log")).unwrap_or_default();
+    for wall in [103_600, 96_400, 100_000] {
+        host.wall(wall);
+        host.goes_on(&mut keeper);
+        assert_eq!(said(), "", "a follower is attached, with the wall clock at {wall}");
+    }
+    // It is gone for half a minute, and the wall clock says that no time has passed.
+    host.clock(100_031);
+    host.wall(100_000);
+    until("it stops the ranks", || said().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
 }
 
 /// Without a follower the keeper stops the ranks when one failed. Files that a rank made and that are no exit status stop nothing.

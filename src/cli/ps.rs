@@ -9,7 +9,7 @@ use crate::cli::laptop::{known_secrets, print, print_json};
 use crate::cli::session::{Need, Session, inventory};
 use crate::event::{Exit, Outcome};
 use crate::plan::facts::HostFacts;
-use crate::plan::situation::{Part, part};
+use crate::plan::situation::{Part, is_hidden, part};
 use crate::report::loglines::Logs;
 
 /// Runs it.
@@ -52,6 +52,7 @@ fn row(host: String, facts: &HostFacts, cleaner: &crate::report::sanitize::Clean
     let launcher = match part(facts) {
         Part::None => "-".to_owned(),
         Part::Written => "not started".to_owned(),
+        Part::Running if facts.contained(true) && is_hidden(facts) => "unknown: docker does not answer".to_owned(),
         Part::Running => "running".to_owned(),
         Part::Ended(exit) => format!("ended: {exit}"),
     };

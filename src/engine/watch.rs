@@ -267,6 +267,17 @@ fn unguarded(file: LogFile, text: &str) -> String {
 /// What is said of something in a run's open directory that is not what it should be.
 fn odd(word: &str, name: &str) -> String {
     let what = match word {
+        "docker" => {
+            return "docker does not answer: the logs still come, but whether the run's container goes on there cannot be seen; \
+                    help: `docker ps` and `journalctl -u docker` on the host"
+                .to_owned();
+        }
+        "keeper" if name == "again" => return "the run's keeper had ended, and was started again".to_owned(),
+        "keeper" => {
+            return "the run's keeper has ended: while nobody is attached, a rank that fails there stops no other rank; \
+                    help: `orchestrate up --recreate` begins again"
+                .to_owned();
+        }
         "name" => "is not the name of a log or a status",
         "kind" => "is not a regular file",
         "text" => "does not hold what a wrapper writes",

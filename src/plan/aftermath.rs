@@ -14,7 +14,12 @@ const LINES: usize = 60;
 
 /// Asks a host.
 pub fn command(site: &Site) -> Command {
-    let mut script = format!("{}F={}\ncontainer=\ninit=\n", site.preamble(), quote(&site.run_files()));
+    let mut script = format!(
+        "{}F={}\ncontainer=\ninit=\nboot=\n{{ read -r boot <{}; }} 2>/dev/null\n",
+        site.preamble(),
+        quote(&site.run_files()),
+        quote(&site.boot_file())
+    );
     if site.contained {
         script.push_str(&format!("container={}\n{{ read -r init _ <\"$P/container.pid\"; }} 2>/dev/null\n", quote(&site.container())));
     }

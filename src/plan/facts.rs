@@ -53,7 +53,7 @@ pub fn command(site: &Site, wanted: &Wanted) -> Command {
         READ,
         include_str!("../../assets/facts.sh"),
     );
-    Command::sh("gather facts", script, Duration::from_secs(60))
+    Command::sh("gather facts", script, Duration::from_secs(90))
 }
 
 /// Docker as the host's user finds it.
@@ -227,7 +227,7 @@ impl HostFacts {
     pub fn read(text: &str) -> HostFacts {
         let mut facts = HostFacts::default();
         let mut run_file = String::new();
-        let mut lock_beat = None;
+        let (mut lock_beat, mut uptime) = ("", "");
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             match key {
@@ -235,13 +235,14 @@ impl HostFacts {
                     run_file.push_str(value);
                     run_file.push('\n');
                 }
-                "lock_beat" => lock_beat = value.trim().parse::<f64>().ok(),
+                "lock_beat" => lock_beat = value,
+                "uptime" => uptime = value,
                 _ => facts.take(key, value),
             }
         }
-        // Both seconds are the host's own; when the lock was made is told by a laptop's clock, and counts only until the first beat.
-        if let (Some(lock), Some(beat)) = (&mut facts.lock, lock_beat.filter(|beat| *beat > 0.0)) {
-            lock.age = (facts.clock.0 - beat) as i64;
+        // When the lock was made is told by a laptop's clock, and counts only until the first beat.
+        if let (Some(lock), Some(age)) = (&mut facts.lock, Lock::since(lock_beat, uptime, facts.clock.0)) {
+            lock.age = age;
         }
         if !run_file.is_empty() {
             facts.run_file = Some(RunFile::read(&run_file, facts.current.as_deref().unwrap_or_default()));
@@ -410,6 +411,19 @@ impl Lock {
         text
     }
 
+    /// Seconds since a beat, on the host's own clock: `<seconds since the boot> <boot id>`, or the wall clock's second where there is no /proc and
+    /// of earlier versions. A beat of another boot is at least as old as this boot.
+    fn since(beat: &str, uptime: &str, now: f64) -> Option<i64> {
+        let (then, boot) = beat.trim().split_once(' ').unwrap_or((beat.trim(), ""));
+        let then: f64 = then.parse().ok().filter(|then| *then > 0.0)?;
+        if boot.is_empty() {
+            return Some((now - then) as i64);
+        }
+        let (up, here) = uptime.trim().split_once(' ')?;
+        let up: f64 = up.parse().ok()?;
+        Some(if here == boot { up - then } else { up } as i64)
+    }
+
     fn read(value: &str, now: f64) -> Option<Lock> {
         let mut parts = value.splitn(5, ':');
         let token = parts.next()?.to_owned();
@@ -440,6 +454,12 @@ mod tests {
         assert_eq!(age("lock tok:400:12:lap:me@lap\nlock_beat 998\n"), Some(2), "behind");
         assert_eq!(age("lock tok:990:12:lap:me@lap\nlock_beat 0\n"), Some(10), "no beat was made");
         assert_eq!(age("lock tok:990:12:lap:me@lap\nlock_beat \n"), Some(10), "it cannot be read");
+        // The wall clock was set an hour forward or back: the boot's own clock decides.
+        for now in ["4600", "1000", "-2600"] {
+            let facts = HostFacts::read(&format!("now {now}\nuptime 70 b-1\nlock tok:990:12:lap:me@lap\nlock_beat 66 b-1\n"));
+            assert_eq!(facts.lock.map(|lock| lock.age), Some(4), "{now}");
+        }
+        assert_eq!(age("uptime 70 b-2\nlock tok:990:12:lap:me@lap\nlock_beat 900 b-1\n"), Some(70), "the host was restarted since");
     }
 
     #[test]

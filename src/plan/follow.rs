@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::plan::action::container::DETACH;
 use crate::plan::facts::read_exit;
 use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
@@ -36,7 +37,7 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} have={} init= note= mark=\n",
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} have={} where= note= mark=\n",
         site.preamble(),
         quote(&site.run_files()),
         quote(&site.record()),
@@ -48,12 +49,8 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
         quote(&format!(" {have}")),
     );
     if !site.old {
-        let pid_file = if site.contained { "container.pid" } else { "keeper.pid" };
-        script.push_str(&format!(
-            "{{ read -r init _ <\"$P/{pid_file}\"; }} 2>/dev/null\nnote={}/attached mark=$P/following.{}.$$\n",
-            quote(&site.run_dir()),
-            quote(&site.run)
-        ));
+        script.push_str(&ends(site));
+        script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&site.run_dir()), quote(&site.run)));
     }
     if purpose == Purpose::Fetch && site.contained && !site.old {
         script.push_str(&format!(
@@ -64,6 +61,24 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
     script.push_str(READ);
     script.push_str(include_str!("../../assets/follow.sh"));
     Command::sh("follow the logs", script, Duration::from_secs(20))
+}
+
+/// What the end of a launcher is known by that left no status: the boot in which the run was made, and the container or the keeper.
+fn ends(site: &Site) -> String {
+    let boot = format!("{{ read -r run_boot <{}; }} 2>/dev/null\n", quote(&site.boot_file()));
+    if site.contained {
+        return format!(
+            "{boot}where=container docker={}\n{{ read -r init id init_start init_boot proven <\"$P/container.pid\"; }} 2>/dev/null\n: \"${{id:={}}}\"\n",
+            quote(&site.docker()),
+            site.container(),
+        );
+    }
+    // `start_of` and `boot` are those of follow.sh.
+    format!(
+        "{boot}where=host\n{{ read -r init init_start init_boot <\"$P/keeper.pid\"; }} 2>/dev/null\n{DETACH}\n\
+         start_keeper() {{ detach /bin/sh \"$IN/keeper\"; start_of \"$!\"; \
+         printf '%s %s %s\\n' \"$!\" \"$s\" \"$boot\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\"; }}\n"
+    )
 }
 
 /// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.

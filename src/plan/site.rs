@@ -102,6 +102,11 @@ impl Site {
         if self.old { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run) }
     }
 
+    /// Which boot of the host the run was made in.
+    pub fn boot_file(&self) -> String {
+        format!("{}/{}.boot", self.private_dir(), self.run)
+    }
+
     /// The mark that an order has stopped the run, where no rank can write it.
     pub fn stop_mark(&self) -> String {
         format!("{}/{}.stopped", self.private_dir(), self.run)

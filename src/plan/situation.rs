@@ -51,11 +51,17 @@ pub fn part(facts: &HostFacts) -> Part {
         Node::Ended { exit, .. } => Part::Ended(*exit),
         // Inside a container the host does not see the pid: the container's own state decides, and the keeper writes the status of a dead one.
         Node::Started { seen, .. } => {
-            let contained = facts.contained(true);
-            let runs = if contained { facts.container().is_some_and(|c| c.status == "running" || c.status == "paused") } else { *seen };
+            // Where docker does not answer, nothing says that it has ended.
+            let in_container = || is_hidden(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
+            let runs = if facts.contained(true) { in_container() } else { *seen };
             if runs { Part::Running } else { Part::Ended(Exit::Killed) }
         }
     }
+}
+
+/// Whether docker does not say what is on the host.
+pub fn is_hidden(facts: &HostFacts) -> bool {
+    matches!(facts.docker, Docker::Unusable(_)) && facts.containers.is_empty()
 }
 
 /// How the current run of these hosts ended, or that it runs, and the second of its end on the hosts' clocks; `None`: nothing was started.
@@ -217,6 +223,9 @@ mod tests {
         assert_eq!(situation(&[HostFacts::default()], &["a".to_owned()], &[]), Situation::Nothing);
         let silent = HostFacts { docker: Docker::Unusable("no".to_owned()), ..facts(RUNS, "") };
         assert_eq!(unseen(&[facts(RUNS, ""), silent.clone()]), Some((1, &silent, "no")));
+        let hidden = HostFacts { containers: Vec::new(), ..silent.clone() };
+        assert_eq!(part(&hidden), Part::Running, "what nobody says has not happened");
+        assert_eq!(part(&HostFacts { docker: Docker::Usable("27".to_owned()), ..hidden }), Part::Ended(Exit::Killed));
         assert_eq!(unseen(&[HostFacts { current: None, ..silent }]), None, "nothing is known to run");
     }
 }

@@ -1,6 +1,6 @@
 //! Hosts that are not as they should be: each trouble has words of its own and the right exit code, and nothing is left.
 
-use crate::laptop::{Ended, Laptop, word};
+use crate::laptop::{Ended, Laptop, until, word};
 use crate::support::{Cluster, Job};
 
 /// Runs `up` of a job that cannot begin; what it said.
@@ -136,6 +136,78 @@ fn a_container_that_somebody_removes_while_its_ranks_run() {
     up.until("both ranks run", || (0..2).all(|rank| laptop.text(&format!("rank-{rank}.log")).contains("here")).then_some(()));
     cluster.on("gpu02", "docker rm -f orch-gone-gpu02");
     up.end().code(1).says("gpu02: the container was removed while the run was in it");
+    cluster.as_before();
+}
+
+/// The ssh user does not see the container's first process, which is root's: that is no end.
+#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
+fn a_host_that_hides_the_processes_of_others() {
+    let cluster = Cluster::take();
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &Job::quick("hidden"));
+    cluster.fault("gpu01", &["hidepid"]);
+    let seen = cluster.on("gpu01", "su dev -c 'ls -d /proc/1 2>/dev/null' || echo hidden");
+    assert_eq!(seen.trim(), "hidden", "the fault is one");
+    let mut up = laptop.start(&["up", word(&file)]);
+    up.until("both ranks run", || {
+        (0..2).all(|rank| laptop.text(&format!("rank-{rank}.log")).contains(&format!("rank {rank} is up"))).then_some(())
+    });
+    // On the other host it begins in the midst of the run.
+    cluster.fault("gpu02", &["hidepid"]);
+    for host in ["gpu01", "gpu02"] {
+        let sign = || cluster.on(host, "cat /home/dev/.orchestrate/hidden/*.in/*/attached");
+        for _ in 0..2 {
+            let before = sign();
+            up.until("the follower looks", || (sign() != before).then_some(()));
+        }
+    }
+    cluster.order(&["gpu01", "gpu02"], "hidden", "go", "0");
+    up.end().code(0).recap("OK");
+    cluster.as_before();
+}
+
+/// Waits until both ranks of a detached run have said that they are up.
+#[track_caller]
+fn both_up(laptop: &Laptop, file: &str) {
+    until("both ranks are up", || {
+        let logs = laptop.run(&["logs", file]).out;
+        (0..2).all(|rank| logs.contains(&format!("rank {rank} is up"))).then_some(())
+    });
+}
+
+/// A daemon that hangs hides the container, and neither the host nor the logs.
+#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
+fn docker_hangs_while_ranks_run() {
+    let cluster = Cluster::take();
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &Job::quick("hangs"));
+    laptop.run(&["up", "-d", word(&file)]).code(0);
+    both_up(&laptop, word(&file));
+    cluster.fault("gpu02", &["hang-dockerd"]);
+    laptop.run(&["ps", word(&file)]).code(0).says("unknown: docker does not answer");
+    laptop.run(&["logs", word(&file)]).code(0).says("rank 1 is up on gpu02");
+    cluster.order(&["gpu01", "gpu02"], "hangs", "go", "0");
+    let attach = laptop.run(&["attach", word(&file)]);
+    attach.code(0).recap("OK");
+    cluster.fault("gpu02", &["unhang-dockerd"]);
+    laptop.run(&["down", "--yes", word(&file)]).code(0);
+    cluster.as_before();
+}
+
+#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
+fn a_container_that_somebody_paused_is_torn_down_with_grace() {
+    let cluster = Cluster::take();
+    let laptop = Laptop::new();
+    let file = cluster.inventory(&laptop, &Job::quick("paused"));
+    laptop.run(&["up", "-d", word(&file)]).code(0);
+    both_up(&laptop, word(&file));
+    cluster.on("gpu02", "docker pause orch-paused-gpu02");
+    laptop.run(&["ps", word(&file)]).code(0).says("paused");
+    laptop.run(&["down", "--yes", word(&file)]).code(0);
+    assert!(laptop.text("rank-1.log").contains("saw TERM"), "it was asked to end, not killed");
     cluster.as_before();
 }
 

@@ -107,10 +107,15 @@ impl Container {
              {attempt}attempt\n\
              if [ $rc -ne 0 ]; then printf '%s\\n' \"$says\" >&2; drop; exit $rc; fi\n\
              fi\n\
-             D inspect --type container --format '{{{{.State.Pid}}}} {{{{.Id}}}}' {container} >\"$P/container.pid.new\" && mv -f \"$P/container.pid.new\" \"$P/container.pid\" || exit 78\n\
+             {lib}\n\
+             p=$(D inspect --type container --format '{{{{.State.Pid}}}} {{{{.Id}}}}' {container}) || exit 78\n\
+             # The pid is proven to be the container's, and not another machine's, where its cgroup names the container.\n\
+             s=$(born \"${{p%% *}}\") g=; case $(cat \"/proc/${{p%% *}}/cgroup\" 2>/dev/null) in *\"${{p#* }}\"*) g=proven ;; esac\n\
+             printf '%s\\n' \"$p ${{s:--}} $(boot) $g\" >\"$P/container.pid.new\" && mv -f \"$P/container.pid.new\" \"$P/container.pid\" || exit 78\n\
              D inspect --type container --format '{{{{.Image}}}}' {container} >\"$P/image\"\n\
              cat \"$P/container.pid\"; [ -z \"$most\" ] || echo \"memlock $most $ib\"\n",
             attempt = memlock::ATTEMPT,
+            lib = include_str!("../../../assets/lib.sh"),
             name = site.container(),
             host = quote(&site.host),
             flags = join(&without_memlock(self.flags(spec))),
@@ -123,11 +128,11 @@ impl Container {
     fn bare(&self) -> Command {
         let script = format!(
             "{guard}{alive}\
-             {{ read -r p s <\"$P/keeper.pid\"; }} 2>/dev/null\n\
-             if [ -n \"$p\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then echo \"$p\"; exit 0; fi\n\
+             {{ read -r p s b <\"$P/keeper.pid\"; }} 2>/dev/null\n\
+             if [ -n \"$p\" ] && [ \"${{b:-$(boot)}}\" = \"$(boot)\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then echo \"$p\"; exit 0; fi\n\
              {detach}\n\
              detach /bin/sh \"$IN/keeper\"\n\
-             printf '%s %s\\n' \"$!\" \"$(born $!)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
+             printf '%s %s %s\\n' \"$!\" \"$(born $!)\" \"$(boot)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
             guard = self.site.guard(),
             alive = include_str!("../../../assets/lib.sh"),
             detach = DETACH,

@@ -134,9 +134,9 @@ impl Stop {
         let script = if site.contained {
             format!(
                 "{preamble}[ -e {reap} ] || exit 0\n\
-                 runs=$(D inspect --type container --format '{{{{.State.Running}}}}' {container} 2>&1) || \
-                 case $runs in *[Nn]'o such'*) exit 0 ;; *) printf '%s\\n' \"$runs\" >&2; exit 78 ;; esac\n\
-                 case $runs in *true) ;; *) exit 0 ;; esac\n\
+                 runs=$(D inspect --type container --format '{{{{.State.Running}}}} {{{{.State.Paused}}}}' {container} 2>&1) || \
+                 case $runs in *[Nn]'o such container'* | *[Nn]'o such object'*) exit 0 ;; *) printf '%s\\n' \"$runs\" >&2; exit 78 ;; esac\n\
+                 case $runs in *'true true') D unpause {container} >/dev/null || exit 79 ;; *'true false') ;; *) exit 0 ;; esac\n\
                  {mark}{inside}\n",
                 preamble = site.preamble(),
                 container = quote(&site.container()),

@@ -14,9 +14,15 @@ pub const STALE: i64 = 30;
 /// The script's exit status when another holds the lock.
 pub const HELD: i32 = 76;
 
+/// Sets s to the seconds since the host's boot and the boot's id, since a wall clock may be set; to the wall clock's second where there is no /proc.
+const SECOND: &str = "s= b=; { read -r s _ </proc/uptime; read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; s=${s%%.*}; \
+                      case $s:$b in :* | *: | *[!0-9]*:*) s=$(date +%s) ;; *) s=\"$s $b\" ;; esac";
+
 /// Notes the host's second, and a copy for the keeper, who may be another user. In place, so that it is never found empty, not on a full disk
 /// either.
-const BEAT: &str = "(umask 022; s=$(date +%s); echo \"$s\" 1<>\"$P/lock.beat\"; echo \"$s\" 1<>\"$IN/beat\")";
+fn beat() -> String {
+    format!("(umask 022; {SECOND}; echo \"$s\" 1<>\"$P/lock.beat\"; echo \"$s\" 1<>\"$IN/beat\")")
+}
 
 /// How long a lock script may take.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -35,23 +41,26 @@ pub fn take(site: &Site, text: &str) -> Command {
          done\n\
          [ -n \"$l\" ] || exit 73\n\
          # Only under the lock: its holder may be removing them.\n\
-         if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {BEAT}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
+         if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {beat}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
          exit {HELD}\n",
         site.preamble(),
         base = quote(&site.base),
         name = quote(&site.name),
         text = quote(text),
+        beat = beat(),
     );
     Command::sh("take the lock", script, DEADLINE)
 }
 
-/// The lock as it stands, in the words of the facts.
+/// The lock as it stands, in the words of the facts. One whose holder was killed before its first beat is as old as the first look at it.
 pub fn look(site: &Site) -> Command {
     let script = format!(
-        "{}printf 'now %s\\n' \"$(date +%s)\"\nl=$(readlink \"$P/lock\") && printf 'lock %s\\n' \"$l\"\n\
+        "{}printf 'now %s\\n' \"$(date +%s)\"\n{SECOND}; printf 'uptime %s\\n' \"$s\"\n\
+         l=$(readlink \"$P/lock\") && printf 'lock %s\\n' \"$l\" && {{ [ -s \"$P/lock.beat\" ] || {}; }}\n\
          b=0; {{ read -r b <\"$P/lock.beat\"; }} 2>/dev/null; printf 'lock_beat %s\\n' \"$b\"\n",
-        site.preamble()
+        site.preamble(),
+        beat()
     );
     Command::sh("look at the lock", script, DEADLINE)
 }
@@ -69,7 +78,7 @@ pub fn put_aside(site: &Site, found: &Lock) -> Command {
 
 /// Shows that the holder lives; ends with 75 when the lock is no longer ours.
 pub fn renew(site: &Site) -> Command {
-    Command::sh("renew the lock", format!("{}{BEAT}\n", site.guard()), DEADLINE)
+    Command::sh("renew the lock", format!("{}{}\n", site.guard(), beat()), DEADLINE)
 }
 
 /// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again.
@@ -116,14 +125,24 @@ mod tests {
             let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         };
-        let second = || std::fs::read_to_string(&beat).expect("a beat").trim_end().parse::<i64>().expect("a second");
+        // Where there is /proc, the boot's own clock.
+        let text = || std::fs::read_to_string(&beat).expect("a beat");
+        let second = || text().lines().next().and_then(|l| l.split(' ').next()).and_then(|s| s.parse::<i64>().ok()).expect("a second");
         run(&take(&site, "tok:1:2:lap:me"));
         let made = beat.metadata().expect("a beat");
-        assert_eq!((made.permissions().mode() & 0o777, second() > 1_600_000_000), (0o644, true));
-        std::fs::write(&beat, "1600000000\n").expect("written");
+        assert_eq!((made.permissions().mode() & 0o777, second() > 1), (0o644, true));
+        if cfg!(target_os = "linux") {
+            let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id");
+            assert_eq!(text().trim_end().split_once(' ').map(|(_, boot)| boot), Some(boot.trim_end()));
+        }
+        std::fs::write(&beat, "1\n").expect("written");
         // As on a full disk: no new file, and none that is emptied.
         run(&Command::sh("renew", format!("set -C\n{}", renew(&site).script), DEADLINE));
-        assert_eq!((beat.metadata().expect("a beat").ino(), second() > 1_600_000_000), (made.ino(), true));
+        assert_eq!((beat.metadata().expect("a beat").ino(), second() > 1), (made.ino(), true));
+        // A holder that was killed before its first beat: from the first look on.
+        std::fs::remove_file(&beat).expect("removed");
+        run(&look(&site));
+        assert!(second() > 1);
         // Its holder is put aside: what he did last says nothing of the next one.
         let found = Lock { token: "tok".to_owned(), owner: "me".to_owned(), laptop: "lap".to_owned(), pid: 2, age: 100 };
         run(&put_aside(&site, &found));

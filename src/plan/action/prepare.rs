@@ -47,6 +47,10 @@ impl Prepare {
         let json = serde_json::to_string_pretty(&self.run).unwrap_or_default();
         script.push_str(&file(&site.record(), &format!("{json}\n"), "600"));
         script.push_str(&format!(
+            "b=; {{ read -r b </proc/sys/kernel/random/boot_id; }} 2>/dev/null; printf '%s\\n' \"$b\" >{} || exit 73\n",
+            quote(&site.boot_file())
+        ));
+        script.push_str(&format!(
             "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
         ));
         // Nothing reads these files before `current` names the run: no need to write them aside and rename.

@@ -33,7 +33,7 @@ impl Remove {
         // In a container the keeper is its first process. An earlier version's file could name any process: there a rank could write it.
         let pid_file = if self.site.old && !self.site.contained { "$OLD/keeper.pid" } else { "$P/keeper.pid" };
         let keeper = format!(
-            "{lib}\nif {{ read -r p s <\"{pid_file}\"; }} 2>/dev/null && [ -n \"$s\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then kill \"$p\" 2>/dev/null\n\
+            "{lib}\nif {{ read -r p s b <\"{pid_file}\"; }} 2>/dev/null && [ -n \"$s\" ] && [ \"${{b:-$(boot)}}\" = \"$(boot)\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then kill \"$p\" 2>/dev/null\n\
              i=0; while [ \"$(born \"$p\")\" = \"$s\" ]; do i=$((i + 1)); [ $i -gt 100 ] && kill -9 \"$p\" 2>/dev/null; [ $i -gt 120 ] && exit 1; sleep 0.1; done; fi\n",
             lib = include_str!("../../../assets/lib.sh"),
         );
@@ -122,7 +122,7 @@ impl Clean {
              for f in \"$OUT\"/{run}.*; do if [ -d \"$f\" ] && [ ! -L \"$f\" ]; then {directory}; else rm -f \"$f\"; fi || failed=1; done\n\
              [ -z \"$failed\" ] && away \"$IN\"/{run} || exit 1\n\
              [ \"$c\" != {run} ] || rm -f \"$P/current\" || exit 1\n\
-             rm -f \"$P\"/{run}.json \"$P\"/{run}.stopped\n"
+             rm -f \"$P\"/{run}.json \"$P\"/{run}.stopped \"$P\"/{run}.boot\n"
         )
     }
 

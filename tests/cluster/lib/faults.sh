@@ -14,6 +14,10 @@ fault() {
         ;;
     power-off) docker kill "$container" >/dev/null ;;
     power-on) power_on "$host" ;;
+    hidepid) docker exec "$container" mount -o remount,hidepid=2 /proc ;;
+    unhidepid) docker exec "$container" mount -o remount,hidepid=0 /proc ;;
+    hang-dockerd) docker exec "$container" pkill -STOP -x dockerd ;;
+    unhang-dockerd) docker exec "$container" pkill -CONT -x dockerd ;;
     *) docker exec "$container" fault "$name" "$@" ;;
     esac
 }
@@ -35,6 +39,7 @@ heal() {
         esac
         [ -n "$(docker inspect -f "{{with index .NetworkSettings.Networks \"$network\"}}{{.IPAddress}}{{end}}" "$container")" ] ||
             fault "$host" plug
+        docker exec "$container" sh -c 'pkill -CONT -x dockerd; ! grep -q "^proc /proc .*hidepid=" /proc/mounts || mount -o remount,hidepid=0 /proc'
         docker exec "$container" fault heal
     done
 }
