@@ -138,6 +138,13 @@ born() { number "$1" || return 0
 run_id() { case $1 in '' | *[!0-9A-Za-z-]* | -* | ?????????????????????????????????????????*) return 1 ;; esac; }
 bad() { tell bad_current "$(cleaned "$1")"; }
 if { read -r p s <"$P/keeper.pid"; } 2>/dev/null; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
+# The keeper of a bare host whose directory is gone is known by its words.
+if [ -n "$want_left" ] && [ -z "$want_docker" ] && [ ! -e "$P/keeper.pid" ] && [ -d /proc/self ]; then
+  for e in $(within 20 grep -lsF "$run_dir/$name/$host.in/keeper" /proc/[0-9]*/cmdline 2>/dev/null); do
+    [ -O "$e" ] && [ "$(tr '\0' ' ' <"$e" 2>/dev/null)" = "/bin/sh $run_dir/$name/$host.in/keeper " ] || continue
+    p=${e#/proc/}; say keeper "${p%/cmdline}"; break
+  done
+fi
 c='' prefix='' record='' dir=''
 { read -r c <"$P/current"; } 2>/dev/null
 # A run that lost its record is known by the directory of what it was given.

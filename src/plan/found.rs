@@ -151,3 +151,83 @@ impl Elsewhere {
         runs
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+mod tests {
+    use super::*;
+    use crate::plan::facts::{self, HostFacts, Wanted};
+    use crate::plan::site::Site;
+
+    fn asked(base: &std::path::Path) -> HostFacts {
+        let site = Site {
+            name: "n".to_owned(),
+            host: "gpu01".to_owned(),
+            run: String::new(),
+            base: base.display().to_string(),
+            sudo: false,
+            engine: None,
+            contained: false,
+            token: None,
+            old: false,
+            log_max: 0,
+            ranks: 0,
+        };
+        let command = facts::command(&site, &Wanted { left: true, ..Wanted::default() });
+        let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
+        HostFacts::read(&String::from_utf8_lossy(&out.stdout))
+    }
+
+    fn write(file: &std::path::Path, text: &str) {
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        std::fs::write(file, text).expect("written");
+    }
+
+    #[test]
+    fn what_another_has_put_in_the_place_of_ours_is_named_and_not_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let trap = dir.path().join("trap");
+        write(&trap.join("gpu01.private/current"), "20261122-054703-04da\n");
+        write(&trap.join("gpu01.private/20261122-054703-04da.json"), "{\"name\": \"n\"}\n");
+        std::fs::create_dir(dir.path().join("base")).expect("made");
+        std::os::unix::fs::symlink(&trap, dir.path().join("base/n")).expect("a link");
+        let facts = asked(&dir.path().join("base"));
+        assert_eq!((facts.has_something(), &facts.current, facts.runs.len(), facts.run_file.is_some()), (false, &None, 0, false));
+        assert!(facts.elsewhere.foreign.is_some_and(|text| text.ends_with("/base/n")));
+    }
+
+    #[test]
+    fn a_note_that_names_no_run_hides_none() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join("n").join(name);
+        write(&at("gpu01.private/current"), "../../x\n");
+        write(&at("gpu01.private/20261122-054703-04da.json"), "{}\n");
+        write(&at("gpu01.in/20261122-054703-04db/settings"), "lease=0\n");
+        write(&at("old.private/current"), "20261122-054703-04dc\n");
+        write(&at("bad name.private/current"), "20261122-054703-04dc\n");
+        let facts = asked(dir.path());
+        assert_eq!((&facts.current, facts.elsewhere.bad_current.as_deref()), (&None, Some("..?..?x")));
+        assert_eq!(facts.earlier_runs(), ["20261122-054703-04da", "20261122-054703-04db"]);
+        assert_eq!(facts.elsewhere.dirs, ["old"]);
+    }
+
+    /// A host can say anything, and its words become folders here and names of connections.
+    #[test]
+    fn what_a_host_says_passes_the_grammar_of_an_inventory() {
+        let facts = HostFacts::read(
+            "host gpu01\nrun_dir /r\ncurrent ../../x\nrun ../y\nrun 20261122-054703-04da\nother_dir $(id)\nprocess 7 20261122-054703-04da a;b\n\
+             process 8 20261122-054703-04da gpu01\ncontainer abc running 7 0 false sha256:1 /orch-n-gpu01 n gpu01 f00  li@lap|/r\n\
+             container abd running 7 0 false sha256:1 /orch-check-n-gpu01 n gpu01  1 |/r\ncontainer abe exited 0 0 false sha256:1 /x n gpu01 f00  bo@lap|/home/bo\n\
+             container abf exited 0 0 false sha256:1 /y n old f00  li@lap|/r\n",
+        );
+        assert_eq!((&facts.current, facts.runs.as_slice()), (&None, ["20261122-054703-04da".to_owned()].as_slice()));
+        assert!(facts.elsewhere.bad_current.is_some() && facts.elsewhere.dirs.is_empty());
+        assert_eq!(facts.elsewhere.processes.iter().map(|p| p.pid).collect::<Vec<_>>(), [8]);
+        let names = |list: &[Found]| list.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (names(&facts.containers), names(&facts.elsewhere.checks)),
+            (vec!["orch-n-gpu01".to_owned()], vec!["orch-check-n-gpu01".to_owned()])
+        );
+        assert_eq!(names(&facts.elsewhere.containers), ["x", "y"]);
+    }
+}
