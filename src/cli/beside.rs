@@ -47,7 +47,7 @@ pub(super) fn others(session: &Session, facts: &[Option<HostFacts>]) -> Others {
                         ),
                     );
                 }
-            } else if container.owner == session.identity.owner {
+            } else if container.owner == session.identity.owner && container.run_dir != facts.run_dir {
                 found = Others::Ours;
                 let text =
                     format!("container {}, whose files are in {place}: set run_dir to it then `orchestrate down`", container.shown());
