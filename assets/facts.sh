@@ -3,7 +3,7 @@
 # shellcheck disable=SC2088,SC2015,SC2086
 # What a host is and what of this name is on it: one read-only script, after read.sh. Prints `key value` lines; a value has no line break.
 # Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker, and $docker is its words.
-: "${docker:=docker}" "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}"
+: "${docker:=docker}" "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}" "${want_left:=}"
 say() { printf '%s %s\n' "$1" "$2"; }
 nl='
 ' cr=$(printf '\r')
@@ -28,6 +28,7 @@ say connection "$SSH_CONNECTION"
 say boot "$boot"
 case $run_dir in '~') run_dir=$HOME ;; '~/'*) run_dir=$HOME/${run_dir#\~/} ;; esac
 say run_dir "$run_dir"
+say host "$host"
 d=$run_dir; while [ ! -d "$d" ] && [ "$d" != / ] && [ -n "$d" ]; do d=${d%/*}; done; d=${d:-/}
 say nearest "$d"
 [ -w "$d" ] && say writable yes || say writable no
@@ -57,12 +58,16 @@ if [ -n "$want_docker" ]; then
   }
   v=$(within 15 sh -c "exec $docker version --format '{{.Server.Version}}'" 2>&1 </dev/null)
   case $? in 0) tell docker "$v" ;; 124) hung 15 ;; *) tell docker_error "$v"; hangs=1 ;; esac
-  f='{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.Image}} {{.Name}} {{index .Config.Labels "orchestrate.name"}} {{index .Config.Labels "orchestrate.host"}} {{index .Config.Labels "orchestrate.container_hash"}}'
+  f='{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.Image}} {{.Name}} {{index .Config.Labels "orchestrate.name"}} {{index .Config.Labels "orchestrate.host"}} {{index .Config.Labels "orchestrate.container_hash"}} {{index .Config.Labels "orchestrate.check"}} {{index .Config.Labels "orchestrate.owner"}}|{{index .Config.Labels "orchestrate.run_dir"}}'
   ids=''
-  ask ps -a -q --no-trunc --filter "label=orchestrate.name=$name" --filter "label=orchestrate.host=$host" && ids=$v
+  # Of this name under whichever name of the host: it may have had another one.
+  ask ps -a -q --no-trunc --filter "label=orchestrate.name=$name" && ids=$(printf '%s\n' "$v" | head -n 256)
   for i in $ids; do case $i in *[!0-9a-f]*) ;; *) ask inspect --type container --format "$f" "$i" && tell container "$v" ;; esac; done
   if [ -n "$container" ]; then
-    ask inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}' "$container" && tell taken "$v"
+    if ask inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}|{{index .Config.Labels "orchestrate.run_dir"}}' "$container"; then
+      case ${v#*\|} in '' | "$run_dir") v=${v%%\|*} ;; esac
+      tell taken "$v"
+    fi
   fi
   if [ -n "$image" ]; then ask image inspect --format '{{.Id}}' "$image" && tell image "$v"; fi
 fi
@@ -91,12 +96,47 @@ for m in /dev/shm "/run/user/$uid"; do for l in "$m/.orch-login.$container".????
   # shellcheck disable=SC3067
   [ -O "$l" ] && say login "$l"
 done; done
-# The directories of this name and host: see plan/site.rs. OLD is where a version before them kept everything.
-base=$run_dir/$name/$host
+for l in "/dev/shm/.orch-env.$container".????????-??????-????; do if [ -e "$l" ] || [ -L "$l" ]; then say secret "$l"; fi; done
+# The directories of this name and host: see plan/site.rs. OLD is where a version before them kept everything. What another user has put in
+# their place is not looked into.
+mine() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
+base=$run_dir/$name/$host all=$run_dir/$name
+if [ -e "$all" ] || [ -L "$all" ]; then
+  # shellcheck disable=SC2012
+  mine "$all" || { tell foreign "$(ls -ld "$all" 2>/dev/null | { read -r _ _ o _; printf %s "$o"; }) $all"; base=/dev/null/none all=/dev/null/none; }
+fi
 P=$base.private IN=$base.in OUT=$base.out OLD=$base
 # A host may be named as the directories of another one are.
 case $host in *.private | *.in | *.out) OLD=$P/none ;; esac
 for d in "$P" "$IN" "$OUT" "$OLD"; do if [ -d "$d" ] || [ -L "$d" ]; then say host_dir "$d"; break; fi; done
+if [ -n "$want_left" ]; then
+  # What this name has left under other names of this host, or of hosts that share its home: the record of each run once.
+  n=0 runs=' '
+  for d in "$all"/*.private; do
+    b=${d##*/} b=${b%.private}
+    case $b in "$host" | '' | *[!0-9A-Za-z._-]*) continue ;; esac
+    mine "$d" || continue
+    n=$((n + 1)); [ "$n" -le 256 ] || break
+    say other_dir "$b"
+    r=; { read -r r <"$d/current"; } 2>/dev/null
+    case $r in '' | *[!0-9a-f-]* | ?????????????????????*) continue ;; esac
+    case $runs in *" $r "* | ' '*' '*' '*' '*' '*) continue ;; esac
+    plain "$d/$r.json" || continue
+    runs="$runs$r "
+    head -c 16777216 "$d/$r.json" | while IFS= read -r l; do say other_record "$r $l"; done
+  done
+  # Processes that carry the directory of a run of this name: it may be gone.
+  n=0
+  [ -d /proc/self ] && for e in $(within 20 grep -lsF "ORCH_RUN_DIR=$run_dir/$name/" /proc/[0-9]*/environ 2>/dev/null); do
+    [ -O "$e" ] || continue
+    l=$nl$(tr '\0' '\n' <"$e" 2>/dev/null)$nl
+    case $l in *"${nl}ORCH_RUN_ID="*"$nl"*) ;; *) continue ;; esac
+    r=${l#*"${nl}ORCH_RUN_DIR=$run_dir/$name/"} r=${r%%"$nl"*} b=${r%.in/*} r=${r##*.in/}
+    case $b/$r in */*/* | *[!0-9A-Za-z._/-]*) continue ;; esac
+    n=$((n + 1)); [ "$n" -le 256 ] || break
+    p=${e#/proc/}; say process "${p%/environ} $r $b"
+  done
+fi
 for d in "$run_dir/$smoke/$host" "$run_dir/$smoke/$host.private"; do if [ -d "$d" ]; then say smoke yes; break; fi; done
 if l=$(readlink "$P/lock" 2>/dev/null); then
   tell lock "$l"
@@ -109,10 +149,23 @@ born() { number "$1" || return 0
   set -- ${stat##*) }; [ "$1" = Z ] || printf '%s\n' "${20}"; }
 # run_id TEXT: the name of a run's files, which nothing else may be.
 run_id() { case $1 in '' | *[!0-9A-Za-z-]* | -* | ?????????????????????????????????????????*) return 1 ;; esac; }
+bad() { tell bad_current "$(cleaned "$1")"; }
 if { read -r p s at <"$P/keeper.pid"; } 2>/dev/null && [ "${at:-${boot:--}}" = "${boot:--}" ]; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
+# The keeper of a bare host whose directory is gone is known by its words.
+if [ -n "$want_left" ] && [ -z "$want_docker" ] && [ ! -e "$P/keeper.pid" ] && [ -d /proc/self ]; then
+  for e in $(within 20 grep -lsF "$run_dir/$name/$host.in/keeper" /proc/[0-9]*/cmdline 2>/dev/null); do
+    [ -O "$e" ] && [ "$(tr '\0' ' ' <"$e" 2>/dev/null)" = "/bin/sh $run_dir/$name/$host.in/keeper " ] || continue
+    p=${e#/proc/}; say keeper "${p%/cmdline}"; break
+  done
+fi
 c='' prefix='' record='' dir=''
 { read -r c <"$P/current"; } 2>/dev/null
-for r in "$P"/*.json; do r=${r##*/} r=${r%.json}; run_id "$r" && [ -f "$P/$r.json" ] && say run "$r"; done
+# A run that lost its record is known by the directory of what it was given.
+for r in "$P"/*.json "$IN"/*/settings; do
+  case $r in */settings) r=${r%/settings} r=${r##*/}; [ ! -L "$IN/$r" ] && [ ! -e "$P/$r.json" ] ;; *) r=${r##*/} r=${r%.json}; [ -f "$P/$r.json" ] ;; esac && run_id "$r" && say run "$r"
+done
+# A file that cannot be what it should be keeps nothing from being cleared away.
+if [ -e "$P/current" ] || [ -L "$P/current" ]; then run_id "$c" || bad "$c"; fi
 if run_id "$c"; then prefix=$c. record=$P/$c.json; dir=$(cd -P -- "$OUT" 2>/dev/null && pwd -P)
 elif [ -d "$OLD" ] && [ ! -L "$OLD" ]; then
   # What a run of an earlier version says of itself lies where its ranks can write.

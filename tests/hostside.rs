@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use orchestrate::plan::action::remove::Clean;
+use orchestrate::plan::action::remove::{Clean, Cleaned};
 use orchestrate::plan::action::{Action, Do};
 use orchestrate::plan::site::Site;
 
@@ -395,7 +395,7 @@ fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
         log_max: 0,
         ranks: 0,
     };
-    let Do::Script(clean) = Action::Clean(Clean { site, only_run: Some("run1".to_owned()) }).command() else { return };
+    let Do::Script(clean) = Action::Clean(Clean { site, what: Cleaned::Run("run1".to_owned()) }).command() else { return };
     let mut clean = Kept(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
     until("the keeper is asked to let go", || (!host.at("h.in/current").exists()).then_some(()));
     signal(Signal::CONT);

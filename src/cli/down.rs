@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::args::{DownArgs, Progress};
+use crate::cli::beside::{self, Others};
 use crate::cli::desk::Faces;
 use crate::cli::exit::{Failure, worse};
 use crate::cli::laptop::{known_secrets, print, say};
@@ -70,28 +71,24 @@ async fn interrupted() -> i32 {
 
 pub(super) async fn down(session: &mut Session, args: &DownArgs, smoke: &mut bool) -> Result<(Outcome, String), Failure> {
     let (facts, _) = answered(session, session.gather(None).await);
-    // Hosts that were taken out of the inventory since `up` are cleaned too.
-    let recorded = if args.host.limit.is_none() { session.recorded_hosts(&facts) } else { Vec::new() };
-    let mut facts = facts;
-    let mut left_out = Vec::new();
-    if !recorded.is_empty() && session.may_reach(&recorded) {
-        session.add_hosts(recorded);
-        session.begin("", None);
-        facts = answered(session, session.gather(None).await).0;
-    } else {
-        left_out = recorded;
-    }
+    let (facts, left_out) = if args.host.limit.is_none() { wherever_it_is(session, facts).await } else { (facts, Vec::new()) };
     *smoke = facts.iter().flatten().any(|facts| facts.smoke);
+    let others = beside::others(session, &facts);
     let found = facts.iter().flatten().any(HostFacts::has_something);
-    let unreachable = facts.iter().any(Option::is_none);
     if !found {
-        if unreachable {
-            for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
-                undo::leftover(session, host, undo::SILENT.to_owned());
-            }
-            return Ok((Outcome::Leftovers, "some hosts could not be looked at".to_owned()));
+        let mut blind = beside::unseen(session, &facts);
+        for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
+            undo::leftover(session, host, undo::SILENT.to_owned());
+            blind = true;
         }
-        return Ok((Outcome::Ok, format!("nothing of {} is on any host", session.inventory.name)));
+        return Ok(match (blind, others) {
+            (true, _) => (Outcome::Leftovers, "some hosts could not be looked at".to_owned()),
+            (false, Others::Ours) => (Outcome::Leftovers, String::new()),
+            (false, Others::Theirs) => {
+                (Outcome::Ok, format!("nothing of {} is on any host but what belongs to others", session.inventory.name))
+            }
+            (false, Others::None) => (Outcome::Ok, format!("nothing of {} is on any host", session.inventory.name)),
+        });
     }
     if args.dry_run {
         let manner = Manner { depth: Depth::All, grace: None, fetch: !args.discard_logs };
@@ -100,7 +97,10 @@ pub(super) async fn down(session: &mut Session, args: &DownArgs, smoke: &mut boo
         return Ok((Outcome::Ok, "nothing was changed".to_owned()));
     }
     let way = Way { depth: Depth::All, kill: args.kill, fetch: !args.discard_logs, grace: None };
-    let outcome = undo::locked(session, way, args.lock_wait, args.host.yes).await?;
+    let mut outcome = undo::locked(session, way, args.lock_wait, args.host.yes).await?;
+    if others == Others::Ours {
+        outcome = worse(Outcome::Leftovers, outcome);
+    }
     if !left_out.is_empty() {
         let names = left_out.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
         let text = format!(
@@ -109,6 +109,41 @@ pub(super) async fn down(session: &mut Session, args: &DownArgs, smoke: &mut boo
         session.engine.emitter().notice(None, text, true);
         return Ok((worse(Outcome::Leftovers, outcome), "hosts that only the run's record names were not reached".to_owned()));
     }
-    let why = if outcome == Outcome::Ok { "nothing is left" } else { "" };
+    let why = match (&outcome, others) {
+        (Outcome::Ok, Others::Theirs) => "nothing is left but what belongs to others",
+        (Outcome::Ok, _) => "nothing is left",
+        _ => "",
+    };
     Ok((outcome, why.to_owned()))
+}
+
+/// Makes those hosts part of this operation on which the name is, though the inventory does not name them: under another name of a host of the
+/// inventory, or, where the person lets them be reached, at another place. With the facts of all, and the hosts that were not to be reached.
+async fn wherever_it_is(session: &mut Session, facts: Vec<Option<HostFacts>>) -> (Vec<Option<HostFacts>>, Vec<RecordedHost>) {
+    let (mut facts, mut left_out) = (facts, Vec::<RecordedHost>::new());
+    // What is found at one place may name another.
+    for _ in 0..3 {
+        let mut recorded = session.recorded_hosts(&facts);
+        recorded.retain(|host| !left_out.iter().any(|left| left.host.name == host.host.name));
+        let (mut more, others): (Vec<_>, Vec<_>) = recorded.into_iter().partition(|host| session.is_renamed(host));
+        let shown = session.renamed_hosts(&facts);
+        more.extend(shown.into_iter().filter(|host| !others.iter().any(|other| other.host.name == host.host.name)));
+        more.dedup_by(|a, b| a.host.name == b.host.name);
+        if !more.is_empty() {
+            let names = more.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
+            session.engine.emitter().notice(None, format!("also under names that are not in the inventory: {names}"), false);
+        }
+        if !others.is_empty() && session.may_reach(&others) {
+            more.extend(others);
+        } else {
+            left_out.extend(others);
+        }
+        if more.is_empty() {
+            break;
+        }
+        session.add_hosts(more);
+        session.begin("", None);
+        facts = answered(session, session.gather(None).await).0;
+    }
+    (facts, left_out)
 }

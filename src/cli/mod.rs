@@ -4,6 +4,7 @@
 
 pub mod args;
 pub mod attach;
+mod beside;
 pub mod board;
 pub mod check;
 pub mod checks;

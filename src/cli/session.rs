@@ -15,10 +15,10 @@ use crate::engine::lock::{Held, Identity, LockError};
 use crate::engine::watch::Offsets;
 use crate::event::{EventKind, FORMAT, Outcome, RunInfo, StepInfo};
 use crate::inventory::lint::{Finding, Severity};
-use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Known, Ssh};
+use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Known, Ssh, valid_host_name};
 use crate::plan::Plan;
 use crate::plan::build::{site, wanted};
-use crate::plan::facts::{self, HostFacts, Wanted};
+use crate::plan::facts::{self, Elsewhere, Found, HostFacts, Wanted};
 use crate::plan::run::{RunFile, RunHost};
 use crate::plan::site::Site;
 use crate::plan::situation::run_end;
@@ -215,8 +215,9 @@ impl Session {
     fn questions(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::shell::Command)> {
         self.inventory.hosts.iter().enumerate().map(move |(i, host)| {
             let site = site(&self.inventory, host, &self.inventory.run_dir, "", None);
+            let left = self.command == "down";
             let wanted =
-                if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, ..Wanted::default() } };
+                if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, left, ..Wanted::default() } };
             (i, facts::command(&site, &wanted))
         })
     }
@@ -312,7 +313,9 @@ impl Session {
     /// alone: a rank could have written it.
     pub fn recorded_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<RecordedHost> {
         let mut found: Vec<RecordedHost> = Vec::new();
-        for file in facts.iter().flatten().filter(|facts| !facts.old).filter_map(HostFacts::run_file) {
+        let current = facts.iter().flatten().filter(|facts| !facts.old).filter_map(HostFacts::run_file);
+        let elsewhere = facts.iter().flatten().flat_map(|facts| &facts.elsewhere.records);
+        for file in current.chain(elsewhere) {
             for host in file.hosts.iter().filter(|_| file.name == self.inventory.name && !file.exposed) {
                 let known = self.inventory.hosts.iter().any(|h| h.name == host.name) || found.iter().any(|f| f.host.name == host.name);
                 if !known {
@@ -322,6 +325,42 @@ impl Session {
             }
         }
         found
+    }
+
+    /// The hosts of the inventory under the names that they had when something of ours came there, as it shows itself: a container, a process, or a
+    /// directory that no record explains. No other machine is reached for them.
+    pub fn renamed_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<RecordedHost> {
+        let mut found: Vec<RecordedHost> = Vec::new();
+        for (host, facts) in self.inventory.hosts.iter().zip(facts) {
+            let Some(facts) = facts else { continue };
+            let Elsewhere { containers, processes, dirs, records, .. } = &facts.elsewhere;
+            let ours = containers.iter().filter(|c| self.is_ours(c, facts)).map(|c| (&c.host, true));
+            let explained = |name: &String| records.iter().any(|file| file.hosts.iter().any(|host| host.name == *name));
+            let dirs = dirs.iter().filter(|name| !explained(name)).map(|name| (name, !facts.containers.is_empty()));
+            for (name, contained) in ours.chain(processes.iter().map(|p| (&p.host, false))).chain(dirs) {
+                let known = self.inventory.hosts.iter().any(|h| h.name == *name) || found.iter().any(|f| f.host.name == *name);
+                if !known && valid_host_name(name) {
+                    let address = host.address.clone().or_else(|| Some(host.name.clone()));
+                    let jump = host.ssh.jump.clone().unwrap_or_default();
+                    found.push(RecordedHost { contained, jump, host: Host { name: name.clone(), address, ..host.clone() } });
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a container of this name is ours: its files are where ours are, or, where that is not known, we launched it.
+    pub fn is_ours(&self, found: &Found, facts: &HostFacts) -> bool {
+        match found.run_dir.as_str() {
+            "" => found.owner == self.identity.owner,
+            dir => dir == facts.run_dir && facts.elsewhere.foreign.is_none(),
+        }
+    }
+
+    /// Whether a host of a record is one of the inventory under another name: the same address, user and port.
+    pub fn is_renamed(&self, recorded: &RecordedHost) -> bool {
+        let at = |host: &Host| (host.address.clone().unwrap_or_else(|| host.name.clone()), host.ssh.user.clone(), host.ssh.port);
+        self.inventory.hosts.iter().any(|host| at(host) == at(&recorded.host))
     }
 
     fn like(&self) -> Option<&Ssh> {

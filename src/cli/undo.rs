@@ -1,5 +1,6 @@
 //! The way back, for `up` at its end and for `down`: planned from what is found, carried out host by host, verified.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +83,10 @@ pub async fn locked(session: &mut Session, way: Way, wait: Duration, force: bool
     for (host, _) in seen.iter().enumerate().filter(|(_, f)| f.is_none()) {
         lost(session, host, SILENT.to_owned());
     }
+    // In the place of ours another user has something: nothing of ours can be there.
+    for facts in seen.iter_mut().filter(|f| f.as_ref().is_some_and(|f| f.elsewhere.foreign.is_some() && !f.has_something())) {
+        *facts = None;
+    }
     if seen.iter().flatten().all(|f| !f.has_something()) {
         return Ok(worst);
     }
@@ -145,6 +150,9 @@ pub async fn carry_out(
     runs.pop();
     let mut facts = facts.to_vec();
     let mut worst = Outcome::Ok;
+    if way.depth == Depth::All && way.fetch {
+        worst = earlier_runs(session, &mut facts, way, breaking).await?;
+    }
     // Hosts that were left out of the last run still have an earlier one, whose logs are kept apart from the last one's.
     for run in &runs {
         let theirs = |f: &HostFacts| f.current.as_ref() == Some(run);
@@ -163,6 +171,28 @@ pub async fn carry_out(
         return Ok(worst);
     }
     Ok(worse(one_run(session, &facts, way, breaking).await?, worst))
+}
+
+/// Fetches and removes the runs that hosts have beside the current ones; a host where that failed keeps all that it has.
+async fn earlier_runs(
+    session: &mut Session,
+    facts: &mut [Option<HostFacts>],
+    way: Way,
+    breaking: &CancellationToken,
+) -> Result<Outcome, Failure> {
+    let mut worst = Outcome::Ok;
+    let runs: BTreeSet<String> = facts.iter().flatten().flat_map(HostFacts::earlier_runs).collect();
+    for run in runs {
+        let alone: Vec<Option<HostFacts>> = facts.iter().map(|f| f.as_ref()?.as_of_earlier(&run)).collect();
+        let outcome = one_run(session, &alone, Way { depth: Depth::Run, ..way }, breaking).await?;
+        if outcome != Outcome::Ok {
+            for (facts, _) in facts.iter_mut().zip(&alone).filter(|(_, alone)| alone.is_some()) {
+                *facts = None;
+            }
+        }
+        worst = worse(outcome, worst);
+    }
+    Ok(worst)
 }
 
 /// The same where no host has another run than the others.

@@ -491,7 +491,7 @@ async fn broken_off(
         (None, Some(f)) => format!("{}: {}", session.names().get(f.host).map_or("?", String::as_str), f.trouble.what),
         (None, None) => "the launch was broken off".to_owned(),
     };
-    if carried.changed == 0 && carried.launched.is_empty() {
+    if !carried.touched {
         return Ok((outcome, why));
     }
     let depth = if job.teardown == Teardown::Always { Depth::All } else { Depth::Ranks };

@@ -162,7 +162,7 @@ impl Engine {
         let mut tasks = JoinSet::new();
         for (link, site) in self.links.iter().cloned().zip(sites.iter().cloned()) {
             tasks.spawn(async move {
-                let Do::Script(command) = Action::Stop(Stop { site, grace: None, ordered: true }).command() else { return };
+                let Do::Script(command) = Action::Stop(Stop { site, grace: None, ordered: true, lost: false }).command() else { return };
                 if let Err(error) = link.urgent(&command).await {
                     link.emitter().notice(Some(link.host()), format!("its ranks could not be killed: {error}"), true);
                 }
@@ -290,7 +290,7 @@ impl Follower<'_> {
         for (link, site) in self.engine.links.iter().cloned().zip(self.run.sites.iter().cloned()) {
             let emit = self.engine.emit.clone();
             self.stops.spawn(async move {
-                let action = Action::Stop(Stop { site, grace, ordered });
+                let action = Action::Stop(Stop { site, grace, ordered, lost: false });
                 let Do::Script(command) = action.command() else { return (link.host(), false) };
                 emit.send(EventKind::Signalled { host: link.id(), signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned() });
                 let ended = match link.urgent(&command).await {

@@ -46,6 +46,8 @@ pub struct Carried {
     pub interrupted: bool,
     /// Hosts on which a launcher was started.
     pub launched: Vec<usize>,
+    /// Whether a step was begun, well or not, that may have left something on its host.
+    pub touched: bool,
 }
 
 impl Carried {
@@ -111,6 +113,7 @@ impl Engine {
         }
         for (step, _) in plan.steps.iter().zip(&ledger).filter(|(_, s)| **s == Standing::Running) {
             self.emit.send(EventKind::StepFailed { step: step.id, error: "broken off".to_owned(), hint: String::new() });
+            carried.touched |= step.action.may_leave();
         }
         carried.interrupted = breaking.is_cancelled() && ledger.iter().any(|s| matches!(s, Standing::Waiting | Standing::Running));
         carried
@@ -143,6 +146,7 @@ impl Engine {
 
     fn record(&self, plan: &Plan, id: u32, ended: Ended, carried: &mut Carried) -> Standing {
         let Some(step) = plan.steps.get(id as usize) else { return Standing::Failed };
+        carried.touched |= matches!(ended, Ended::Verdict(_) | Ended::Unreachable(_)) && step.action.may_leave();
         match ended {
             Ended::Satisfied(note) => {
                 self.emit.send(EventKind::StepSatisfied { step: id, note });

@@ -248,6 +248,7 @@ impl Cell<'_> {
             me: self.facts().map_or_else(String::new, |f| format!("{}:{}", f.uid, f.gid)),
             home: self.facts().map_or_else(String::new, |f| f.home.clone()),
             recreate: self.terms.ids.recreate,
+            checks: self.facts().is_some_and(|f| !f.elsewhere.checks.is_empty()),
         })
     }
 
@@ -328,6 +329,7 @@ pub fn wanted(inventory: &Inventory, job: Option<&Job>, host: usize) -> crate::p
             _ => Vec::new(),
         },
         peers: if job.is_some() { peers(inventory, host) } else { Vec::new() },
+        left: false,
     }
 }
 

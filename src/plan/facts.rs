@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::gpu;
 use crate::inventory::smoke;
+pub use crate::plan::found::{Elsewhere, Found};
 use crate::plan::run::RunFile;
 use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
@@ -29,13 +30,15 @@ pub struct Wanted {
     pub free_port: bool,
     /// Addresses of the other hosts to which the routes are wanted.
     pub peers: Vec<String>,
+    /// Whether what this name left under other names of the host, and processes without a directory, are looked for.
+    pub left: bool,
 }
 
 /// The facts script of one host.
 pub fn command(site: &Site, wanted: &Wanted) -> Command {
     let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
     let script = format!(
-        "{}docker={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={}\npeers={}\n{}{}",
+        "{}docker={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={} want_left={}\npeers={}\n{}{}",
         site.preamble(),
         quote(&site.docker()),
         quote(&site.name),
@@ -49,6 +52,7 @@ pub fn command(site: &Site, wanted: &Wanted) -> Command {
         quote(&ports.join(" ")),
         if wanted.idle { "1" } else { "''" },
         if wanted.free_port { "1" } else { "''" },
+        if wanted.left { "1" } else { "''" },
         quote(&wanted.peers.join(" ")),
         READ,
         include_str!("../../assets/facts.sh"),
@@ -66,27 +70,6 @@ pub enum Docker {
     Usable(String),
     /// What docker or the shell said.
     Unusable(String),
-}
-
-/// A container that carries our labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Full id.
-    pub id: String,
-    /// `running`, `exited`, `created`, `paused`, `dead`…
-    pub status: String,
-    /// Host pid of its first process; 0 when it does not run.
-    pub pid: u32,
-    /// Its exit status.
-    pub code: i32,
-    /// Whether the kernel ended it for its memory.
-    pub oom: bool,
-    /// Id of the image it was made from.
-    pub image: String,
-    /// Its name, without the slash.
-    pub name: String,
-    /// The label `orchestrate.container_hash`.
-    pub hash: String,
 }
 
 /// The launcher of the current run on this host.
@@ -169,8 +152,12 @@ pub struct HostFacts {
     pub gpu_error: Option<String>,
     /// Docker.
     pub docker: Docker,
-    /// Containers of this name and host.
+    /// Containers of this name and host, but for those of checks.
     pub containers: Vec<Found>,
+    /// What of this name is elsewhere on the host.
+    pub elsewhere: Elsewhere,
+    /// The name by which the host was asked.
+    pub host: String,
     /// `name/host` labels of whatever holds our container's name; `/`: a container that is not ours.
     pub taken: Option<String>,
     /// Id of the wanted image.
@@ -244,6 +231,8 @@ impl HostFacts {
         if let (Some(lock), Some(age)) = (&mut facts.lock, Lock::since(lock_beat, uptime, facts.clock.0)) {
             lock.age = age;
         }
+        let all = std::mem::take(&mut facts.containers);
+        facts.containers = facts.elsewhere.sort(all, &facts.host, &facts.run_dir);
         if !run_file.is_empty() {
             facts.run_file = Some(RunFile::read(&run_file, facts.current.as_deref().unwrap_or_default()));
         }
@@ -261,6 +250,7 @@ impl HostFacts {
             "gid" => self.gid = value.parse().unwrap_or_default(),
             "home" => self.home = text,
             "run_dir" => self.run_dir = text,
+            "host" => self.host = text,
             "nearest" => self.nearest = text,
             "writable" => self.writable = value == "yes",
             "disk" => self.disk = pair(value),
@@ -299,9 +289,12 @@ impl HostFacts {
             "lock" => self.lock = Lock::read(value, self.clock.0),
             "keep" => self.keep = true,
             "keeper" => self.keeper = value.parse().ok(),
-            "current" => self.current = Some(text).filter(|t| !t.is_empty()),
+            "current" if text.is_empty() => self.current = None,
+            // What a host says becomes a folder here.
+            "current" if !valid_run(value) => self.elsewhere.bad_current = Some("what is no run's id".to_owned()),
+            "current" => self.current = Some(text),
             "stopped" => self.stopped = true,
-            "run" => self.runs.push(text),
+            "run" if valid_run(value) && self.runs.len() < RUNS => self.runs.push(text),
             "node" => self.node = Node::read(value),
             "rank" => {
                 let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
@@ -316,7 +309,7 @@ impl HostFacts {
                     self.logs.push((file, size));
                 }
             }
-            _ => {}
+            _ => self.elsewhere.take(key, value),
         }
     }
 
@@ -348,9 +341,35 @@ impl HostFacts {
         !self.containers.is_empty() || self.run_file().filter(|_| !self.old).map_or(asked, |file| file.contained)
     }
 
-    /// Whether anything of this name is on the host.
+    /// Whether anything of this name and host is there.
     pub fn has_something(&self) -> bool {
-        self.host_dir || self.login || !self.containers.is_empty() || self.keeper.is_some()
+        let Elsewhere { checks, secret, .. } = &self.elsewhere;
+        self.host_dir
+            || self.login
+            || *secret
+            || !checks.is_empty()
+            || !self.containers.is_empty()
+            || self.keeper.is_some()
+            || !self.marked_runs().is_empty()
+    }
+
+    /// The runs that have files here beside the current one. Of an earlier version there is only the current one.
+    pub fn earlier_runs(&self) -> Vec<String> {
+        self.runs.iter().filter(|run| !self.old && self.current.as_ref() != Some(run)).cloned().collect()
+    }
+
+    /// The facts as if this earlier run were the current one; `None` where the host does not have it.
+    pub fn as_of_earlier(&self, run: &String) -> Option<HostFacts> {
+        let (node, ranks, logs) = (Node::None, Vec::new(), Vec::new());
+        let has = self.earlier_runs().contains(run);
+        has.then(|| HostFacts { current: Some(run.clone()), node, ranks, logs, run_file: None, stopped: false, ..self.clone() })
+    }
+
+    /// Runs whose processes live on this host outside of containers, though no directory may tell of them.
+    pub fn marked_runs(&self) -> Vec<String> {
+        let mut runs = self.elsewhere.marked_runs(&self.host);
+        runs.retain(|run| self.containers.is_empty() && self.current.as_ref() != Some(run));
+        runs
     }
 }
 
@@ -360,6 +379,15 @@ fn route(line: &str) -> Option<(String, String)> {
     let to = words.next().filter(|first| first.parse::<std::net::IpAddr>().is_ok())?;
     let source = words.skip_while(|word| *word != "src").nth(1)?;
     Some((to.to_owned(), source.to_owned()))
+}
+
+/// How many runs of one host are read.
+const RUNS: usize = 64;
+
+/// Whether a text can be the name of a run's files, here and there. The ids of tests are shorter than real ones.
+fn valid_run(text: &str) -> bool {
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    plain && !text.is_empty() && !text.starts_with('-') && text.len() <= 40
 }
 
 fn pair(value: &str) -> (u64, u64) {
@@ -378,25 +406,6 @@ impl Node {
             (Some("pid"), Some(pid), seen) => Node::Started { pid: pid.parse().unwrap_or(0), seen: seen == Some("alive") },
             _ => Node::None,
         }
-    }
-}
-
-impl Found {
-    fn read(value: &str) -> Option<Found> {
-        let mut words = value.split(' ');
-        let mut next = || words.next().map(str::to_owned);
-        let (id, status, pid, code, oom, image, name) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
-        let (_, _, hash) = (next(), next(), next().unwrap_or_default());
-        Some(Found {
-            id,
-            status,
-            pid: pid.parse().unwrap_or(0),
-            code: code.parse().unwrap_or(0),
-            oom: oom == "true",
-            image,
-            name: name.trim_start_matches('/').to_owned(),
-            hash,
-        })
     }
 }
 

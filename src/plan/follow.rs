@@ -52,6 +52,10 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
         script.push_str(&ends(site));
         script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&site.run_dir()), quote(&site.run)));
     }
+    if purpose == Purpose::Fetch && !site.old {
+        // A run that lost its record is fetched all the same.
+        script.push_str(&format!("[ -e \"$record\" ] || record={}/settings\n", quote(&site.run_dir())));
+    }
     if purpose == Purpose::Fetch && site.contained && !site.old {
         script.push_str(&format!(
             "for f in \"$F\"*.log; do if [ -f \"$f\" ] && [ ! -r \"$f\" ]; then {}; break; fi; done\n",

@@ -9,6 +9,7 @@ pub mod check;
 pub mod enter;
 pub mod facts;
 pub mod follow;
+pub mod found;
 pub mod launcher;
 pub mod render;
 pub mod run;

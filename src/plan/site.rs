@@ -6,7 +6,7 @@
 //! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
 //! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
 
-use crate::shell::quote;
+use crate::shell::{join, quote};
 
 /// Functions of sh that read what a rank may have written.
 pub const READ: &str = include_str!("../../assets/read.sh");
@@ -87,6 +87,36 @@ impl Site {
         )
     }
 
+    /// How the file in memory is named that hands a launch its secrets; a dot and the run's id follow. Safe in a script as it stands. With
+    /// `--ipc=host` it is the host's memory.
+    pub fn secret(&self) -> String {
+        format!("/dev/shm/.orch-env.{}", self.container())
+    }
+
+    /// A loop over what killed launches left of these files: `l` is each.
+    pub fn each_secret(&self, then: &str) -> String {
+        format!("for l in {}.????????-??????-????; do if [ -e \"$l\" ] || [ -L \"$l\" ]; then {then}; fi; done\n", self.secret())
+    }
+
+    /// The flags of docker by which a container is known as one of this name and host, and of this directory.
+    pub fn labels(&self) -> [String; 3] {
+        [
+            format!("--label=orchestrate.name={}", self.name),
+            format!("--label=orchestrate.host={}", self.host),
+            format!("--label=orchestrate.run_dir={}", self.base),
+        ]
+    }
+
+    /// Lists the containers of this name and host, of whatever kind: `<run_dir>|<id>|<name> (<status>)` each. Another user's have another
+    /// directory; one of a version before this says nothing.
+    pub fn containers(&self) -> String {
+        format!(
+            "D ps -a --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={} --format '{{{{.Label \"orchestrate.run_dir\"}}}}|{{{{.ID}}}}|{{{{.Names}}}} ({{{{.Status}}}})'",
+            quote(&self.name),
+            quote(&self.host)
+        )
+    }
+
     /// The directory of what the run is given.
     pub fn run_dir(&self) -> String {
         if self.old { format!("{}/{}", self.dir(), self.run) } else { format!("{}/{}", self.in_dir(), self.run) }
@@ -152,9 +182,8 @@ impl Site {
     pub fn as_root_in_out(&self, line: &str, word: &str) -> String {
         format!(
             "image=; {{ read -r image <\"$P/image\"; }} 2>/dev/null; case $image in sha256:*[!0-9a-f]*) ;; sha256:*) \
-             D run --rm --network=none --user=0 --entrypoint=/bin/sh {} {} {} \"$image\" -c {} \"$OUT\" {} </dev/null >/dev/null ;; esac",
-            quote(&format!("--label=orchestrate.name={}", self.name)),
-            quote(&format!("--label=orchestrate.host={}", self.host)),
+             D run --rm --network=none --user=0 --entrypoint=/bin/sh {} {} \"$image\" -c {} \"$OUT\" {} </dev/null >/dev/null ;; esac",
+            join(&self.labels()),
             quote(&format!("--mount=type=bind,source={dir},target={dir}", dir = self.out_dir())),
             quote(line),
             quote(word),

@@ -185,8 +185,7 @@ mod tests {
             code: 0,
             oom: false,
             image: String::new(),
-            name: String::new(),
-            hash: String::new(),
+            ..Found::default()
         };
         HostFacts {
             current: Some("r1".to_owned()),

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::SandboxError;
-pub use scenario::{Faults, HostSpec, ImageSpec, OomKill, Scenario};
+pub use scenario::{Faults, Hold, HostSpec, ImageSpec, OomKill, Scenario};
 pub use stand_in::stand_in;
 
 use place::{Place, Settings};

@@ -182,6 +182,18 @@ pub struct Faults {
     pub programs: BTreeMap<String, String>,
     /// The host's clock is ahead by so much (behind, if negative), for `date`.
     pub clock_skew: f64,
+    /// A command that is held until this changes; `held` in the host's root says that it is.
+    pub hold: Option<Hold>,
+}
+
+/// Which command is held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hold {
+    /// Its number among the commands that the host is sent, from 1, since this has last changed from nothing.
+    pub call: u32,
+    /// Whether it runs at once and what it says is held; else it begins later.
+    pub answer: bool,
 }
 
 /// Which rank is killed for lack of memory, and when.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use self::run::{Run, number};
 use super::place::Place;
 use super::pty::{Pty, Size};
+use super::scenario::{Faults, Hold};
 use super::wire::{Wire, slow_down};
 
 /// As sshd's `MaxSessions`.
@@ -66,9 +68,21 @@ pub(super) struct Fake {
     setsid: Option<&'static str>,
     program: std::path::PathBuf,
     connections: Mutex<CancellationToken>,
+    /// How many commands were counted since a fault asks for it.
+    calls: AtomicU32,
 }
 
 impl Fake {
+    /// How this command is held, if it is: counts it.
+    fn holds(&self, faults: &Faults) -> Option<Hold> {
+        let Some(hold) = &faults.hold else {
+            self.calls.store(0, Ordering::Relaxed);
+            return None;
+        };
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        (call == hold.call).then(|| hold.clone())
+    }
+
     /// A host that lets `client` in as `user`.
     pub(super) fn new(place: Place, user: &str, password: Option<String>, client: &KeyPair, own: KeyPair, program: &Path) -> Self {
         let mut methods = vec![MethodKind::PublicKey];
@@ -92,6 +106,7 @@ impl Fake {
             setsid: ["/usr/bin/setsid", "/bin/setsid"].into_iter().find(|path| Path::new(path).exists()),
             program: program.to_path_buf(),
             connections: Mutex::new(CancellationToken::new()),
+            calls: AtomicU32::new(0),
         }
     }
 
@@ -243,9 +258,11 @@ impl Connection {
             return session.channel_failure(id);
         };
         session.channel_success(id)?;
+        let faults = self.host.place.faults();
         let run = Run {
             host: Arc::clone(&self.host),
-            faults: self.host.place.faults(),
+            hold: self.host.holds(&faults),
+            faults,
             text,
             environment: std::mem::take(&mut slot.environment),
             handle: session.handle(),

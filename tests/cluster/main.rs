@@ -25,6 +25,7 @@ mod launchers;
 #[path = "../it/load.rs"]
 mod load;
 mod loss;
+mod owners;
 #[path = "../remote/person.rs"]
 mod person;
 mod record;

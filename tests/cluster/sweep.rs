@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::laptop::{Laptop, until, word};
+use crate::laptop::{Laptop, Running, until, word};
 use crate::support::{Cluster, Job};
 
 /// A held stream never ends by itself: it counts as held this long after it began.
@@ -18,13 +18,15 @@ struct Sweep {
     pulled: bool,
     held: &'static str,
     job: Job,
+    /// Whose `up` is struck.
+    laptop: Laptop,
 }
 
 impl Sweep {
     fn new(name: &'static str, held: &'static str, bare: bool) -> Sweep {
         let job = Job::quick(name).user("swept").command(&["/bin/sh", "-c", "echo ran on $RANK; sleep 0.2"]);
         let job = if bare { job.bare() } else { job };
-        Sweep { cluster: Cluster::take(), pulled: false, held, job }
+        Sweep { cluster: Cluster::take(), pulled: false, held, job, laptop: Sweep::laptop() }
     }
 
     fn laptop() -> Laptop {
@@ -48,12 +50,35 @@ impl Sweep {
     /// Lets `up` run into call `k` and kills it there; `false`: it ended before.
     #[track_caller]
     fn strike(&self, how: &str, k: u32) -> bool {
+        let (up, struck) = self.held_at(how, k);
+        up.kill();
+        self.cluster.hosts(&["release", self.held]);
+        struck
+    }
+
+    /// As `strike`, with Ctrl-C: `up` itself leaves nothing, in memory or on a disk, when it ends.
+    #[track_caller]
+    fn interrupt(&self, how: &str, k: u32) {
+        let what = format!("Ctrl-C, {how} {k} on {}", self.held);
+        let (mut up, struck) = self.held_at(how, k);
+        if struck && up.runs() {
+            up.signal("INT");
+            up.says("stopping the ranks");
+        }
+        self.cluster.hosts(&["release", self.held]);
+        let ended = up.end();
+        assert!(matches!(ended.code, Some(0 | 130)), "{what}: {}", ended.said());
+        self.clean(&what);
+    }
+
+    /// `up`, which runs into call `k` and is held there; `false`: it ended before.
+    #[track_caller]
+    fn held_at(&self, how: &str, k: u32) -> (Running, bool) {
         self.cluster.hosts(&["count", self.held, "reset"]);
         self.cluster.hosts(&["hold", self.held, how, &k.to_string()]);
         self.without_image();
-        let laptop = Sweep::laptop();
-        let file = self.cluster.inventory(&laptop, &self.job);
-        let mut up = laptop.start(&["up", word(&file)]);
+        let file = self.cluster.inventory(&self.laptop, &self.job);
+        let mut up = self.laptop.start(&["up", word(&file)]);
         let mut streaming = None;
         let struck = until("the call is held, or `up` has ended", || {
             let state = self.state();
@@ -66,9 +91,7 @@ impl Sweep {
             }
             (!up.runs()).then_some(false)
         });
-        up.kill();
-        self.cluster.hosts(&["release", self.held]);
-        struck
+        (up, struck)
     }
 
     #[track_caller]
@@ -191,6 +214,23 @@ mod whole {
         sweep.job = sweep.job.pulled(&sweep.cluster);
         sweep.cluster.registry_login(true);
         sweep.every_call();
+    }
+
+    /// In the sandbox every command is struck (`tests/it/registry.rs`); here docker and sshd are the real ones.
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn ctrl_c_at_the_first_and_last_command_of_each_phase_of_a_first_up_with_a_login() {
+        let mut sweep = Sweep::new("sweep-i", "gpu02", false);
+        sweep.pulled = true;
+        sweep.job = sweep.job.pulled(&sweep.cluster);
+        sweep.cluster.registry_login(true);
+        let calls = sweep.calls_of_phases();
+        assert!(calls.len() >= 5, "a plan has more phases than {calls:?}");
+        for (first, last) in calls {
+            sweep.interrupt("before", first);
+            sweep.interrupt("answer", last);
+        }
+        sweep.end();
     }
 
     #[test]

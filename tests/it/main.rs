@@ -17,6 +17,7 @@ mod hang;
 mod hostile;
 mod launchers;
 mod load;
+mod looked;
 mod many;
 mod meanwhile;
 mod refused;

@@ -130,3 +130,69 @@ async fn what_a_killed_login_left_is_removed() {
     assert_eq!(logins("killed"), Vec::<PathBuf>::new(), "the next up");
     bench.done().await;
 }
+
+/// What is in memory of a name, whoever would read it.
+fn in_memory(name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev/shm").expect("a folder in memory").flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_string_lossy().contains(&format!("orch-{name}-"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ctrl_c_during_the_first_pull_leaves_no_password() {
+    let bench = Bench::new(SCENARIO).await;
+    let (person, file) = (laptop(&bench, "laptop", PASSWORD), bench.inventory("stopped", &job()));
+    slow(&bench, 3600.0);
+    let up = person.start(&["up", word(&file), "--set", IMAGE]);
+    pulling("stopped").await;
+    up.signal("INT");
+    up.end().await.code(130);
+    assert_eq!(in_memory("stopped"), Vec::<PathBuf>::new());
+    slow(&bench, 0.0);
+    bench.done().await;
+}
+
+/// Ctrl-C while command `call` of gpu01 is held; `false`: the launch has fewer.
+async fn struck(call: u32, answer: bool) -> bool {
+    use orchestrate::sandbox::{Faults, Hold};
+    let bench = Bench::new(SCENARIO).await;
+    let name = format!("at-{}-{call}", if answer { "after" } else { "before" });
+    let secret = Job { top: "secrets: [REG_PASSWORD]\n".to_owned(), ..job() };
+    let (person, file) = (laptop(&bench, "laptop", PASSWORD), bench.inventory(&name, &secret));
+    bench.end(None, 0);
+    bench.faults("gpu01", &Faults { hold: Some(Hold { call, answer }), ..Faults::default() });
+    let mut up = person.start(&["up", word(&file), "--set", IMAGE]);
+    let held = bench.sandbox.host_root(0).expect("a host").join("held");
+    let struck =
+        until("the command is held, or there is none", async || if held.exists() { Some(true) } else { (!up.runs()).then_some(false) })
+            .await;
+    if struck {
+        up.signal("INT");
+        up.says("stopping the ranks").await;
+    }
+    bench.faults("gpu01", &Faults::default());
+    let ended = up.end().await;
+    assert!(matches!(ended.code, Some(0 | 130)), "at call {call}: {:?}\n{}", ended.code, ended.err);
+    // A script that was told to end may take a moment.
+    until(&format!("nothing is in memory after call {call}"), async || in_memory(&name).is_empty().then_some(())).await;
+    assert_eq!(holds(&person.home, &["s3cr3t", KEPT]), Vec::<String>::new(), "on the laptop, at call {call}");
+    bench.done().await;
+    struck
+}
+
+async fn at_every_command(answer: bool) {
+    let mut calls = 0;
+    while calls < 60 && struck(calls + 1, answer).await {
+        calls += 1;
+    }
+    assert!((10..60).contains(&calls), "{calls} commands were seen");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ctrl_c_before_every_command_of_a_first_up_leaves_nothing() {
+    at_every_command(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ctrl_c_after_every_command_of_a_first_up_leaves_nothing() {
+    at_every_command(true).await;
+}

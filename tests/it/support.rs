@@ -403,6 +403,11 @@ impl Running {
         }
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
     /// Sends it a signal, by name: `INT`.
     pub(crate) fn signal(&self, name: &str) {
         use rustix::process::{Pid, Signal, kill_process};

@@ -32,6 +32,8 @@ pub struct Container {
     pub home: String,
     /// Whether the host has /dev/infiniband is seen by the script; whether a fitting container is replaced all the same.
     pub recreate: bool,
+    /// Whether containers of checks are there that ended before they could remove them.
+    pub checks: bool,
 }
 
 impl Container {
@@ -77,6 +79,13 @@ impl Container {
         let site = &self.site;
         let container = quote(&site.container());
         let mut script = site.guard();
+        if self.checks {
+            script.push_str(&format!(
+                "for i in $(D ps -a -q --no-trunc --filter label=orchestrate.check --filter label=orchestrate.name={} --filter label=orchestrate.host={}); do D rm -f \"$i\" >/dev/null; done\n",
+                quote(&site.name),
+                quote(&site.host)
+            ));
+        }
         for mount in spec.mounts.iter().filter(|m| m.create) {
             script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&self.at_home(&mount.from))));
         }
@@ -152,8 +161,6 @@ impl Container {
         let site = &self.site;
         let mut flags: Vec<String> = vec![
             format!("--name={}", site.container()),
-            format!("--label=orchestrate.name={}", site.name),
-            format!("--label=orchestrate.host={}", site.host),
             format!("--label=orchestrate.container_hash={}", self.hash),
             format!("--label=orchestrate.owner={}", self.owner),
             "--init".to_owned(),
@@ -171,6 +178,7 @@ impl Container {
             format!("--mount=type=bind,source={dir},target={dir},readonly", dir = site.in_dir()),
             format!("--mount=type=bind,source={dir},target={dir}", dir = site.out_dir()),
         ];
+        flags.splice(1..1, site.labels());
         if let Some(gpus) = &self.gpus {
             flags.push(format!("--gpus={gpus}"));
         }
@@ -314,6 +322,7 @@ mod tests {
             me: String::new(),
             home: String::new(),
             recreate: false,
+            checks: false,
         };
         let judged = |text: &str| match container.started(text) {
             Verdict::Done { note, warning, .. } => (note, warning),

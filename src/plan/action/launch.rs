@@ -28,9 +28,10 @@ impl Launch {
         } else if self.secrets.is_empty() {
             format!("D exec -d {} /bin/sh {node} || exit 79\n", quote(&site.container()))
         } else {
-            let secret = format!("/dev/shm/.orch-{}", site.run);
+            let secret = format!("{}.{}", site.secret(), site.run);
             format!(
-                "printf %s {} | D exec -i {container} /bin/sh -c {} || exit 79\nD exec -d {container} /bin/sh {node} {secret} || exit 79\n",
+                "over() {{ D exec {container} rm -f {secret} >/dev/null 2>&1; exit 79; }}\n\
+                 printf %s {} | D exec -i {container} /bin/sh -c {} || over\nD exec -d {container} /bin/sh {node} {secret} || over\n",
                 quote(&exports),
                 quote(&format!("umask 077; cat >{secret}")),
                 container = quote(&site.container()),
@@ -114,6 +115,8 @@ pub struct Stop {
     pub grace: Option<Duration>,
     /// Whether an order ends a run that would go on, which the host remembers: not where the run has failed by itself.
     pub ordered: bool,
+    /// Whether the run's directory may be gone while its processes live: then the scripts that end them are written first, under the lock.
+    pub lost: bool,
 }
 
 impl Stop {
@@ -131,7 +134,9 @@ impl Stop {
         } else {
             String::new()
         };
-        let script = if site.contained {
+        let script = if self.lost {
+            self.restored(&reap, &words)
+        } else if site.contained {
             format!(
                 "{preamble}[ -e {reap} ] || exit 0\n\
                  runs=$(D inspect --type container --format '{{{{.State.Running}}}} {{{{.State.Paused}}}}' {container} 2>&1) || \
@@ -146,6 +151,19 @@ impl Stop {
             format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", site.preamble(), site.inside(&words))
         };
         Command::sh("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
+    }
+
+    /// With the scripts of a run that has lost its directory; a clean-up removes them.
+    fn restored(&self, reap: &str, words: &str) -> String {
+        let dir = self.site.run_dir();
+        format!(
+            "{guard}[ -e {reap} ] || {{ mkdir -p {} && printf %s {} >{} && printf %s {} >{reap}; }} || exit 73\n/bin/sh {words}\n",
+            quote(&dir),
+            quote(include_str!("../../../assets/lib.sh")),
+            quote(&format!("{dir}/lib")),
+            quote(include_str!("../../../assets/reap.sh")),
+            guard = self.site.guard(),
+        )
     }
 
     pub(super) fn judge(&self, output: &Output) -> Verdict {

@@ -27,15 +27,56 @@ fn beat() -> String {
 /// How long a lock script may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
+/// Directories that we made are known by their mode, which is set as they are made: 0700 and the sticky bit. Others are used as they are, and
+/// neither changed nor removed. Ours by its name is also what lies below `~/.orchestrate`, which earlier versions made without the bit.
+const MADE: &str = r#"
+made() {
+  [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] || return 1
+  case $1 in "$HOME/.orchestrate" | "$HOME/.orchestrate/"*) return 0 ;; esac
+  case $(ls -ldn "$1" 2>/dev/null) in drwx-----T*) ;; *) return 1 ;; esac
+}
+"#;
+
+/// Refuses, with place, cause and remedy, what cannot be used safely: a link or a directory of another user, and one in which another user may
+/// rename what is ours. A shared directory like /tmp or /scratch is fine: what is below it is ours alone.
+const USABLE: &str = r#"
+whose() { ls -ld "$1" 2>/dev/null | { read -r _ _ o _; printf %s "$o"; }; }
+refuse() { printf '%s; help: %s\n' "$1" "$2" >&2; exit 73; }
+# look PATH: sets mode and owner; of a link itself, not of what it leads to.
+look() { set -f; set -- $(ls -ldn "$1" 2>/dev/null); set +f; mode=${1:--} owner=${3:--}; }
+usable() {
+  own='set run_dir to a directory that belongs to you, or leave it out (~/.orchestrate)'
+  if [ -L "$B" ]; then look "$B"; case $owner in 0 | "$uid") ;; *) refuse "$B is a link of another user ($(whose "$B"))" "$own" ;; esac; fi
+  [ -d "$B" ] || { [ -d "${B%/*}/" ] || mkdir -p "${B%/*}"; mkdir -m 1700 "$B" 2>/dev/null; }
+  [ -d "$B" ] || mkdir -p "$B" || exit 73
+  look "$B/."
+  case $owner in 0 | "$uid") ;; *) refuse "$B belongs to another user ($(whose "$B/.")), who could replace what is in it" "$own" ;; esac
+  private=; case $owner:$mode in "$uid":d???-----[-T]*) private=1 ;; esac
+  case $owner:$mode in
+    *:d????????[tT]*) ;;
+    *:d???????w*) refuse "in $B any user may rename what belongs to you" "$own" ;;
+    "$uid":*) ;;
+    *:d????w*) refuse "in $B its group may rename what belongs to you" "$own" ;;
+  esac
+  mkdir -m 1700 "$N" 2>/dev/null && return 0
+  [ -e "$N" ] || [ -L "$N" ] || { mkdir "$N" && rmdir "$N" && return 1; exit 73; }
+  if [ -L "$N" ] || ! [ -d "$N" ] || ! [ -O "$N" ]; then refuse "$N is not a directory of yours (it belongs to $(whose "$N"))" "$own, or change name"; fi
+  look "$N"
+  case $private:$mode in 1:* | :d???-----[-T]*) ;; *) refuse "others may enter $N, which was there before" "change name or run_dir; or \`chmod 700 $N\` there, if it holds nothing else" ;; esac
+}
+"#;
+
 /// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`HELD`] when it is taken. The directories above it
 /// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
 pub fn take(site: &Site, text: &str) -> Command {
     let script = format!(
-        "{}directories() {{ mkdir -p \"$IN\" \"$OUT\" && chmod 755 \"$IN\" && chmod 777 \"$OUT\"; }}\n\
+        "{}{USABLE}B={base} N={base}/{name} uid=$(id -u)\n\
+         directories() {{ mkdir -p \"$IN\" \"$OUT\" && chmod 755 \"$IN\" && chmod 777 \"$OUT\"; }}\n\
          foreign() {{ [ -L \"$1\" ] || {{ [ -e \"$1\" ] && [ ! -O \"$1\" ] && [ -e \"$1\" ]; }}; }}\n\
          for i in 1 2 3 4 5; do\n\
-         for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || {{ echo \"$d is not a directory of this user\" >&2; exit 73; }}; done\n\
-         mkdir -p {base} && chmod 700 {base} && mkdir -p \"$P\" && chmod 755 {base}/{name} && chmod 700 \"$P\"\n\
+         usable\n\
+         for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || refuse \"$d is not a directory of this user\" 'look at it there; remove it, or change name or run_dir'; done\n\
+         [ -d \"$P\" ] || mkdir \"$P\"\n\
          ln -s {text} \"$P/lock\" 2>/dev/null\n\
          l=$(readlink \"$P/lock\") && break\n\
          done\n\
@@ -84,7 +125,8 @@ pub fn renew(site: &Site) -> Command {
 /// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again.
 pub fn release(site: &Site) -> Command {
     let script = format!(
-        "{}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" {base}/{name} {base} 2>/dev/null\nexit 0\n",
+        "{}{MADE}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" 2>/dev/null\n\
+         for d in {base}/{name} {base}; do made \"$d\" && rmdir \"$d\" 2>/dev/null; done\nexit 0\n",
         site.guard(),
         base = quote(&site.base),
         name = quote(&site.name),
@@ -104,14 +146,12 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_beat_is_written_over_the_last_one_for_all_to_read() {
-        let base = tempfile::tempdir().expect("a folder");
-        let site = Site {
+    fn site(base: &std::path::Path) -> Site {
+        Site {
             name: "n".to_owned(),
             host: "gpu01".to_owned(),
             run: String::new(),
-            base: base.path().join("runs").display().to_string(),
+            base: base.display().to_string(),
             sudo: false,
             engine: None,
             contained: false,
@@ -119,7 +159,92 @@ mod tests {
             old: false,
             log_max: 0,
             ranks: 0,
+        }
+    }
+
+    /// Runs it with programs of ours before the host's.
+    fn run_with(programs: Option<&std::path::Path>, command: &Command) -> (Option<i32>, String) {
+        let path = std::env::var("PATH").expect("a path");
+        let path = programs.map_or(path.clone(), |dir| format!("{}:{path}", dir.display()));
+        let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).env("PATH", path).output().expect("a shell");
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    }
+
+    fn mode(path: &std::path::Path) -> u32 {
+        path.metadata().expect("it is there").permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn only_directories_that_we_made_are_changed_or_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = "tok:1:2:lap:me";
+        let both = |base: &std::path::Path| [take(&site(base), text), release(&site(base))].map(|command| run_with(None, &command));
+        let new = dir.path().join("new");
+        assert_eq!(run_with(None, &take(&site(&new), text)).0, Some(0));
+        assert_eq!((mode(&new) & 0o777, mode(&new.join("n")) & 0o777), (0o700, 0o700));
+        assert_eq!(run_with(None, &release(&site(&new))).0, Some(0));
+        assert!(!new.exists(), "what we made goes");
+        // A directory of the person's, shared or not, stays as it is; what is in it is ours alone.
+        for before in [0o755, 0o1777, 0o750] {
+            let base = dir.path().join(format!("{before:o}"));
+            std::fs::create_dir(&base).expect("made");
+            std::fs::set_permissions(&base, std::fs::Permissions::from_mode(before)).expect("its mode");
+            assert_eq!(run_with(None, &take(&site(&base), text)).0, Some(0), "{before:o}");
+            assert_eq!((mode(&base), mode(&base.join("n")) & 0o777), (before, 0o700));
+            assert_eq!(run_with(None, &release(&site(&base))).0, Some(0));
+            assert!(base.is_dir() && !base.join("n").exists() && mode(&base) == before, "{before:o}");
+        }
+        // A link of the person's leads to where it leads, and stays.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path().join("755"), &link).expect("a link");
+        assert!(both(&link).iter().all(|(code, _)| *code == Some(0)) && link.is_symlink() && dir.path().join("755").is_dir());
+        // The person's own folder has the run's name: not made by us, so neither changed nor removed.
+        let own = dir.path().join("own");
+        std::fs::create_dir_all(own.join("n")).expect("made");
+        for path in [&own, &own.join("n")] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).expect("its mode");
+        }
+        assert!(both(&own).iter().all(|(code, _)| *code == Some(0)) && own.join("n").is_dir() && mode(&own.join("n")) == 0o700);
+    }
+
+    #[test]
+    fn a_place_that_others_could_exchange_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let refused = |what: &str, base: &std::path::Path, programs: Option<&std::path::Path>, says: &str| {
+            let (code, text) = run_with(programs, &take(&site(base), "tok:1:2:lap:me"));
+            assert_eq!(code, Some(73), "{what}: {text}");
+            assert!(text.contains(says) && text.contains(&base.display().to_string()) && text.contains("; help: "), "{what}: {text}");
         };
+        let base = dir.path().join("open");
+        std::fs::create_dir(&base).expect("made");
+        std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).expect("its mode");
+        refused("no sticky bit", &base, None, "any user may rename what belongs to you");
+        assert_eq!(mode(&base), 0o777);
+        // Somebody was faster: `n` leads elsewhere, or others may enter it.
+        std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o1777)).expect("its mode");
+        let trap = dir.path().join("trap");
+        std::fs::create_dir(&trap).expect("made");
+        std::os::unix::fs::symlink(&trap, base.join("n")).expect("a link");
+        refused("a link in the place of ours", &base, None, "is not a directory of yours");
+        assert_eq!(std::fs::read_dir(&trap).expect("a folder").count(), 0);
+        std::fs::remove_file(base.join("n")).expect("removed");
+        std::fs::create_dir(base.join("n")).expect("made");
+        std::fs::set_permissions(base.join("n"), std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        refused("what was there before", &base, None, "others may enter");
+        assert_eq!(mode(&base.join("n")), 0o755);
+        // As `ls` shows a directory of another user.
+        let programs = dir.path().join("bin");
+        std::fs::create_dir(&programs).expect("made");
+        std::fs::write(programs.join("ls"), "#!/bin/sh\necho 'drwxr-xr-x 2 4711 4711 0 Jan 1 00:00 x'\n").expect("written");
+        std::fs::set_permissions(programs.join("ls"), std::fs::Permissions::from_mode(0o755)).expect("executable");
+        std::fs::remove_dir(base.join("n")).expect("removed");
+        refused("of another user", &base, Some(&programs), "belongs to another user (4711)");
+    }
+
+    #[test]
+    fn a_beat_is_written_over_the_last_one_for_all_to_read() {
+        let base = tempfile::tempdir().expect("a folder");
+        let site = site(&base.path().join("runs"));
         let beat = base.path().join("runs/n/gpu01.private/lock.beat");
         let run = |command: &Command| {
             let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");

@@ -82,6 +82,14 @@ impl Action {
         }
     }
 
+    /// Whether it may leave something on the host when it fails or is broken off: what changes a host, and a login at a registry.
+    pub fn may_leave(&self) -> bool {
+        match self {
+            Action::Pull(pull) => pull.login.is_some(),
+            other => !other.only_looks(),
+        }
+    }
+
     /// Whether there is anything to do on a host with these facts.
     pub fn observe(&self, facts: &HostFacts) -> Seen {
         match self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::plan::action::{Seen, Verdict};
 use crate::plan::facts::HostFacts;
 use crate::plan::site::{READ, Site};
-use crate::shell::{Command, Output, quote};
+use crate::shell::{Command, Output, join, quote};
 
 /// Removes the containers of this name and host, or ends a bare host's keeper.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ impl Remove {
     }
 
     pub(super) fn observe(&self, facts: &HostFacts) -> Seen {
-        if facts.containers.is_empty() && facts.keeper.is_none() {
+        if facts.containers.is_empty() && facts.elsewhere.checks.is_empty() && facts.keeper.is_none() {
             Seen::Satisfied("there is none".to_owned())
         } else {
             Seen::Needed(String::new())
@@ -38,12 +38,20 @@ impl Remove {
             lib = include_str!("../../../assets/lib.sh"),
         );
         let containers = format!(
-            "ids=$(D ps -a -q --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={}) || exit 78\n\
-             for i in $ids; do D rm -f \"$i\" >/dev/null || exit 78; echo removed; done\n",
-            quote(&self.site.name),
-            quote(&self.site.host),
+            "found=$({}) || exit 78\n\
+             while IFS='|' read -r r i _; do\n\
+             case $i in '' | *[!0-9a-f]*) continue ;; esac\n\
+             case $r in '' | {}) ;; *) continue ;; esac\n\
+             {}D rm -f \"$i\" </dev/null >/dev/null || exit 78; echo removed\ndone <<FOUND\n$found\nFOUND\n",
+            self.site.containers(),
+            quote(&self.site.base),
+            self.site.each_secret("D exec -u 0 \"$i\" rm -f \"$l\" </dev/null >/dev/null 2>&1"),
         );
-        let script = format!("{}{keeper}{}", self.site.guard(), if self.site.contained { containers.as_str() } else { "" });
+        // One whose directory has gone is known by its words.
+        let lost = "[ ! -d /proc/self ] || for e in $(grep -lsF \"$IN/keeper\" /proc/[0-9]*/cmdline 2>/dev/null); do\n\
+                    [ -O \"$e\" ] && [ \"$(tr '\\0' ' ' <\"$e\" 2>/dev/null)\" = \"/bin/sh $IN/keeper \" ] || continue\n\
+                    p=${e#/proc/}; kill -9 \"${p%/cmdline}\" 2>/dev/null; done\n";
+        let script = format!("{}{keeper}{}true\n", self.site.guard(), if self.site.contained { containers.as_str() } else { lost });
         Command::sh(self.title(), script, Duration::from_secs(120))
     }
 
@@ -73,8 +81,19 @@ pub struct Fetch {
 pub struct Clean {
     /// Where.
     pub site: Site,
-    /// Only this run's files are removed and the rest stays for the next one (a kept container).
-    pub only_run: Option<String>,
+    /// What goes.
+    pub what: Cleaned,
+}
+
+/// What a clean-up removes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cleaned {
+    /// Everything of this name and host.
+    Everything,
+    /// The files of one run; the rest stays for the next one (a kept container).
+    Run(String),
+    /// What a login at a registry left in memory.
+    Login,
 }
 
 /// Waits for those who follow a run of the given id, or any.
@@ -98,11 +117,12 @@ impl Clean {
         for part in [READ, FOLLOWED, AWAY, ODD] {
             script.push_str(part);
         }
-        match &self.only_run {
-            Some(run) if !site.old => script.push_str(&self.one_run(&quote(run))),
+        match &self.what {
+            Cleaned::Login => script.push_str(&site.forget_logins()),
+            Cleaned::Run(run) if !site.old => script.push_str(&self.one_run(&quote(run))),
             // The only run of an earlier version is all there is of it: its container does not fit this one.
-            Some(_) => script.push_str("away \"$OLD\"\n"),
-            None => script.push_str(&self.everything()),
+            Cleaned::Run(_) => script.push_str("away \"$OLD\"\n"),
+            Cleaned::Everything => script.push_str(&self.everything()),
         }
         Command::sh("remove the run's files", script, Duration::from_secs(120))
     }
@@ -143,7 +163,7 @@ impl Clean {
              away \"$IN\" || failed=1\n\
              [ -n \"$failed\" ] || for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat) ;; *) rm -rf \"$e\" || failed=1 ;; esac; done\n\
              [ -z \"$failed\" ]\n",
-            site.forget_logins()
+            site.forget_logins() + &site.each_secret("rm -f \"$l\" 2>/dev/null")
         )
     }
 
@@ -177,26 +197,29 @@ impl Verify {
         let mut script = site.preamble();
         if site.contained {
             script.push_str(&format!(
-                "D ps -a --filter label=orchestrate.name={} --filter label=orchestrate.host={} --format 'left container {{{{.Names}}}} ({{{{.Status}}}})' || echo 'left container: docker does not answer'\n",
-                quote(&site.name),
-                quote(&site.host),
+                "found=$({}) || echo 'left container: docker does not answer'\n\
+                 while IFS='|' read -r r i n; do\n[ -n \"$i\" ] || continue\ncase $r in '' | {}) echo \"left container $n\" ;; esac\ndone <<FOUND\n$found\nFOUND\n",
+                site.containers(),
+                quote(&site.base),
             ));
         }
-        for run in &self.runs {
-            script.push_str(&format!(
-                "for e in $(grep -lsF {} /proc/[0-9]*/environ 2>/dev/null); do p=${{e#/proc/}}; p=${{p%/environ}}; \
-                 s=$(cut -d ' ' -f 3 \"/proc/$p/stat\" 2>/dev/null); case $s in Z | X | '') ;; *) echo \"left process $p $(tr '\\0' ' ' <\"/proc/$p/cmdline\" 2>/dev/null | cut -c1-100)\" ;; esac; done\n",
-                quote(&format!("ORCH_RUN_ID={run}"))
-            ));
-        }
+        // By their run, or by their directory where that is not known any more.
+        let marks = self.runs.iter().map(|run| format!("ORCH_RUN_ID={run}")).chain([format!("ORCH_RUN_DIR={}/", site.in_dir())]);
+        let marks: Vec<String> = marks.flat_map(|mark| ["-e".to_owned(), mark]).collect();
+        script.push_str(&format!(
+            "for e in $(grep -lsF {} /proc/[0-9]*/environ 2>/dev/null); do p=${{e#/proc/}}; p=${{p%/environ}}; grep -qsF ORCH_RUN_ID= \"$e\" || continue; \
+             s=$(cut -d ' ' -f 3 \"/proc/$p/stat\" 2>/dev/null); case $s in Z | X | '') ;; *) echo \"left process $p $(tr '\\0' ' ' <\"/proc/$p/cmdline\" 2>/dev/null | cut -c1-100)\" ;; esac; done\n",
+            join(&marks)
+        ));
         script.push_str(
             "for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat | */'*' | */'.[!.]*') ;; *) echo \"left file $e\" ;; esac; done\n\
              for e in \"$IN\" \"$OUT\" \"$OLD\"; do if [ -e \"$e\" ] || [ -L \"$e\" ]; then echo \"left file $e\"; fi; done\n",
         );
         script.push_str(&format!(
-            "for m in {}; do for l in \"$m\"/{}.??????; do [ -O \"$l\" ] && echo \"left login $l\"; done; done\necho looked\n",
+            "for m in {}; do for l in \"$m\"/{}.??????; do [ -O \"$l\" ] && echo \"left login $l\"; done; done\n{}echo looked\n",
             Site::MEMORY,
-            site.login()
+            site.login(),
+            site.each_secret("echo \"left secrets $l\"")
         ));
         Command::sh("verify that nothing is left", script, Duration::from_secs(60))
     }

@@ -2,6 +2,7 @@
 
 use super::scene::Scene;
 use super::{Area, Cell, Check};
+use crate::plan::found::Found;
 
 /// See its `looks`.
 pub(super) const CHECK: Check = Check {
@@ -21,11 +22,16 @@ fn judge(scene: &Scene<'_>) -> Vec<Cell> {
         if host.facts.smoke {
             return Cell::warn("a smoke was cut off here, or is under way", hint);
         }
+        if let [first, ..] = host.facts.elsewhere.checks.as_slice()
+            && !scene.launching
+        {
+            return Cell::warn(format!("a check was cut off here, or is under way: {}", first.shown()), "`orchestrate down` removes it");
+        }
         // What stands in the way of a launch is cleared away by it.
         if scene.launching {
             return Cell::pass("cleared away by the launch");
         }
-        let containers: Vec<String> = host.facts.containers.iter().map(|c| format!("{} ({})", c.name, c.status)).collect();
+        let containers: Vec<String> = host.facts.containers.iter().map(Found::shown).collect();
         match (containers.as_slice(), host.facts.keep) {
             ([], _) if host.facts.keeper.is_some() => Cell::warn("the keeper of an earlier run", hint),
             ([], _) => Cell::pass("none"),

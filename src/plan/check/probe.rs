@@ -216,6 +216,7 @@ fn flags(site: &Site, spec: &Container, facts: &HostFacts, name: &str) -> Vec<St
         me: format!("{}:{}", facts.uid, facts.gid),
         home: facts.home.clone(),
         recreate: false,
+        checks: false,
     };
     let ours = |flag: &String| {
         ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))
@@ -224,6 +225,10 @@ fn flags(site: &Site, spec: &Container, facts: &HostFacts, name: &str) -> Vec<St
             || spec.args.contains(flag)
     };
     let mut flags: Vec<String> = made.flags(spec).into_iter().filter(|flag| !ours(flag)).collect();
-    flags.splice(0..0, [format!("--name={name}"), "--rm".to_owned(), "--label=orchestrate.check=1".to_owned()]);
+    // With the labels of all that is ours: a check that was killed leaves it.
+    flags.splice(
+        0..0,
+        [format!("--name={name}"), "--rm".to_owned(), "--label=orchestrate.check=1".to_owned()].into_iter().chain(site.labels()),
+    );
     flags
 }

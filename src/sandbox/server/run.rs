@@ -17,11 +17,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::pty::{Master, Pty};
-use super::super::scenario::Faults;
+use super::super::scenario::{Faults, Hold};
 use super::Fake;
 
 /// How much of what a command is sent is searched for a fault's phrase.
 const SEARCHED: usize = 256 << 10;
+/// How often it is looked whether a command is still to be held.
+const HELD: std::time::Duration = std::time::Duration::from_millis(20);
 /// What may wait for a command that does not read its input; a client that sends more loses its connection.
 const BACKLOG: usize = 64 << 20;
 
@@ -37,12 +39,17 @@ pub(super) struct Run {
     pub(super) leader: Arc<Mutex<Option<Pid>>>,
     /// The terminal that was asked for.
     pub(super) pty: Option<Pty>,
+    /// How it is held.
+    pub(super) hold: Option<Hold>,
 }
 
 impl Run {
     pub(super) async fn go(mut self, channel: Channel<Msg>) {
         let (reader, writer) = channel.split();
         if self.strikes(self.text.as_bytes()) {
+            return drain(reader).await;
+        }
+        if self.hold.as_ref().is_some_and(|hold| !hold.answer) && !self.released().await {
             return drain(reader).await;
         }
         if let Some(noise) = &self.faults.noise {
@@ -96,10 +103,12 @@ impl Run {
         let waiting = AtomicUsize::new(0);
         let ended = async {
             let status = child.wait().await;
+            self.answers().await;
             *self.leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
             status.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))
         };
         let talk = async {
+            self.answers().await;
             tokio::join!(self.pump(stdout, None, &writer), self.pump(stderr, Some(1), &writer));
         };
         let feed = async {
@@ -214,6 +223,27 @@ impl Run {
         self.send(writer.close()).await;
         // The handler is not told when the client answers this close: the place is free from here on, and the listener has nothing to hear.
         self.closed.cancel();
+    }
+
+    /// Waits until it is no longer held; `false`: the caller has gone away before.
+    async fn released(&self) -> bool {
+        if let Err(error) = std::fs::write(self.host.place.root().join("held"), "held\n") {
+            tracing::warn!(%error, "it cannot be told that a command is held");
+        }
+        while self.host.place.faults().hold == self.hold {
+            tokio::select! {
+                () = self.closed.cancelled() => return false,
+                () = tokio::time::sleep(HELD) => {}
+            }
+        }
+        true
+    }
+
+    /// Waits until its answer may go out.
+    async fn answers(&self) {
+        if self.hold.as_ref().is_some_and(|hold| hold.answer) {
+            self.released().await;
+        }
     }
 
     /// Whether a fault waits for these bytes; a lost connection is lost here.
