@@ -7,6 +7,7 @@ use crate::plan::check::Answer;
 use crate::plan::check::smoke::near;
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher;
+use crate::plan::logind::Scope;
 use crate::plan::run::{RunFile, RunHost, hash};
 use crate::plan::site::Site;
 use crate::plan::words::Phase;
@@ -248,6 +249,7 @@ impl Cell<'_> {
             me: self.facts().map_or_else(String::new, |f| format!("{}:{}", f.uid, f.gid)),
             home: self.facts().map_or_else(String::new, |f| f.home.clone()),
             recreate: self.terms.ids.recreate,
+            scope: self.scope(),
         })
     }
 
@@ -265,7 +267,12 @@ impl Cell<'_> {
     }
 
     fn launch(&self) -> Action {
-        Action::Launch(launch::Launch { site: self.site.clone(), secrets: self.terms.secrets.to_vec() })
+        Action::Launch(launch::Launch { site: self.site.clone(), secrets: self.terms.secrets.to_vec(), scope: self.scope() })
+    }
+
+    /// Where nothing outlives the log-out a check says so; who skips it gets what there is.
+    fn scope(&self) -> Scope {
+        self.facts().filter(|_| !self.site.contained).and_then(HostFacts::scope).unwrap_or_default()
     }
 
     fn run_file(&self, plan: &Plan) -> RunFile {

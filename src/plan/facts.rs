@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::gpu;
 use crate::inventory::smoke;
+use crate::plan::logind::{Logind, Scope};
 use crate::plan::run::RunFile;
 use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
@@ -151,6 +152,8 @@ pub struct HostFacts {
     pub disk: (u64, u64),
     /// Whether `setsid` is there.
     pub setsid: bool,
+    /// What happens at log-out.
+    pub logind: Logind,
     /// Addresses of the interfaces.
     pub addresses: Vec<String>,
     /// The interface of each address.
@@ -236,6 +239,7 @@ impl HostFacts {
                     run_file.push('\n');
                 }
                 "lock_beat" => lock_beat = value.trim().parse::<f64>().ok(),
+                "logind" => facts.logind.take(value),
                 _ => facts.take(key, value),
             }
         }
@@ -317,6 +321,11 @@ impl HostFacts {
             }
             _ => {}
         }
+    }
+
+    /// The scope in which ranks outlive the connection; `None`: there is none.
+    pub fn scope(&self) -> Option<Scope> {
+        self.logind.scope(&self.user, self.uid)
     }
 
     /// The name of the interface that has an address.

@@ -10,6 +10,7 @@ pub mod enter;
 pub mod facts;
 pub mod follow;
 pub mod launcher;
+pub mod logind;
 pub mod render;
 pub mod run;
 pub mod site;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::inventory::{self, ContainerGpus, User};
 use crate::plan::action::{Seen, Trouble, Verdict, memlock};
 use crate::plan::facts::{Docker, HostFacts};
+use crate::plan::logind::{NO_SCOPE, Scope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, join, quote};
 
@@ -32,6 +33,8 @@ pub struct Container {
     pub home: String,
     /// Whether the host has /dev/infiniband is seen by the script; whether a fitting container is replaced all the same.
     pub recreate: bool,
+    /// Where the keeper of a bare host starts.
+    pub scope: Scope,
 }
 
 impl Container {
@@ -130,7 +133,7 @@ impl Container {
              printf '%s %s\\n' \"$!\" \"$(born $!)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
             guard = self.site.guard(),
             alive = include_str!("../../../assets/lib.sh"),
-            detach = DETACH,
+            detach = self.scope.detach(),
         );
         Command::sh("start the keeper", script, Duration::from_secs(20))
     }
@@ -216,7 +219,9 @@ impl Container {
             return self.started(&output.text());
         }
         let says = output.complaint();
-        let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
+        let hint = if output.code == NO_SCOPE {
+            self.scope.hint(&self.site.host)
+        } else if says.contains("could not select device driver") || says.contains("nvidia-container") {
             format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.site.host)
         } else if says.contains(&self.site.dir()) {
             // The ssh user made both directories in this same script's run, so that only the daemon cannot see them.
@@ -246,9 +251,6 @@ pub(in crate::plan) fn without_memlock(mut flags: Vec<String>) -> Vec<String> {
     }
     flags
 }
-
-/// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
-pub const DETACH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
 
 /// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7). A count becomes the first `idle`
 /// ones that the inventory allows; where the hosts were not asked, the first ones.
@@ -309,6 +311,7 @@ mod tests {
             me: String::new(),
             home: String::new(),
             recreate: false,
+            scope: Scope::Inherited,
         };
         let judged = |text: &str| match container.started(text) {
             Verdict::Done { note, warning, .. } => (note, warning),

@@ -61,7 +61,7 @@ fn healthy(n: usize) -> (String, String) {
          gpu_fields index,uuid,name,driver_version,compute_cap,persistence_mode,ecc.mode.current,ecc.errors.uncorrected.volatile.total,mig.mode.current\n\
          gpu 0, GPU-0, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\ngpu 1, GPU-1, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\n\
          remap GPU-0, 0, 0\nkernel_log dmesg\nnvswitch yes\nfabric_manager active\n\
-         docker_info cgroupfs|2|runc|/var/lib/docker|nvidia runc\ndocker_disk /var/lib/docker 4000000000 3000000000 1000000 900000\n\
+         docker_info cgroupfs|2|runc|/var/lib/docker|nvidia runc |name=seccomp,profile=builtin \ndocker_disk /var/lib/docker 4000000000 3000000000 1000000 900000\n\
          file 0 type directory\nfile 0 system xfs\nfile 0 content 3 sizes:aa\nfile 1 type directory\nfile 1 system nfs\n\
          file 2 type directory\nfile 2 system nfs\nfile 2 content 9 sizes:bb\nin2 a 1\n\
          version python 3.11.9\nversion torch 2.4.0\nversion nccl 2.20.5\ninside_gpus 2\ninside_nofile 1048576\ninside_memlock unlimited\n\
@@ -117,6 +117,9 @@ fn hosts_that_are_in_order_pass() {
     }
 }
 
+/// Docker as the ssh user's own.
+const ROOTLESS: (&str, &str) = ("name=seccomp", "name=rootless");
+
 #[test]
 fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
     use Level::{Fail, Pass, Skipped, Warn};
@@ -155,6 +158,24 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
             Pass,
             "kept",
         ),
+        (
+            "logout-kills",
+            &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=manager\nlogind Linger=no")],
+            Fail,
+            "ends when li logs out",
+        ),
+        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=manager\nlogind Linger=yes")], Pass, "li lingers"),
+        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=session\nlogind KillUserProcesses=no")], Pass, "outlives"),
+        (
+            "logout-kills",
+            &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=session\nlogind KillUserProcesses=yes")],
+            Fail,
+            "ends when",
+        ),
+        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=other\nlogind Linger=no")], Pass, "outlives"),
+        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind Linger=no")], Warn, "does not linger"),
+        ("logout-kills", &[ROOTLESS], Skipped, "does not say whether the user lingers"),
+        ("userns-remap", &[("name=seccomp", "name=userns")], Fail, "no container with the host's network"),
         ("docker", &[("docker 24.0.7", "docker_error Cannot connect to the Docker daemon")], Fail, "does not answer"),
         ("container-name", &[("docker 24.0.7", "docker 24.0.7\ntaken /")], Fail, "not ours"),
         (
@@ -268,6 +289,7 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
 fn what_the_inventory_says_decides_too() {
     use Level::{Fail, Pass, Warn};
     let cpu = INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
+    let bare = INVENTORY.replace("container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n", "");
     let named = INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
     for (inventory, name, changes, host, level, says) in [
         (&cpu, "hostname", &[("own_name 10.0.0.3", "own_name 127.0.1.1")][..], 2, Warn, "h3 resolves to 127.0.1.1"),
@@ -284,6 +306,41 @@ fn what_the_inventory_says_decides_too() {
         (&INVENTORY.replace("checks: {", "checks: { max_clock_skew: 1s, "), "clock", &[("clock 0.1", "clock 1500")], 2, Fail, "+1.50 s"),
         (&INVENTORY.replace("nproc_per_node: 2,", "nproc_per_node: 2, master_port: 40000,"), "master-port", &[], 0, Warn, "32768 to 60999"),
         (&named, "nic", &[], 2, Pass, "bond0"),
+        (&bare, "logout-kills", &[], 2, Pass, "no session"),
+        (
+            &bare,
+            "logout-kills",
+            &[("user li", "user li\nuid 1000\nlogind session=yes\nlogind KillUserProcesses=yes")],
+            2,
+            Fail,
+            "ends all processes of li",
+        ),
+        (
+            &bare,
+            "logout-kills",
+            &[("user li", "user li\nuid 1000\nlogind session=yes\nlogind KillUserProcesses=yes\nlogind Linger=yes")],
+            2,
+            Pass,
+            "li lingers",
+        ),
+        (&bare, "logout-kills", &[("user li", "user li\nlogind session=yes\nlogind KillUserProcesses=no")], 2, Pass, "ends nothing of li"),
+        (&bare, "logout-kills", &[("user li", "user li\nlogind session=yes")], 2, Level::Skipped, "does not say"),
+        (
+            &INVENTORY.replace("  image: x", "  image: x\n  args: [--userns=host]"),
+            "userns-remap",
+            &[("name=seccomp", "name=userns")],
+            2,
+            Pass,
+            "--userns=host",
+        ),
+        (
+            &INVENTORY.replace("  image: x", "  image: x\n  network: bridge"),
+            "userns-remap",
+            &[("name=seccomp", "name=userns")],
+            2,
+            Level::Warn,
+            "belong to others",
+        ),
     ] {
         let found = cells(inventory, name, changes);
         assert_eq!(found[host].level, level, "{name}: {found:?}");
