@@ -94,8 +94,8 @@ impl Logind {
 pub const NO_SCOPE: i32 = 77;
 
 impl Scope {
-    /// The words before a command that start it in the scope.
-    fn words(self) -> &'static str {
+    /// The words before a command that start it in the scope; with a blank at the end.
+    pub fn words(self) -> &'static str {
         match self {
             Scope::Inherited => "",
             Scope::System => "systemd-run --scope --slice=system.slice ",
@@ -103,15 +103,14 @@ impl Scope {
         }
     }
 
-    /// sh: `detach` starts words detached from this session, in one of their own where the host has `setsid`, and in the scope; `$!` is the
-    /// new session's leader. A scope that cannot be made ends the script, with what systemd says.
-    pub fn detach(self) -> String {
-        let words = self.words();
-        let runtime = if self == Scope::User { "export XDG_RUNTIME_DIR=\"${XDG_RUNTIME_DIR:-/run/user/$(id -u)}\"\n" } else { "" };
-        let tried = if words.is_empty() { String::new() } else { format!("{runtime}{words}true || exit {NO_SCOPE}\n") };
-        format!(
-            "{tried}detach() {{ if command -v setsid >/dev/null 2>&1; then setsid {words}\"$@\" </dev/null >/dev/null 2>&1 & else set -m; {words}\"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }}"
-        )
+    /// sh, before the first use of the words: tries whether the scope can be made. One that cannot ends the script, with what systemd says.
+    pub fn tried(self) -> String {
+        let runtime = "export XDG_RUNTIME_DIR=\"${XDG_RUNTIME_DIR:-/run/user/$(id -u)}\"\n";
+        match self {
+            Scope::Inherited => String::new(),
+            Scope::System => format!("{}true || exit {NO_SCOPE}\n", self.words()),
+            Scope::User => format!("{runtime}{}true || exit {NO_SCOPE}\n", self.words()),
+        }
     }
 
     /// What to do where it cannot be made.

@@ -129,11 +129,13 @@ impl Container {
              {{ read -r p s <\"$P/keeper.pid\"; }} 2>/dev/null\n\
              if [ -n \"$p\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then echo \"$p\"; exit 0; fi\n\
              {detach}\n\
-             detach /bin/sh \"$IN/keeper\"\n\
+             {tried}detach {words}/bin/sh \"$IN/keeper\"\n\
              printf '%s %s\\n' \"$!\" \"$(born $!)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
             guard = self.site.guard(),
             alive = include_str!("../../../assets/lib.sh"),
-            detach = self.scope.detach(),
+            detach = DETACH,
+            tried = self.scope.tried(),
+            words = self.scope.words(),
         );
         Command::sh("start the keeper", script, Duration::from_secs(20))
     }
@@ -251,6 +253,9 @@ pub(in crate::plan) fn without_memlock(mut flags: Vec<String>) -> Vec<String> {
     }
     flags
 }
+
+/// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
+pub const DETACH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
 
 /// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7). A count becomes the first `idle`
 /// ones that the inventory allows; where the hosts were not asked, the first ones.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::plan::action::Verdict;
+use crate::plan::action::container::DETACH;
 use crate::plan::logind::{NO_SCOPE, Scope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, quote};
@@ -26,7 +27,8 @@ impl Launch {
         let node = quote(&format!("{}/node", site.run_dir()));
         let start = if !site.contained {
             // The ranks begin in the home, unless workdir says otherwise.
-            format!("{}\n{exports}cd; detach /bin/sh {node}\ncd {run_dir}\n", self.scope.detach())
+            let (tried, words) = (self.scope.tried(), self.scope.words());
+            format!("{DETACH}\n{tried}{exports}cd; detach {words}/bin/sh {node}\ncd {run_dir}\n")
         } else if self.secrets.is_empty() {
             format!("D exec -d {} /bin/sh {node} || exit 79\n", quote(&site.container()))
         } else {
