@@ -7,7 +7,6 @@ use crate::plan::check::Answer;
 use crate::plan::check::smoke::near;
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher;
-use crate::plan::logind::Scope;
 use crate::plan::run::{RunFile, RunHost, hash};
 use crate::plan::site::Site;
 use crate::plan::words::Phase;
@@ -249,7 +248,8 @@ impl Cell<'_> {
             me: self.facts().map_or_else(String::new, |f| format!("{}:{}", f.uid, f.gid)),
             home: self.facts().map_or_else(String::new, |f| f.home.clone()),
             recreate: self.terms.ids.recreate,
-            scope: self.scope(),
+            // Where nothing outlives the log-out a check says so; who skips it gets what there is.
+            scope: self.facts().and_then(HostFacts::scope).unwrap_or_default(),
         })
     }
 
@@ -267,12 +267,8 @@ impl Cell<'_> {
     }
 
     fn launch(&self) -> Action {
-        Action::Launch(launch::Launch { site: self.site.clone(), secrets: self.terms.secrets.to_vec(), scope: self.scope() })
-    }
-
-    /// Where nothing outlives the log-out a check says so; who skips it gets what there is.
-    fn scope(&self) -> Scope {
-        self.facts().filter(|_| !self.site.contained).and_then(HostFacts::scope).unwrap_or_default()
+        let scope = self.facts().and_then(HostFacts::scope).unwrap_or_default();
+        Action::Launch(launch::Launch { site: self.site.clone(), secrets: self.terms.secrets.to_vec(), scope })
     }
 
     fn run_file(&self, plan: &Plan) -> RunFile {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::gpu;
 use crate::inventory::smoke;
-use crate::plan::logind::{Logind, Scope};
+use crate::plan::logind::{Logind, SystemdScope};
 use crate::plan::run::RunFile;
 use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
@@ -324,7 +324,7 @@ impl HostFacts {
     }
 
     /// The scope in which ranks outlive the connection; `None`: there is none.
-    pub fn scope(&self) -> Option<Scope> {
+    pub fn scope(&self) -> Option<SystemdScope> {
         self.logind.scope(&self.user, self.uid)
     }
 

@@ -34,7 +34,7 @@ pub enum Unit {
 
 /// The scope in which the ranks of a bare host start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scope {
+pub enum SystemdScope {
     /// The session's own: it outlives the log-out, or nothing better is to be had.
     #[default]
     Inherited,
@@ -78,13 +78,13 @@ impl Logind {
     }
 
     /// The scope in which ranks of this user outlive the connection; `None`: there is none.
-    pub fn scope(&self, user: &str, uid: u32) -> Option<Scope> {
+    pub fn scope(&self, user: &str, uid: u32) -> Option<SystemdScope> {
         if !self.session || self.kills(user) != Some(true) {
-            return Some(Scope::Inherited);
+            return Some(SystemdScope::Inherited);
         }
         match (uid, self.linger) {
-            (0, _) => Some(Scope::System),
-            (_, Some(true)) => Some(Scope::User),
+            (0, _) => Some(SystemdScope::System),
+            (_, Some(true)) => Some(SystemdScope::User),
             _ => None,
         }
     }
@@ -93,13 +93,13 @@ impl Logind {
 /// The exit status where no scope can be made.
 pub const NO_SCOPE: i32 = 77;
 
-impl Scope {
+impl SystemdScope {
     /// The words before a command that start it in the scope; with a blank at the end.
     pub fn words(self) -> &'static str {
         match self {
-            Scope::Inherited => "",
-            Scope::System => "systemd-run --scope --slice=system.slice ",
-            Scope::User => "systemd-run --user --scope ",
+            SystemdScope::Inherited => "",
+            SystemdScope::System => "systemd-run --scope --slice=system.slice ",
+            SystemdScope::User => "systemd-run --user --scope ",
         }
     }
 
@@ -107,17 +107,17 @@ impl Scope {
     pub fn tried(self) -> String {
         let runtime = "export XDG_RUNTIME_DIR=\"${XDG_RUNTIME_DIR:-/run/user/$(id -u)}\"\n";
         match self {
-            Scope::Inherited => String::new(),
-            Scope::System => format!("{}true || exit {NO_SCOPE}\n", self.words()),
-            Scope::User => format!("{runtime}{}true || exit {NO_SCOPE}\n", self.words()),
+            SystemdScope::Inherited => String::new(),
+            SystemdScope::System => format!("{}true || exit {NO_SCOPE}\n", self.words()),
+            SystemdScope::User => format!("{runtime}{}true || exit {NO_SCOPE}\n", self.words()),
         }
     }
 
     /// What to do where it cannot be made.
     pub fn hint(self, host: &str) -> String {
         match self {
-            Scope::Inherited => String::new(),
-            Scope::System | Scope::User => format!(
+            SystemdScope::Inherited => String::new(),
+            SystemdScope::System | SystemdScope::User => format!(
                 "`{}true` must work on {host}, since logind ends what a log-out leaves there: mend that, or set KillUserProcesses=no in /etc/systemd/logind.conf",
                 self.words()
             ),
@@ -139,19 +139,19 @@ mod tests {
     fn a_launch_gets_a_scope_of_its_own_only_where_logind_ends_the_session_s() {
         let root = "KillExcludeUsers=root";
         for (lines, user, scope) in [
-            ("", "li", Some(Scope::Inherited)),
+            ("", "li", Some(SystemdScope::Inherited)),
             // Docker's container, a host without PAM, or one without systemd.
-            ("KillUserProcesses=yes\nLinger=no", "li", Some(Scope::Inherited)),
-            ("session=yes", "li", Some(Scope::Inherited)),
-            ("session=yes\nKillUserProcesses=no\nLinger=no", "li", Some(Scope::Inherited)),
+            ("KillUserProcesses=yes\nLinger=no", "li", Some(SystemdScope::Inherited)),
+            ("session=yes", "li", Some(SystemdScope::Inherited)),
+            ("session=yes\nKillUserProcesses=no\nLinger=no", "li", Some(SystemdScope::Inherited)),
             ("session=yes\nKillUserProcesses=yes\nLinger=no", "li", None),
             ("session=yes\nKillUserProcesses=yes", "li", None),
-            ("session=yes\nKillUserProcesses=yes\nLinger=yes", "li", Some(Scope::User)),
-            ("session=yes\nKillUserProcesses=yes\nKillExcludeUsers=li root\nLinger=no", "li", Some(Scope::Inherited)),
-            ("session=yes\nKillUserProcesses=yes\nKillOnlyUsers=wu\nLinger=no", "li", Some(Scope::Inherited)),
+            ("session=yes\nKillUserProcesses=yes\nLinger=yes", "li", Some(SystemdScope::User)),
+            ("session=yes\nKillUserProcesses=yes\nKillExcludeUsers=li root\nLinger=no", "li", Some(SystemdScope::Inherited)),
+            ("session=yes\nKillUserProcesses=yes\nKillOnlyUsers=wu\nLinger=no", "li", Some(SystemdScope::Inherited)),
             ("session=yes\nKillUserProcesses=yes\nKillOnlyUsers=wu li\nLinger=no", "li", None),
-            ("session=yes\nKillUserProcesses=yes\nKillExcludeUsers=\nLinger=no", "root", Some(Scope::System)),
-            (&format!("session=yes\nKillUserProcesses=yes\n{root}\nLinger=no"), "root", Some(Scope::Inherited)),
+            ("session=yes\nKillUserProcesses=yes\nKillExcludeUsers=\nLinger=no", "root", Some(SystemdScope::System)),
+            (&format!("session=yes\nKillUserProcesses=yes\n{root}\nLinger=no"), "root", Some(SystemdScope::Inherited)),
         ] {
             assert_eq!(logind(lines).scope(user, if user == "root" { 0 } else { 1000 }), scope, "{lines:?} {user}");
         }

@@ -7,7 +7,7 @@ use orchestrate::plan::action::container::Container;
 use orchestrate::plan::action::launch::Launch;
 use orchestrate::plan::action::{Action, Do, Verdict};
 use orchestrate::plan::facts::{HostFacts, Wanted, command};
-use orchestrate::plan::logind::{Logind, Scope, Unit};
+use orchestrate::plan::logind::{Logind, SystemdScope, Unit};
 use orchestrate::shell::Output;
 
 use crate::{Host, asset, executable, until};
@@ -94,7 +94,7 @@ fn carry_out(host: &Host, action: &Action) -> Output {
     Output { code: out.status.code().unwrap_or(-1), stdout: out.stdout, stderr: out.stderr, ..Output::default() }
 }
 
-fn keeper(host: &Host, scope: Scope) -> Action {
+fn keeper(host: &Host, scope: SystemdScope) -> Action {
     Action::Container(Container {
         site: host.site(),
         spec: None,
@@ -112,7 +112,9 @@ fn keeper(host: &Host, scope: Scope) -> Action {
 #[test]
 fn a_launch_on_a_bare_host_starts_in_its_scope() {
     let runtime = format!("--user --scope /run/user/{}", rustix::process::getuid().as_raw());
-    for (scope, says) in [(Scope::Inherited, "none"), (Scope::System, "--scope --slice=system.slice"), (Scope::User, runtime.as_str())] {
+    for (scope, says) in
+        [(SystemdScope::Inherited, "none"), (SystemdScope::System, "--scope --slice=system.slice"), (SystemdScope::User, runtime.as_str())]
+    {
         let host = bare();
         let launch = Action::Launch(Launch { site: host.site(), secrets: Vec::new(), scope });
         let output = carry_out(&host, &launch);
@@ -133,7 +135,9 @@ fn a_launch_on_a_bare_host_starts_in_its_scope() {
 fn a_scope_that_cannot_be_made_starts_nothing_and_is_told() {
     let host = bare();
     executable(&host.at("bin/systemd-run"), "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n");
-    for action in [keeper(&host, Scope::User), Action::Launch(Launch { site: host.site(), secrets: Vec::new(), scope: Scope::User })] {
+    for action in
+        [keeper(&host, SystemdScope::User), Action::Launch(Launch { site: host.site(), secrets: Vec::new(), scope: SystemdScope::User })]
+    {
         let output = carry_out(&host, &action);
         let Verdict::Failed(trouble) = action.judge(&output) else { panic!("it failed: {output:?}") };
         assert!(trouble.what.ends_with(": Failed to connect to bus: No medium found"), "{}", trouble.what);

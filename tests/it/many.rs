@@ -33,7 +33,8 @@ mod whole {
         let (laptop, file) = (bench.laptop("laptop"), bench.inventory("vast", &job));
         let mut started = std::time::Instant::now();
         for (words, says) in [
-            (&["up", word(&file), "--preflight", "off"][..], "256 ok  0 failed of 256"),
+            // Nobody follows: 256 log streams are more than the processors of one machine can serve.
+            (&["up", word(&file), "--preflight", "off", "-d"][..], "256 ranks on 256 hosts"),
             (&["ps", word(&file)], "gpu256"),
             (&["down", word(&file)], "nothing is left"),
         ] {

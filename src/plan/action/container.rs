@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::inventory::{self, ContainerGpus, User};
 use crate::plan::action::{Seen, Trouble, Verdict, memlock};
 use crate::plan::facts::{Docker, HostFacts};
-use crate::plan::logind::{NO_SCOPE, Scope};
+use crate::plan::logind::{NO_SCOPE, SystemdScope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, join, quote};
 
@@ -34,7 +34,7 @@ pub struct Container {
     /// Whether the host has /dev/infiniband is seen by the script; whether a fitting container is replaced all the same.
     pub recreate: bool,
     /// Where the keeper of a bare host starts.
-    pub scope: Scope,
+    pub scope: SystemdScope,
 }
 
 impl Container {
@@ -316,7 +316,7 @@ mod tests {
             me: String::new(),
             home: String::new(),
             recreate: false,
-            scope: Scope::Inherited,
+            scope: SystemdScope::Inherited,
         };
         let judged = |text: &str| match container.started(text) {
             Verdict::Done { note, warning, .. } => (note, warning),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::plan::action::Verdict;
 use crate::plan::action::container::DETACH;
-use crate::plan::logind::{NO_SCOPE, Scope};
+use crate::plan::logind::{NO_SCOPE, SystemdScope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, quote};
 
@@ -16,7 +16,7 @@ pub struct Launch {
     /// Names and values of the secrets: handed over by a file in memory, or by inheritance on a bare host; never in an argument.
     pub secrets: Vec<(String, String)>,
     /// Where the ranks of a bare host start.
-    pub scope: Scope,
+    pub scope: SystemdScope,
 }
 
 impl Launch {

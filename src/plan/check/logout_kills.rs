@@ -2,7 +2,7 @@
 
 use super::scene::{Place, Scene};
 use super::{Area, Cell, Check};
-use crate::plan::logind::{Scope, Unit};
+use crate::plan::logind::{SystemdScope, Unit};
 
 /// See its `looks`.
 pub(super) const CHECK: Check = Check {
@@ -30,7 +30,7 @@ fn bare(host: &Place<'_>) -> Cell {
     match (logind.kills(user), host.facts.scope()) {
         (None, _) => Cell::skipped("systemd-logind does not say what it ends at log-out"),
         (Some(false), _) => Cell::pass(format!("systemd-logind ends nothing of {user} at log-out")),
-        (Some(true), Some(Scope::User)) => Cell::pass(format!("{user} lingers: ranks start in a scope of the user's manager")),
+        (Some(true), Some(SystemdScope::User)) => Cell::pass(format!("{user} lingers: ranks start in a scope of the user's manager")),
         (Some(true), Some(_)) => Cell::pass("ranks start in a scope of the system"),
         (Some(true), None) => Cell::fail(
             format!("systemd-logind ends all processes of {user} at log-out (KillUserProcesses=yes): ranks would end with the connection"),

@@ -56,6 +56,8 @@ mod userns_remap;
 mod xid;
 
 #[cfg(test)]
+mod lasting_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::inventory::Job;

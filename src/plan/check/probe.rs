@@ -9,7 +9,7 @@ use crate::inventory::{Container, Job};
 use crate::plan::action::{container, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher;
-use crate::plan::logind::Scope;
+use crate::plan::logind::SystemdScope;
 use crate::plan::site::Site;
 use crate::shell::{Command, join, quote};
 
@@ -217,7 +217,7 @@ fn flags(site: &Site, spec: &Container, facts: &HostFacts, name: &str) -> Vec<St
         me: format!("{}:{}", facts.uid, facts.gid),
         home: facts.home.clone(),
         recreate: false,
-        scope: Scope::Inherited,
+        scope: SystemdScope::Inherited,
     };
     let ours = |flag: &String| {
         ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))

@@ -39,7 +39,7 @@ fn checks_are_chosen_by_name_and_by_area() {
     assert!(error.contains("no check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
 }
 
-const INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
+pub(super) const INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
     - { name: gpu03, address: 10.0.0.3 }\n\
     container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n\
     launch: { nproc_per_node: 2, command: [t.py] }\nchecks: { same: [uname -r], paths: [/models] }\n";
@@ -71,7 +71,7 @@ fn healthy(n: usize) -> (String, String) {
 }
 
 /// Judges three hosts of which the third answers something else: `old` replaced by `new` in its facts and answers.
-fn cells(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<Cell> {
+pub(super) fn cells(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<Cell> {
     let source = Source { name: "i".to_owned(), text: inventory.to_owned() };
     let inventory = Inventory::load(&[source], &[]).expect("an inventory");
     let known = Known { gpus: vec![Some(2); 3], addresses: (1..4).map(|n| Some(format!("10.0.0.{n}"))).collect(), ..Known::default() };
@@ -117,9 +117,6 @@ fn hosts_that_are_in_order_pass() {
     }
 }
 
-/// Docker as the ssh user's own.
-const ROOTLESS: (&str, &str) = ("name=seccomp", "name=rootless");
-
 #[test]
 fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
     use Level::{Fail, Pass, Skipped, Warn};
@@ -158,24 +155,6 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
             Pass,
             "kept",
         ),
-        (
-            "logout-kills",
-            &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=manager\nlogind Linger=no")],
-            Fail,
-            "ends when li logs out",
-        ),
-        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=manager\nlogind Linger=yes")], Pass, "li lingers"),
-        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=session\nlogind KillUserProcesses=no")], Pass, "outlives"),
-        (
-            "logout-kills",
-            &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=session\nlogind KillUserProcesses=yes")],
-            Fail,
-            "ends when",
-        ),
-        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind engine=other\nlogind Linger=no")], Pass, "outlives"),
-        ("logout-kills", &[ROOTLESS, ("docker 24.0.7", "docker 24\nlogind Linger=no")], Warn, "does not linger"),
-        ("logout-kills", &[ROOTLESS], Skipped, "does not say whether the user lingers"),
-        ("userns-remap", &[("name=seccomp", "name=userns")], Fail, "no container with the host's network"),
         ("docker", &[("docker 24.0.7", "docker_error Cannot connect to the Docker daemon")], Fail, "does not answer"),
         ("container-name", &[("docker 24.0.7", "docker 24.0.7\ntaken /")], Fail, "not ours"),
         (
@@ -289,7 +268,6 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
 fn what_the_inventory_says_decides_too() {
     use Level::{Fail, Pass, Warn};
     let cpu = INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
-    let bare = INVENTORY.replace("container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n", "");
     let named = INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
     for (inventory, name, changes, host, level, says) in [
         (&cpu, "hostname", &[("own_name 10.0.0.3", "own_name 127.0.1.1")][..], 2, Warn, "h3 resolves to 127.0.1.1"),
@@ -306,41 +284,6 @@ fn what_the_inventory_says_decides_too() {
         (&INVENTORY.replace("checks: {", "checks: { max_clock_skew: 1s, "), "clock", &[("clock 0.1", "clock 1500")], 2, Fail, "+1.50 s"),
         (&INVENTORY.replace("nproc_per_node: 2,", "nproc_per_node: 2, master_port: 40000,"), "master-port", &[], 0, Warn, "32768 to 60999"),
         (&named, "nic", &[], 2, Pass, "bond0"),
-        (&bare, "logout-kills", &[], 2, Pass, "no session"),
-        (
-            &bare,
-            "logout-kills",
-            &[("user li", "user li\nuid 1000\nlogind session=yes\nlogind KillUserProcesses=yes")],
-            2,
-            Fail,
-            "ends all processes of li",
-        ),
-        (
-            &bare,
-            "logout-kills",
-            &[("user li", "user li\nuid 1000\nlogind session=yes\nlogind KillUserProcesses=yes\nlogind Linger=yes")],
-            2,
-            Pass,
-            "li lingers",
-        ),
-        (&bare, "logout-kills", &[("user li", "user li\nlogind session=yes\nlogind KillUserProcesses=no")], 2, Pass, "ends nothing of li"),
-        (&bare, "logout-kills", &[("user li", "user li\nlogind session=yes")], 2, Level::Skipped, "does not say"),
-        (
-            &INVENTORY.replace("  image: x", "  image: x\n  args: [--userns=host]"),
-            "userns-remap",
-            &[("name=seccomp", "name=userns")],
-            2,
-            Pass,
-            "--userns=host",
-        ),
-        (
-            &INVENTORY.replace("  image: x", "  image: x\n  network: bridge"),
-            "userns-remap",
-            &[("name=seccomp", "name=userns")],
-            2,
-            Level::Warn,
-            "belong to others",
-        ),
     ] {
         let found = cells(inventory, name, changes);
         assert_eq!(found[host].level, level, "{name}: {found:?}");
