@@ -35,6 +35,16 @@ say nearest "$d"
 # shellcheck disable=SC2046
 set -- $(df -Pk "$d" 2>/dev/null | tail -n 1); say disk "${4:-0} ${2:-0}"
 command -v setsid >/dev/null 2>&1 && say setsid yes
+# What logind does when our session ends. /run/user/<uid>/docker.pid is a rootless dockerd's.
+unit() { u=other; { while IFS= read -r l; do case $l in */user@*) u=manager ;; */session-*.scope*) u=session ;; esac; done <"$1"; } 2>/dev/null; }
+engine=; { read -r engine <"/run/user/$uid/docker.pid"; } 2>/dev/null
+unit /proc/self/cgroup
+[ "$u" = session ] && say logind session=yes
+if [ "$u" = session ] || [ -n "$engine" ]; then
+  { within 5 loginctl show-session -p KillUserProcesses -p KillOnlyUsers -p KillExcludeUsers; within 5 loginctl show-user "$uid" -p Linger; } 2>/dev/null |
+    head -n 8 | while IFS= read -r l; do tell logind "$l"; done
+  if number "$engine" && [ -r "/proc/$engine/cgroup" ]; then unit "/proc/$engine/cgroup"; say logind "engine=$u"; fi
+fi
 if command -v ip >/dev/null 2>&1; then ip -o addr 2>/dev/null | while read -r _ i _ a _; do say address "${a%%/*} ${i%%@*}"; done
 elif command -v ifconfig >/dev/null 2>&1; then ifconfig 2>/dev/null | { i=; while IFS= read -r l; do
   case $l in [!\ \	]*) i=${l%%[: ]*} ;; esac

@@ -20,7 +20,12 @@ sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone=
 node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
 unset TIME_STYLE
-cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
+# absent PATH: nothing is there. What cannot be looked at (a stale file handle, a server that does not answer) may be there.
+absent() {
+  if [ -e "$1" ]; then return 1; fi
+  case $(LC_ALL=C ls -d -- "$1" 2>&1) in *'No such file'* | *'ot a directory'*) ;; *) return 1 ;; esac
+}
+cd -P -- "${F%/*}" 2>/dev/null || { if absent "${F%/*}"; then printf 'N\n'; exit 0; fi; ls -d -- "${F%/*}/." >/dev/null; exit 1; }
 dir=$(pwd -P)
 ack() { read -r acked acked_frames || exit 0; number "$acked" && number "$acked_frames" || exit 0; }
 room() { while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
@@ -29,7 +34,7 @@ clock() { t=''; { read -r t _ </proc/uptime; } 2>/dev/null; t=${t%%.*}; number "
 # The keeper reads it, perhaps as another user.
 here() { clock; [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
 # Another operator may remove the run meanwhile.
-there() { [ -e "$record" ]; }
+there() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
 # A teardown waits for the followers that have not yet sent how the run ended.
 heard() { [ -z "$mark" ] || rm -f "$mark"; }
 # get MAP KEY: sets v. put MAP KEY VALUE: sets map. Keys are names of wrappers, values numbers.

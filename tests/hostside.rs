@@ -7,6 +7,10 @@
 
 #[path = "hostside/ends.rs"]
 mod ends;
+#[path = "hostside/lock.rs"]
+mod lock;
+#[path = "hostside/logout.rs"]
+mod logout;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -108,6 +112,23 @@ impl Host {
         self.write(&format!("h.private/{name}.json"), "{}\n");
         for side in ["in", "private"] {
             self.write(&format!("h.{side}/current"), &format!("{name}\n"));
+        }
+    }
+
+    /// Its place in `run1`, for the program's own scripts.
+    fn site(&self) -> Site {
+        Site {
+            name: ".".to_owned(),
+            host: "h".to_owned(),
+            run: "run1".to_owned(),
+            base: self.dir.path().to_str().expect("text").to_owned(),
+            sudo: false,
+            engine: None,
+            contained: false,
+            token: None,
+            old: false,
+            log_max: 0,
+            ranks: 0,
         }
     }
 
@@ -316,8 +337,17 @@ fn follow(host: &Host, said: &Path) -> Kept {
 }
 
 fn follower(host: &Host) -> Command {
+    following(host, "once='' guards=1")
+}
+
+/// One that sends what is there.
+fn follower_once(host: &Host) -> Command {
+    following(host, "once=1 guards=''")
+}
+
+fn following(host: &Host, how: &str) -> Command {
     let script = format!(
-        "umask 077\nonce='' guards=1 F='{0}/h.out/run1.' record='{0}/h.private/run1.json' note='{0}/h.in/run1/attached' mark='{0}/h.private/following.run1.'$$\n{1}{2}",
+        "umask 077\n{how} F='{0}/h.out/run1.' record='{0}/h.private/run1.json' note='{0}/h.in/run1/attached' mark='{0}/h.private/following.run1.'$$\n{1}{2}",
         host.dir.path().display(),
         asset("read.sh"),
         asset("follow.sh")
@@ -342,6 +372,52 @@ fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
     std::fs::remove_file(host.at("h.private/run1.json")).expect("removed");
     let status = until("it ends", || follower.0.try_wait().expect("a child"));
     assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
+}
+
+/// As with a stale file handle of NFS: a link that leads to itself makes every look at what is beneath it fail, and not as what is missing does.
+#[test]
+fn what_cannot_be_looked_at_has_not_ended_and_a_fetch_of_it_is_not_complete() {
+    let host = Host::new();
+    host.run("run1", "");
+    let said = host.at("said");
+    let text = || std::fs::read_to_string(&said).expect("its words");
+    let ends = |follower: &mut Kept| until("it ends", || follower.0.try_wait().expect("a child")).code();
+    let hide = |dir: &str| {
+        std::fs::rename(host.at(dir), host.at("aside")).expect("renamed");
+        std::os::unix::fs::symlink(dir, host.at(dir)).expect("linked");
+    };
+    let show = |dir: &str| {
+        std::fs::remove_file(host.at(dir)).expect("removed");
+        std::fs::rename(host.at("aside"), host.at(dir)).expect("renamed");
+    };
+    let mut follower = follow(&host, &said);
+    until("it sends the log", || text().contains("here").then_some(()));
+    // All that it will ever send.
+    follower.0.stdin.as_mut().expect("its input").write_all(b"12 100000\n").expect("acknowledged");
+    hide("h.private");
+    until("it says so", || text().contains("W unreadable run1.json\n").then_some(()));
+    host.write("h.out/run1.node.log", "here\nand on\n");
+    until("it goes on", || text().contains("F node 5 7\nand on\n").then_some(()));
+    let fetch = |said: &Path| {
+        let mut fetch = follower_once(&host);
+        Kept(fetch.stdout(std::fs::File::create(said).expect("a file")).spawn().expect("a shell"))
+    };
+    let mut broken = fetch(&host.at("fetched"));
+    broken.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
+    assert_eq!(ends(&mut broken), Some(0));
+    let fetched = || std::fs::read_to_string(host.at("fetched")).expect("its words");
+    assert!(fetched().ends_with("F node 0 12\nhere\nand on\n"), "{:?}", fetched());
+    show("h.private");
+    // The directory of the logs: a follower that begins then has not seen the run's end.
+    hide("h.out");
+    let mut broken = fetch(&host.at("fetched"));
+    assert_eq!((ends(&mut broken), fetched().as_str()), (Some(1), ""));
+    show("h.out");
+    let mut whole = fetch(&host.at("fetched"));
+    whole.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
+    assert_eq!((ends(&mut whole), fetched().as_str()), (Some(0), "F node 0 12\nhere\nand on\nE\n"));
+    std::fs::remove_file(host.at("h.private/run1.json")).expect("removed");
+    assert_eq!((ends(&mut follower), text().ends_with("N\n")), (Some(0), true), "{:?}", text());
 }
 
 /// A laptop that sleeps while a rank writes much.
@@ -382,19 +458,7 @@ fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
     host.write("h.out/run1.node.pid", "1 1 1 -\n");
     host.write("h.out/run1.node.rc", "7 5\n");
     host.write("h.out/run1.node.end", "");
-    let site = Site {
-        name: ".".to_owned(),
-        host: "h".to_owned(),
-        run: "run1".to_owned(),
-        base: host.dir.path().to_str().expect("text").to_owned(),
-        sudo: false,
-        engine: None,
-        contained: false,
-        token: None,
-        old: false,
-        log_max: 0,
-        ranks: 0,
-    };
+    let site = host.site();
     let Do::Script(clean) = Action::Clean(Clean { site, what: Cleaned::Run("run1".to_owned()) }).command() else { return };
     let mut clean = Kept(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
     until("the keeper is asked to let go", || (!host.at("h.in/current").exists()).then_some(()));

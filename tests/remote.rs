@@ -30,6 +30,10 @@ mod odd;
 mod person;
 #[path = "remote/proxy.rs"]
 mod proxy;
+#[path = "remote/shells.rs"]
+mod shells;
+#[path = "remote/six.rs"]
+mod six;
 #[path = "remote/soft_agent.rs"]
 mod soft_agent;
 #[path = "remote/terminal.rs"]

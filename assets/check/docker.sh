@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016
 : "${D:=docker}"
 ask() { within 20 sh -c "$D \"\$@\"" sh "$@"; }
-text=$(ask info --format '{{.CgroupDriver}}|{{.CgroupVersion}}|{{.DefaultRuntime}}|{{.DockerRootDir}}|{{range $k, $v := .Runtimes}}{{$k}} {{end}}' 2>&1) ||
+text=$(ask info --format '{{.CgroupDriver}}|{{.CgroupVersion}}|{{.DefaultRuntime}}|{{.DockerRootDir}}|{{range $k, $v := .Runtimes}}{{$k}} {{end}}|{{range .SecurityOptions}}{{.}} {{end}}' 2>&1) ||
   text=$(ask info --format '{{.CgroupDriver}}||{{.DefaultRuntime}}|{{.DockerRootDir}}|{{range $k, $v := .Runtimes}}{{$k}} {{end}}' 2>&1)
 case $text in *'|'*'|'*'|'*'|'*) say docker_info "$(printf '%s\n' "$text" | grep -F '|' | tail -n 1 | one)" ;; *) say docker_error "$(printf '%s\n' "$text" | tail -n 1 | one)" ;; esac
 r=${text#*|*|*|} r=${r%%|*}

@@ -10,7 +10,7 @@ use super::scope::Scope;
 use super::tree::{Kind, shorten};
 
 /// Every check by its stable name, in the order in which they are told.
-pub const NAMES: [&str; 43] = [
+pub const NAMES: [&str; 45] = [
     "clock",
     "arch",
     "cpus",
@@ -19,8 +19,10 @@ pub const NAMES: [&str; 43] = [
     "inodes",
     "limits",
     "shm",
+    "logout-kills",
     "leftovers",
     "docker",
+    "userns-remap",
     "container-name",
     "docker-disk",
     "run-dir",

@@ -249,6 +249,8 @@ impl Cell<'_> {
             home: self.facts().map_or_else(String::new, |f| f.home.clone()),
             recreate: self.terms.ids.recreate,
             checks: self.facts().is_some_and(|f| !f.elsewhere.checks.is_empty()),
+            // Where nothing outlives the log-out a check says so; who skips it gets what there is.
+            scope: self.facts().and_then(HostFacts::scope).unwrap_or_default(),
         })
     }
 
@@ -266,7 +268,8 @@ impl Cell<'_> {
     }
 
     fn launch(&self) -> Action {
-        Action::Launch(launch::Launch { site: self.site.clone(), secrets: self.terms.secrets.to_vec() })
+        let scope = self.facts().and_then(HostFacts::scope).unwrap_or_default();
+        Action::Launch(launch::Launch { site: self.site.clone(), secrets: self.terms.secrets.to_vec(), scope })
     }
 
     fn run_file(&self, plan: &Plan) -> RunFile {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::gpu;
 use crate::inventory::smoke;
 pub use crate::plan::found::{Elsewhere, Found};
+use crate::plan::logind::{Logind, SystemdScope};
 use crate::plan::run::RunFile;
 use crate::plan::site::{READ, Site};
 use crate::plan::words::{Exit, LogFile};
@@ -134,6 +135,8 @@ pub struct HostFacts {
     pub disk: (u64, u64),
     /// Whether `setsid` is there.
     pub setsid: bool,
+    /// What happens at log-out.
+    pub logind: Logind,
     /// Addresses of the interfaces.
     pub addresses: Vec<String>,
     /// The interface of each address.
@@ -224,6 +227,7 @@ impl HostFacts {
                 }
                 "lock_beat" => lock_beat = value,
                 "uptime" => uptime = value,
+                "logind" => facts.logind.take(value),
                 _ => facts.take(key, value),
             }
         }
@@ -311,6 +315,11 @@ impl HostFacts {
             }
             _ => self.elsewhere.take(key, value),
         }
+    }
+
+    /// The scope in which ranks outlive the connection; `None`: there is none.
+    pub fn scope(&self) -> Option<SystemdScope> {
+        self.logind.scope(&self.user, self.uid)
     }
 
     /// The name of the interface that has an address.

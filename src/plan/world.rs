@@ -101,10 +101,11 @@ impl World {
 /// None of these is there, or the routes leave from several addresses.
 pub fn fabric_address(host: &Host, facts: &HostFacts) -> Result<String, String> {
     if let Some(address) = &host.fabric_address {
-        return Ok(address.clone());
+        return Ok(plain(address));
     }
+    let ssh = host.address.as_deref().map(plain);
     let has = |address: &str| facts.addresses.is_empty() || facts.addresses.iter().any(|a| a == address);
-    match &host.address {
+    match &ssh {
         Some(address) if address.parse::<IpAddr>().is_ok() && has(address) => Ok(address.clone()),
         Some(address) if address.parse::<IpAddr>().is_ok() && !facts.routes.is_empty() => {
             let sources: BTreeSet<&str> = facts.routes.values().map(String::as_str).collect();
@@ -126,6 +127,11 @@ pub fn fabric_address(host: &Host, facts: &HostFacts) -> Result<String, String> 
             )),
         },
     }
+}
+
+/// An address as the host itself writes it: `FD00::0001` is `fd00::1`. Names stay as they are.
+fn plain(address: &str) -> String {
+    address.parse::<IpAddr>().map_or_else(|_| address.to_owned(), |address| address.to_string())
 }
 
 /// How many GPUs the inventory and the host give to this run.
@@ -165,6 +171,10 @@ mod tests {
         assert_eq!(fabric(&["10.1.0.5", "10.1.0.5"]), Ok("10.1.0.5".to_owned()), "by which it reaches the others");
         assert!(fabric(&["10.1.0.5", "10.2.0.5"]).is_err_and(|says| says.contains("leave from 10.1.0.5 and from 10.2.0.5")));
         assert_eq!(fabric_address(&host(Some("10.0.0.5")), &routed(&["10.1.0.5"])), Ok("10.0.0.5".to_owned()), "its own comes first");
+        let six = HostFacts { addresses: vec!["::1".to_owned(), "fd00::1".to_owned()], ..HostFacts::default() };
+        assert_eq!(fabric_address(&host(Some("FD00::0001")), &six), Ok("fd00::1".to_owned()), "however it is written");
+        let given = Host { fabric_address: Some("fd00:0:0::1".to_owned()), ..host(None) };
+        assert_eq!(fabric_address(&given, &six), Ok("fd00::1".to_owned()));
         let behind_nat = HostFacts { arrived_at: Some("192.168.9.9".to_owned()), ..facts };
         assert!(fabric_address(&host(Some("203.0.113.7")), &behind_nat).is_err());
     }

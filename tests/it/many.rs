@@ -24,6 +24,27 @@ mod whole {
     use super::*;
     use crate::load::two_seconds;
 
+    /// What grows faster than the number of hosts is felt here. It takes minutes: all hosts have their shells on the processors of one machine.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_hundred_and_fifty_six_hosts_come_and_go() {
+        let bench = Bench::hosts(256).await;
+        let script = "with: script\ngate: none\nshell: \"echo here\"\n".to_owned();
+        let job = Job { contained: false, launch: script, top: "teardown: never\n".to_owned(), ..Job::default() };
+        let (laptop, file) = (bench.laptop("laptop"), bench.inventory("vast", &job));
+        let mut started = std::time::Instant::now();
+        for (words, says) in [
+            // Nobody follows: 256 log streams are more than the processors of one machine can serve.
+            (&["up", word(&file), "--preflight", "off", "-d"][..], "256 ranks on 256 hosts"),
+            (&["ps", word(&file)], "gpu256"),
+            (&["down", word(&file)], "nothing is left"),
+        ] {
+            laptop.run(words).await.code(0).says(says);
+            println!("{} of 256 hosts: {:?}", words[0], started.elapsed());
+            started = std::time::Instant::now();
+        }
+        bench.done().await;
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn one_dead_rank_of_sixty_four_hosts_stops_all_within_two_seconds() {
         let bench = Bench::hosts(64).await;

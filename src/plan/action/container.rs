@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::inventory::{self, ContainerGpus, User};
 use crate::plan::action::{Seen, Trouble, Verdict, memlock};
 use crate::plan::facts::{Docker, HostFacts};
+use crate::plan::logind::{NO_SCOPE, SystemdScope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, join, quote};
 
@@ -34,6 +35,8 @@ pub struct Container {
     pub recreate: bool,
     /// Whether containers of checks are there that ended before they could remove them.
     pub checks: bool,
+    /// Where the keeper of a bare host starts.
+    pub scope: SystemdScope,
 }
 
 impl Container {
@@ -140,11 +143,13 @@ impl Container {
              {{ read -r p s b <\"$P/keeper.pid\"; }} 2>/dev/null\n\
              if [ -n \"$p\" ] && [ \"${{b:-$(boot)}}\" = \"$(boot)\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then echo \"$p\"; exit 0; fi\n\
              {detach}\n\
-             detach /bin/sh \"$IN/keeper\"\n\
+             {tried}detach {words}/bin/sh \"$IN/keeper\"\n\
              printf '%s %s %s\\n' \"$!\" \"$(born $!)\" \"$(boot)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
             guard = self.site.guard(),
             alive = include_str!("../../../assets/lib.sh"),
             detach = DETACH,
+            tried = self.scope.tried(),
+            words = self.scope.words(),
         );
         Command::sh("start the keeper", script, Duration::from_secs(20))
     }
@@ -229,7 +234,9 @@ impl Container {
             return self.started(&output.text());
         }
         let says = output.complaint();
-        let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
+        let hint = if output.code == NO_SCOPE {
+            self.scope.hint(&self.site.host)
+        } else if says.contains("could not select device driver") || says.contains("nvidia-container") {
             format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.site.host)
         } else if says.contains(&self.site.dir()) {
             // The ssh user made both directories in this same script's run, so that only the daemon cannot see them.
@@ -323,6 +330,7 @@ mod tests {
             home: String::new(),
             recreate: false,
             checks: false,
+            scope: SystemdScope::Inherited,
         };
         let judged = |text: &str| match container.started(text) {
             Verdict::Done { note, warning, .. } => (note, warning),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::plan::action::Verdict;
 use crate::plan::action::container::DETACH;
+use crate::plan::logind::{NO_SCOPE, SystemdScope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, quote};
 
@@ -14,6 +15,8 @@ pub struct Launch {
     pub site: Site,
     /// Names and values of the secrets: handed over by a file in memory, or by inheritance on a bare host; never in an argument.
     pub secrets: Vec<(String, String)>,
+    /// Where the ranks of a bare host start.
+    pub scope: SystemdScope,
 }
 
 impl Launch {
@@ -24,7 +27,8 @@ impl Launch {
         let node = quote(&format!("{}/node", site.run_dir()));
         let start = if !site.contained {
             // The ranks begin in the home, unless workdir says otherwise.
-            format!("{DETACH}\n{exports}cd; detach /bin/sh {node}\ncd {run_dir}\n")
+            let (tried, words) = (self.scope.tried(), self.scope.words());
+            format!("{DETACH}\n{tried}{exports}cd; detach {words}/bin/sh {node}\ncd {run_dir}\n")
         } else if self.secrets.is_empty() {
             format!("D exec -d {} /bin/sh {node} || exit 79\n", quote(&site.container()))
         } else {
@@ -53,7 +57,9 @@ impl Launch {
         }
         Verdict::failed(
             format!("could not start the launcher: {}", output.complaint()),
-            if self.site.contained {
+            if output.code == NO_SCOPE {
+                self.scope.hint(&self.site.host)
+            } else if self.site.contained {
                 format!("`docker logs {}` on {} may say more", self.site.container(), self.site.host)
             } else {
                 String::new()

@@ -107,10 +107,14 @@ pub fn look(site: &Site) -> Command {
 }
 
 /// Puts another's lock aside, if it is still the one that was judged; taking it is the next step. Its last beat goes with it: the next holder
-/// would be judged by it until his own.
+/// would be judged by it until his own. Another may have done both between our look and our move: his lock is put back.
 pub fn put_aside(site: &Site, found: &Lock) -> Command {
     let script = format!(
-        "{}case $(readlink \"$P/lock\") in {token}:*) mv -f \"$P/lock\" \"$P/lock.old.$$\" && rm -f \"$P/lock.old.$$\" \"$P/lock.beat\" \"$IN/beat\" ;; esac\n",
+        "{}case $(readlink \"$P/lock\") in {token}:*) ;; *) exit 0 ;; esac\n\
+         mv -f \"$P/lock\" \"$P/lock.old.$$\" || exit 0\n\
+         l=$(readlink \"$P/lock.old.$$\")\n\
+         case $l in {token}:*) rm -f \"$P/lock.beat\" \"$IN/beat\" ;; *) ln -s \"$l\" \"$P/lock\" 2>/dev/null ;; esac\n\
+         rm -f \"$P/lock.old.$$\"\n",
         site.preamble(),
         token = quote(&found.token),
     );

@@ -27,6 +27,7 @@ mod infiniband;
 mod inodes;
 mod leftovers;
 mod limits;
+mod logout_kills;
 mod master_address;
 mod master_port;
 mod memory;
@@ -51,8 +52,11 @@ pub mod scene;
 mod shm;
 pub mod smoke;
 pub mod told;
+mod userns_remap;
 mod xid;
 
+#[cfg(test)]
+mod lasting_tests;
 #[cfg(test)]
 mod tests;
 
@@ -74,8 +78,10 @@ pub const ALL: [Check; NAMES.len()] = [
     inodes::CHECK,
     limits::CHECK,
     shm::CHECK,
+    logout_kills::CHECK,
     leftovers::CHECK,
     docker::CHECK,
+    userns_remap::CHECK,
     container_name::CHECK,
     docker_disk::CHECK,
     run_dir::CHECK,

@@ -9,6 +9,7 @@ use crate::inventory::{Container, Job};
 use crate::plan::action::{container, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher;
+use crate::plan::logind::SystemdScope;
 use crate::plan::site::Site;
 use crate::shell::{Command, join, quote};
 
@@ -217,6 +218,7 @@ fn flags(site: &Site, spec: &Container, facts: &HostFacts, name: &str) -> Vec<St
         home: facts.home.clone(),
         recreate: false,
         checks: false,
+        scope: SystemdScope::Inherited,
     };
     let ours = |flag: &String| {
         ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))

@@ -39,7 +39,7 @@ fn checks_are_chosen_by_name_and_by_area() {
     assert!(error.contains("no check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
 }
 
-const INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
+pub(super) const INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
     - { name: gpu03, address: 10.0.0.3 }\n\
     container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n\
     launch: { nproc_per_node: 2, command: [t.py] }\nchecks: { same: [uname -r], paths: [/models] }\n";
@@ -61,7 +61,7 @@ fn healthy(n: usize) -> (String, String) {
          gpu_fields index,uuid,name,driver_version,compute_cap,persistence_mode,ecc.mode.current,ecc.errors.uncorrected.volatile.total,mig.mode.current\n\
          gpu 0, GPU-0, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\ngpu 1, GPU-1, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\n\
          remap GPU-0, 0, 0\nkernel_log dmesg\nnvswitch yes\nfabric_manager active\n\
-         docker_info cgroupfs|2|runc|/var/lib/docker|nvidia runc\ndocker_disk /var/lib/docker 4000000000 3000000000 1000000 900000\n\
+         docker_info cgroupfs|2|runc|/var/lib/docker|nvidia runc |name=seccomp,profile=builtin \ndocker_disk /var/lib/docker 4000000000 3000000000 1000000 900000\n\
          file 0 type directory\nfile 0 system xfs\nfile 0 content 3 sizes:aa\nfile 1 type directory\nfile 1 system nfs\n\
          file 2 type directory\nfile 2 system nfs\nfile 2 content 9 sizes:bb\nin2 a 1\n\
          version python 3.11.9\nversion torch 2.4.0\nversion nccl 2.20.5\ninside_gpus 2\ninside_nofile 1048576\ninside_memlock unlimited\n\
@@ -71,7 +71,7 @@ fn healthy(n: usize) -> (String, String) {
 }
 
 /// Judges three hosts of which the third answers something else: `old` replaced by `new` in its facts and answers.
-fn cells(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<Cell> {
+pub(super) fn cells(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<Cell> {
     let source = Source { name: "i".to_owned(), text: inventory.to_owned() };
     let inventory = Inventory::load(&[source], &[]).expect("an inventory");
     let known = Known { gpus: vec![Some(2); 3], addresses: (1..4).map(|n| Some(format!("10.0.0.{n}"))).collect(), ..Known::default() };

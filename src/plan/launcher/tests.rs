@@ -106,6 +106,39 @@ fn starts(text: &str, hosts: usize) -> Vec<Start> {
     starts.collect()
 }
 
+/// torchrun itself takes what stands behind the last colon of address and port for the port; in an endpoint, brackets are usual.
+#[test]
+fn ranks_of_ipv6_hosts_get_the_masters_address_as_each_launcher_reads_it() {
+    for (name, launch) in LAUNCHERS {
+        let text =
+            inventory(launch, 2, false).replace("gpu01, gpu02", "{name: gpu01, address: 'fd00::1'}, {name: gpu02, address: 'fd00::2'}");
+        for (host, start) in starts(&text, 2).iter().enumerate() {
+            let said = start.argv.join(" ");
+            let expected = match name {
+                "torchrun-static" | "deepspeed" | "deepspeed-hostfile" => "--master_addr=fd00::1 --master_port=29500".to_owned(),
+                "torchrun-c10d" => format!(
+                    "--rdzv_endpoint=[fd00::1]:29500 --rdzv_id=20261121-101500-ab12 --rdzv_conf=is_host={} --local_addr=fd00::{}",
+                    1 - host,
+                    host + 1
+                ),
+                "accelerate" | "accelerate-config" => "--main_process_ip=fd00::1 --main_process_port=29500".to_owned(),
+                _ => String::new(),
+            };
+            assert!(said.contains(&expected), "{name}: {said}");
+            let of = |variable: &str| start.env.get(variable).cloned().unwrap_or_default();
+            match name {
+                "processes" | "processes-own" => {
+                    let jax = (of("JAX_COORDINATOR_ADDRESS"), of("JAX_COORDINATOR_BIND_ADDRESS"));
+                    assert_eq!(jax, ("[fd00::1]:29500".to_owned(), "[::]:29500".to_owned()), "{name}");
+                    assert_eq!(of("MASTER_ADDR"), "fd00::1", "{name}");
+                }
+                "script" => assert_eq!(of("MASTER_ADDR"), "fd00::1"),
+                _ => assert!(start.ranks.iter().all(|rank| rank.env.get("MASTER_ADDR").is_none_or(|a| a == "fd00::1")), "{name}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_keeper_waits_as_long_as_a_launch_may_take() {
     use crate::plan::action::{Action, Do};

@@ -285,6 +285,15 @@ impl Job {
     pub(super) fn cut_off(&self, end: &End, stderr: &[u8], noise: &[u8]) -> RemoteError {
         let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
         let said = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
+        // What a restricted shell says of the words that start /bin/sh: another time it says the same.
+        if said.ends_with("exec: restricted") {
+            return RemoteError::Refused {
+                what: format!("the login shell does not run /bin/sh for `{}`{said}", self.title),
+                hint:
+                    "a restricted shell cannot run ranks: give the ssh user a full one (`chsh -s /bin/bash USER`), or set another ssh.user"
+                        .to_owned(),
+            };
+        }
         RemoteError::CutOff { title: self.title.clone(), what: mask(&format!("{}{said}", end.words()), &self.masks) }
     }
 
