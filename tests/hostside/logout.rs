@@ -86,6 +86,7 @@ fn bare() -> Host {
 }
 
 /// Carries an action out in a real shell.
+#[expect(clippy::panic, reason = "a fixture fails loudly")]
 fn carry_out(host: &Host, action: &Action) -> Output {
     let Do::Script(command) = action.command() else { panic!("a script") };
     let mut shell = host.shell();

@@ -1,5 +1,4 @@
 //! Hosts that have IPv6 alone: sshd, the fabric and the master's port on `::1`.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
 
 use crate::shells::orchestrate;
 use crate::sshd::{Sshd, me};
