@@ -291,6 +291,14 @@ impl HostFacts {
             "host_dir" => self.host_dir = true,
             "old" => self.old = true,
             "lock" => self.lock = Lock::read(value, self.clock.0),
+            _ => self.take_run(key, value),
+        }
+    }
+
+    /// The same for what the current run says of itself, and for what is elsewhere.
+    fn take_run(&mut self, key: &str, value: &str) {
+        let text = value.to_owned();
+        match key {
             "keep" => self.keep = true,
             "keeper" => self.keeper = value.parse().ok(),
             "current" if text.is_empty() => self.current = None,
