@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use orchestrate::plan::action::remove::{Clean, Verify};
+use orchestrate::plan::action::remove::{Clean, Cleaned, Verify};
 use orchestrate::plan::action::{Action, Do};
 use orchestrate::plan::facts::{self, HostFacts, Wanted};
 use orchestrate::plan::follow::{self, Frame, Purpose, Reader};
@@ -255,7 +255,7 @@ fn planted_names_links_and_words_do_nothing_to_the_host() {
         let told = host.run(&sh, &aftermath::command(&site).script, b"");
         assert!(!String::from_utf8_lossy(&told).contains(SECRET), "{name}");
         host.unharmed(&format!("{name}: aftermath"));
-        host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), only_run: Some(RUN.to_owned()) })).script, b"");
+        host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Run(RUN.to_owned()) })).script, b"");
         host.unharmed(&format!("{name}: clean a run"));
         let left: Vec<_> = std::fs::read_dir(host.at("n/h.out")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
         assert!(left.is_empty(), "{name}: {left:?}");
@@ -264,7 +264,7 @@ fn planted_names_links_and_words_do_nothing_to_the_host() {
             std::fs::create_dir_all(again.at(dir)).expect("made");
         }
         again.plant();
-        let told = again.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), only_run: None })).script, b"");
+        let told = again.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Everything })).script, b"");
         assert!(String::from_utf8_lossy(&told).starts_with("unknown "), "{name}: {}", String::from_utf8_lossy(&told));
         again.unharmed(&format!("{name}: clean all"));
         let told = again.run(&sh, &script(&Action::Verify(Verify { site, runs: vec![RUN.to_owned()] })).script, b"");
@@ -310,7 +310,7 @@ fn a_run_of_an_earlier_version_is_found_and_its_directory_goes() {
     let command = follow::command(&site, &[], 1, Purpose::Fetch);
     let said = host.run(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
     assert!(String::from_utf8_lossy(&said).contains("F rank-1.0 0 10\nold words\n"), "{}", String::from_utf8_lossy(&said));
-    host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), only_run: None })).script, b"");
+    host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Everything })).script, b"");
     assert!(!Path::new(&host.at("n/h")).exists());
     // Its current could be anything.
     for current in ["../../home", "$(touch X)", "..", "a\nb", ""] {

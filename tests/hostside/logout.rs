@@ -106,6 +106,7 @@ fn keeper(host: &Host, scope: SystemdScope) -> Action {
         me: String::new(),
         home: String::new(),
         recreate: false,
+        checks: false,
         scope,
     })
 }
