@@ -10,8 +10,8 @@
 # Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (the file that
 # says that a follower is attached; empty: none), mark (a file that is there while we follow; empty: none), once, guards (whether this follower
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), init (pid whose end is the end of all
-# ranks; empty: unknown), have (` file=offset file=offset `).
-: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
+# ranks; empty: unknown), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs).
+: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${init:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}" "${no_logs:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 unset TIME_STYLE
 cd -P -- "${F%/*}" 2>/dev/null || { printf 'N\n'; exit 0; }
@@ -151,7 +151,7 @@ FOUND
     size=$1 b=$2
     shift 2
     get "$have" "$b"; at=${v:-0}
-    [ "$size" != - ] || size=$at
+    if [ "$size" = - ] || [ -n "$no_logs" ]; then size=$at; fi
     if [ -n "$most" ] && [ "$size" -gt "$most" ]; then size=$most; warn long "$prefix$b.log"; fi
     if [ "$size" -lt "$at" ]; then
       get "$cuts" "$b"

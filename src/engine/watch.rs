@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
@@ -21,6 +22,17 @@ pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
 
 /// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Before a lost connection is made again; doubled each time.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(10);
+/// The longest pause after an error that no retry mends: a person has to do something, and a login that is refused too often is locked out.
+const MENDING: Duration = Duration::from_secs(60);
+/// A stream that has lived so long is well: what was before is forgotten.
+const WELL: Duration = Duration::from_secs(60);
+/// How often it is looked whether this laptop's disk has room again; doubled where it said so and took nothing.
+const LOOK: Duration = Duration::from_secs(5);
+/// The most logs of one host: as many as `assets/follow.sh` looks at, and the launcher's.
+const FILES: usize = 4097;
 
 /// Why a stream ended early.
 #[derive(Debug)]
@@ -42,53 +54,119 @@ pub struct Fetched {
     pub shrunk: BTreeSet<LogFile>,
 }
 
+/// Who is told what a stream brings.
+enum Ear<'a> {
+    /// The follower; it ends before its watchers.
+    Follower(&'a mpsc::Sender<Report>),
+    /// Nobody but those who hear events.
+    Events,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Of how many hosts this is one.
+    hosts: usize,
+    purpose: Purpose,
+    /// Starts and ends alone, without the logs: this laptop cannot store them. How often it is looked whether it can.
+    no_logs: Option<Duration>,
+}
+
+/// How a stream came to its end.
+enum Pass {
+    /// There is nothing more.
+    Whole(Fetched),
+    /// The laptop's disk has room again.
+    Room,
+}
+
 /// One pass over a host's stream.
 struct Session<'a> {
     link: &'a Link,
+    site: &'a Site,
     stream: Stream,
     have: &'a mut HashMap<LogFile, u64>,
+    ear: Ear<'a>,
+    no_logs: Option<Duration>,
     shrunk: BTreeSet<LogFile>,
     sent: u64,
     frames: u64,
-    /// A follower waits for the laptop's disk; a fetch gives up.
-    patient: bool,
 }
 
-/// Follows a host until told to stop; a lost connection is made again. `terms`: how many hosts are followed, and why.
+/// Follows a host until told to stop; a lost connection is made again without end, and after an error that no retry mends the host is given up
+/// in the end. While the laptop cannot store logs, starts and ends go on to come. `terms`: how many hosts are followed, and why.
 pub async fn watch(
     link: Arc<Link>,
     site: Site,
     offsets: Offsets,
     terms: (usize, Purpose),
-    up: mpsc::UnboundedSender<Report>,
+    up: mpsc::Sender<Report>,
     end: CancellationToken,
 ) {
-    let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    let mut pause = Duration::from_millis(250);
+    let offsets = || offsets(link.host()).into_iter().collect();
+    let mut have: HashMap<LogFile, u64> = offsets();
+    let (hosts, purpose) = terms;
+    let (mut pause, mut look, mut no_logs) = (PAUSE, LOOK, None);
+    let mut mending = Duration::ZERO;
     loop {
-        // The follower ends before its watchers: then nobody is left to care.
-        let pass = one_pass(&link, &site, &mut have, terms, |report| !link.is_news(&site.run, &report) || up.send(report).is_ok());
+        let begun = Instant::now();
+        let pass = one_pass(&link, &site, &mut have, Wanted { hosts, purpose, no_logs }, Ear::Follower(&up));
         let ended = tokio::select! {
             () = end.cancelled() => return,
             ended = pass => ended,
         };
-        match ended {
-            Ok(_) => return,
+        if begun.elapsed() > WELL {
+            (pause, look, mending) = (PAUSE, LOOK, Duration::ZERO);
+        }
+        let wait = match ended {
+            Ok(Pass::Whole(_)) => return,
+            Ok(Pass::Room) => {
+                no_logs = None;
+                continue;
+            }
+            Err(Trouble::NotStored | Trouble::NotSynced(_)) => {
+                // What is there may be other than we thought.
+                have = offsets();
+                no_logs = Some(look);
+                look = (look * 2).min(MENDING);
+                continue;
+            }
+            Err(Trouble::Remote(error)) if error.may_retry() => {
+                link.drop_connection(&error, true).await;
+                let longer = (pause * 2).min(LONGEST);
+                std::mem::replace(&mut pause, longer)
+            }
             Err(Trouble::Remote(error)) => {
-                link.drop_connection(&error, error.may_retry()).await;
-                if !error.may_retry() {
-                    link.emitter().notice(Some(link.host()), format!("its logs are no longer followed: {error}"), true);
+                let limit = link.give_up();
+                link.drop_connection(&error, mending < limit).await;
+                if mending >= limit {
+                    let why = format!("{} (tried for {})", advised(&error), span(limit));
+                    if up.send(Report::GivenUp(link.host(), why)).await.is_err() {
+                        tracing::debug!(host = link.host(), "nobody hears any more that it is given up");
+                    }
                     return;
                 }
+                link.warn_once(format!("{}; it is tried again for {}, then the host is given up", advised(&error), span(limit)));
+                let wait = (limit / 10).min(MENDING);
+                mending += wait;
+                wait
             }
-            Err(Trouble::NotStored | Trouble::NotSynced(_)) => {}
-        }
+        };
         tokio::select! {
             () = end.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(wait) => {}
         }
-        pause = (pause * 2).min(Duration::from_secs(10));
     }
+}
+
+/// An error with what to do.
+fn advised(error: &RemoteError) -> String {
+    if error.hint().is_empty() { error.to_string() } else { format!("{error}; {}", error.hint()) }
+}
+
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds >= 60 && seconds.is_multiple_of(60) { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
 }
 
 /// As [`fetch`]; what came, and what came before it, is on the laptop's disk then: the host may delete it.
@@ -107,61 +185,87 @@ pub async fn fetch_for_good(link: &Arc<Link>, site: &Site, offsets: &Offsets, ho
 /// The connection, or the laptop's disk.
 pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<Fetched, Trouble> {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    one_pass(link, site, &mut have, (hosts, Purpose::Fetch), |report| {
-        if link.is_news(&site.run, &report) {
-            emit(link, &report);
-        }
-        true
-    })
-    .await
+    let wanted = Wanted { hosts, purpose: Purpose::Fetch, no_logs: None };
+    match one_pass(link, site, &mut have, wanted, Ear::Events).await? {
+        Pass::Whole(fetched) => Ok(fetched),
+        Pass::Room => Err(Trouble::NotStored),
+    }
 }
 
-async fn one_pass(
-    link: &Link,
-    site: &Site,
-    have: &mut HashMap<LogFile, u64>,
-    (hosts, purpose): (usize, Purpose),
-    tell: impl FnMut(Report) -> bool,
-) -> Result<Fetched, Trouble> {
+async fn one_pass(link: &Link, site: &Site, have: &mut HashMap<LogFile, u64>, wanted: Wanted, ear: Ear<'_>) -> Result<Pass, Trouble> {
     let offsets: Vec<(LogFile, u64)> = have.iter().map(|(f, o)| (*f, *o)).collect();
-    let command = follow::command(site, &offsets, hosts, purpose);
+    let command = follow::command(site, &offsets, wanted.hosts, wanted.purpose, wanted.no_logs.is_none());
     let stream = link.stream(&command).await.map_err(Trouble::Remote)?;
-    let mut session = Session { link, stream, have, shrunk: BTreeSet::new(), sent: 0, frames: 0, patient: purpose != Purpose::Fetch };
-    session.run(tell).await?;
-    Ok(Fetched { bytes: session.sent, shrunk: session.shrunk })
+    let (shrunk, no_logs) = (BTreeSet::new(), wanted.no_logs);
+    Session { link, site, stream, have, ear, no_logs, shrunk, sent: 0, frames: 0 }.run().await
 }
 
 impl Session<'_> {
-    async fn run(&mut self, mut tell: impl FnMut(Report) -> bool) -> Result<(), Trouble> {
+    async fn run(&mut self) -> Result<Pass, Trouble> {
         let mut reader = Reader::default();
+        let mut silent = Instant::now() + SILENCE;
+        let mut look = Instant::now() + self.no_logs.unwrap_or(LOOK);
         loop {
-            while let Some(frame) = reader.read().map_err(|e| lost(e.to_string()))? {
-                match frame {
-                    Frame::Complete => return Ok(()),
-                    Frame::Nothing => {
-                        tell(Report::Nothing(self.link.host()));
-                        return Ok(());
-                    }
-                    other => {
-                        if !self.take(other, &mut tell).await? {
-                            return Ok(());
-                        }
-                    }
+            while let Some(frame) = reader.read().map_err(|e| wrong(e.to_string()))? {
+                if !self.take(frame).await? {
+                    return Ok(self.whole());
                 }
             }
-            match tokio::time::timeout(SILENCE, self.stream.output.recv()).await {
-                Ok(Some(Ok(bytes))) => reader.push(&bytes),
-                Ok(Some(Err(error))) => return Err(Trouble::Remote(error)),
-                Ok(None) => return Err(lost("the log stream ended".to_owned())),
-                Err(_) => return Err(lost(format!("the log stream was silent for {} s", SILENCE.as_secs()))),
+            tokio::select! {
+                piece = self.stream.output.recv() => match piece {
+                    Some(Ok(bytes)) => reader.push(&bytes),
+                    Some(Err(error)) => return Err(Trouble::Remote(error)),
+                    None => return Err(lost("the log stream ended".to_owned())),
+                },
+                () = tokio::time::sleep_until(silent) => return Err(lost(format!("the log stream was silent for {} s", SILENCE.as_secs()))),
+                () = tokio::time::sleep_until(look), if self.no_logs.is_some() => {
+                    if self.link.emitter().room().await {
+                        return Ok(Pass::Room);
+                    }
+                    look = Instant::now() + LOOK;
+                    continue;
+                }
+            }
+            silent = Instant::now() + SILENCE;
+        }
+    }
+
+    fn whole(&mut self) -> Pass {
+        Pass::Whole(Fetched { bytes: self.sent, shrunk: std::mem::take(&mut self.shrunk) })
+    }
+
+    /// Tells a report that is news; whether anyone wants more.
+    async fn tell(&self, report: Report) -> Result<bool, Trouble> {
+        if !self.link.is_news(&self.site.run, &report).map_err(wrong)? {
+            return Ok(true);
+        }
+        match self.ear {
+            Ear::Follower(up) => Ok(up.send(report).await.is_ok()),
+            Ear::Events => {
+                emit(self.link, &report);
+                Ok(true)
             }
         }
     }
 
-    async fn take(&mut self, frame: Frame, tell: &mut impl FnMut(Report) -> bool) -> Result<bool, Trouble> {
+    /// That a file can be one of this run: else a host could have any number of files made here.
+    fn ours(&self, file: LogFile) -> Result<(), Trouble> {
+        match file {
+            LogFile::Rank { rank, .. } if self.site.ranks > 0 && rank as usize >= self.site.ranks as usize => {
+                Err(wrong(format!("the host tells of rank {rank}, and the run has {}", self.site.ranks)))
+            }
+            _ if self.have.len() >= FILES && !self.have.contains_key(&file) => Err(wrong(format!("the host sends more than {FILES} logs"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a frame; whether more is wanted.
+    async fn take(&mut self, frame: Frame) -> Result<bool, Trouble> {
         let host = self.link.host();
         match frame {
+            Frame::Log { .. } if self.no_logs.is_some() => Err(wrong("the host sends a log that was not asked for".to_owned())),
             Frame::Log { file, offset, bytes, last } => {
+                self.ours(file)?;
                 self.store(file, offset, &bytes).await?;
                 let end = offset + bytes.len() as u64;
                 self.have.insert(file, end);
@@ -169,16 +273,20 @@ impl Session<'_> {
                 if last {
                     self.acknowledge().await?;
                 }
-                Ok(tell(Report::Log(host, file, bytes)))
+                self.tell(Report::Log(host, file, bytes)).await
             }
-            Frame::Started(file, at) => Ok(tell(Report::Started(host, file, self.link.our_time(at).0))),
+            Frame::Started(file, at) => {
+                self.ours(file)?;
+                self.tell(Report::Started(host, file, self.link.our_time(at).0)).await
+            }
             Frame::Ended(file, exit, at) => {
+                self.ours(file)?;
                 let (when, uncertainty) = self.link.our_time(at);
-                Ok(tell(Report::Ended(host, file, exit, when, uncertainty)))
+                self.tell(Report::Ended(host, file, exit, when, uncertainty)).await
             }
             Frame::Beat { free, total } => {
                 self.acknowledge().await?;
-                self.link.disk(free * 1024, total * 1024);
+                self.link.disk(free.saturating_mul(1024), total.saturating_mul(1024));
                 Ok(true)
             }
             Frame::Lost { file, kind, offset, least, most } => {
@@ -194,42 +302,33 @@ impl Session<'_> {
                 Ok(true)
             }
             Frame::Shrunk { file, size } => {
+                self.ours(file)?;
                 self.shrunk(file, size).await?;
                 Ok(true)
             }
-            Frame::Nothing | Frame::Complete => Ok(false),
+            Frame::Nothing => {
+                self.tell(Report::Nothing(host)).await?;
+                Ok(false)
+            }
+            Frame::Complete => Ok(false),
         }
     }
 
     /// A file is shorter than what came of it: the copy so far is kept beside, and the file comes again from its first byte.
     async fn shrunk(&mut self, file: LogFile, size: u64) -> Result<(), Trouble> {
-        self.hand_up(file, EventKind::LogShrunk { host: self.link.id(), file, size }).await?;
+        self.hand_up(EventKind::LogShrunk { host: self.link.id(), file, size }).await?;
         self.have.insert(file, 0);
         self.shrunk.insert(file);
         Ok(())
     }
 
     async fn store(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), Trouble> {
-        self.hand_up(file, EventKind::Log { host: self.link.id(), file, offset, bytes: bytes.clone(), len: bytes.len() as u64 }).await
+        self.hand_up(EventKind::Log { host: self.link.id(), file, offset, bytes: bytes.clone(), len: bytes.len() as u64 }).await
     }
 
-    /// Hands an event up until it is stored. A full laptop disk stops the copy, not the run.
-    async fn hand_up(&self, file: LogFile, kind: EventKind) -> Result<(), Trouble> {
-        let mut told = false;
-        loop {
-            if self.link.emitter().store(kind.clone()).await {
-                return Ok(());
-            }
-            if !self.patient {
-                return Err(Trouble::NotStored);
-            }
-            if !told {
-                told = true;
-                let text = format!("{file}'s log cannot be written on this laptop; the host keeps it, and it is tried again every 5 s");
-                self.link.emitter().notice(Some(self.link.host()), text, true);
-            }
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        }
+    /// Hands an event up and waits until it is stored.
+    async fn hand_up(&self, kind: EventKind) -> Result<(), Trouble> {
+        if self.link.emitter().store(kind).await { Ok(()) } else { Err(Trouble::NotStored) }
     }
 
     async fn acknowledge(&mut self) -> Result<(), Trouble> {
@@ -285,6 +384,10 @@ fn lost(what: String) -> Trouble {
     Trouble::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
 }
 
+fn wrong(what: String) -> Trouble {
+    Trouble::Remote(RemoteError::Protocol { what })
+}
+
 /// Tells a report as an event.
 pub fn emit(link: &Link, report: &Report) {
     let host = link.id();
@@ -295,7 +398,11 @@ pub fn emit(link: &Link, report: &Report) {
         Report::Ended(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
             EventKind::RankExited { host, rank, restart, exit, when, uncertainty }
         }
-        Report::Nothing(_) | Report::Log(..) => return,
+        Report::Nothing(_) | Report::Log(..) | Report::GivenUp(..) => return,
     };
     link.emitter().send(kind);
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
