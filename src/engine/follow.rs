@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::aftermath::Aftermath;
 use crate::engine::gang::{Failure, Gang};
 use crate::engine::log_event::Report;
+use crate::engine::log_words::emit;
 use crate::engine::vitals;
 use crate::engine::watch::{self, Offsets};
 use crate::event::{Control, EventKind, Goal, RunEnd};
@@ -238,7 +239,7 @@ impl Follower<'_> {
             | Report::GivenUp(host, _) => *host,
         };
         if let Some(link) = self.engine.links.get(host) {
-            watch::emit(link, report);
+            emit(link, report);
         }
         if let Report::Log(host, file, bytes) = report {
             self.look_for_ready(*host, *file, bytes);

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
 use crate::engine::log_event::Report;
+use crate::engine::log_words::{advised, emit, missing, odd, span, unguarded};
 use crate::event::EventKind;
 use crate::plan::follow::{self, Frame, Purpose, Reader};
 use crate::plan::site::Site;
@@ -140,11 +141,7 @@ pub async fn watch(
                 let limit = link.give_up();
                 link.drop_connection(&error, mending < limit).await;
                 if mending >= limit {
-                    let why = format!("{} (tried for {})", advised(&error), span(limit));
-                    if up.send(Report::GivenUp(link.host(), why)).await.is_err() {
-                        tracing::debug!(host = link.host(), "nobody hears any more that it is given up");
-                    }
-                    return;
+                    return give_up(link.host(), &error, limit, &up).await;
                 }
                 link.warn_once(format!("{}; it is tried again for {}, then the host is given up", advised(&error), span(limit)));
                 let wait = (limit / 10).min(MENDING);
@@ -159,14 +156,11 @@ pub async fn watch(
     }
 }
 
-/// An error with what to do.
-fn advised(error: &RemoteError) -> String {
-    if error.hint().is_empty() { error.to_string() } else { format!("{error}; {}", error.hint()) }
-}
-
-fn span(time: Duration) -> String {
-    let seconds = time.as_secs();
-    if seconds >= 60 && seconds.is_multiple_of(60) { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
+async fn give_up(host: usize, error: &RemoteError, limit: Duration, up: &mpsc::Sender<Report>) {
+    let why = format!("{} (tried for {})", advised(error), span(limit));
+    if up.send(Report::GivenUp(host, why)).await.is_err() {
+        tracing::debug!(host, "nobody hears any more that it is given up");
+    }
 }
 
 /// As [`fetch`]; what came, and what came before it, is on the laptop's disk then: the host may delete it.
@@ -339,68 +333,12 @@ impl Session<'_> {
     }
 }
 
-/// What is said of bytes that a log lacks.
-fn missing(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) -> String {
-    let count = if least == most { format!("{most} bytes") } else { format!("{least} to {most} bytes") };
-    let why = match kind {
-        "killed" => "the appender was killed",
-        "full" => "the disk took no more",
-        "max" => "the log reached logs.max",
-        "plain" => "the appender could not go on; from there on nothing is counted",
-        _ => "for several reasons",
-    };
-    format!("{file}'s log lacks {count} from byte {offset} on: {why}")
-}
-
-/// What is said of a log whose appender cannot do all that it should.
-fn unguarded(file: LogFile, text: &str) -> String {
-    match text.split_once(": ") {
-        None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
-        Some(("direct", why)) => {
-            format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it")
-        }
-        Some((_, why)) => format!("{file}'s output is discarded: {why}"),
-    }
-}
-
-/// What is said of something in a run's open directory that is not what it should be.
-fn odd(word: &str, name: &str) -> String {
-    let what = match word {
-        "name" => "is not the name of a log or a status",
-        "kind" => "is not a regular file",
-        "text" => "does not hold what a wrapper writes",
-        "unreadable" => "cannot be read",
-        "long" => "is longer than a log may be; the rest is left on the host",
-        "cut" => "was cut again and again; the rest is left on the host",
-        "rank" => "is of a rank that the run does not have",
-        "more" => "is not as expected either, and there may be more that is not named",
-        "many" => "and further files are too many",
-        _ => "is not as expected",
-    };
-    format!("{name} in the run's directory {what}: it is ignored")
-}
-
 fn lost(what: String) -> Trouble {
     Trouble::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
 }
 
 fn wrong(what: String) -> Trouble {
     Trouble::Remote(RemoteError::Protocol { what })
-}
-
-/// Tells a report as an event.
-pub fn emit(link: &Link, report: &Report) {
-    let host = link.id();
-    let kind = match *report {
-        Report::Started(_, LogFile::Node, _) => EventKind::NodeStarted { host },
-        Report::Started(_, LogFile::Rank { rank, restart }, when) => EventKind::RankStarted { host, rank, restart, when },
-        Report::Ended(_, LogFile::Node, exit, when, _) => EventKind::NodeExited { host, exit, when },
-        Report::Ended(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
-            EventKind::RankExited { host, rank, restart, exit, when, uncertainty }
-        }
-        Report::Nothing(_) | Report::Log(..) | Report::GivenUp(..) => return,
-    };
-    link.emitter().send(kind);
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+//! Watchers of hosts that are lost, refuse, or do not keep to the protocol.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
@@ -20,7 +22,7 @@ enum Way {
 }
 
 /// The host's ends of a stream.
-type Open = (InflowSender, mpsc::Receiver<Bytes>);
+type Open = (InflowSender<RemoteError>, mpsc::Receiver<Bytes>);
 
 #[derive(Clone)]
 struct Host {
@@ -42,7 +44,7 @@ impl Remote for Host {
         let (sender, output) = inflow(command.limit);
         let (input, told) = mpsc::channel(64);
         if let Way::Says(text) = self.way {
-            assert!(sender.send(Bytes::from_static(text.as_bytes()), "t"));
+            assert!(sender.send(Bytes::from_static(text.as_bytes()), |_| RemoteError::Protocol { what: String::new() }));
         }
         self.open.lock().expect("whole").push((sender, told));
         Box::pin(async { Ok(Stream { output, input }) })

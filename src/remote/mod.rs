@@ -135,7 +135,7 @@ pub struct Stream {
     /// What it writes after the begin mark. Ends with `None` after the last byte, or after an error was sent. The reader behind it never
     /// waits: it holds at most [`Command::limit`] bytes, and a host that sends more than that unread is cut off. A caller that takes its time
     /// bounds what comes by acknowledgements (`plan/follow`).
-    pub output: Inflow,
+    pub output: Inflow<RemoteError>,
     /// What it reads. Bounded; a send fails once the stream is over.
     pub input: mpsc::Sender<Bytes>,
 }

@@ -20,7 +20,13 @@ type Started = oneshot::Sender<Result<(), RemoteError>>;
 
 impl Job {
     /// Runs a stream until it ends or nobody reads it any more. `started` hears whether its begin mark came.
-    pub(super) async fn stream(&mut self, script: String, output: InflowSender, input: mpsc::Receiver<Bytes>, started: Started) {
+    pub(super) async fn stream(
+        &mut self,
+        script: String,
+        output: InflowSender<RemoteError>,
+        input: mpsc::Receiver<Bytes>,
+        started: Started,
+    ) {
         let (mut read, write) = match self.open().await {
             Ok(channel) => channel.split(),
             Err(error) => {
@@ -42,7 +48,7 @@ impl Job {
         &self,
         read: &mut ChannelReadHalf,
         opening: &mut Opening,
-        output: InflowSender,
+        output: InflowSender<RemoteError>,
         started: Started,
         begun: &CancellationToken,
     ) -> End {
@@ -59,14 +65,19 @@ impl Job {
         };
         begun.cancel();
         report(started, Ok(()));
-        if rest.is_empty() || output.send(rest, &self.title) {
+        if rest.is_empty() || output.send(rest, |most| self.flooded(most)) {
             self.pass_on(read, &output, &mut end, &mut stderr).await;
         }
         end
     }
 
+    fn flooded(&self, most: usize) -> RemoteError {
+        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, most >> 10);
+        RemoteError::Protocol { what }
+    }
+
     /// Passes on what comes until either side has enough.
-    async fn pass_on(&self, read: &mut ChannelReadHalf, output: &InflowSender, end: &mut End, stderr: &mut Bounded) {
+    async fn pass_on(&self, read: &mut ChannelReadHalf, output: &InflowSender<RemoteError>, end: &mut End, stderr: &mut Bounded) {
         loop {
             let message = tokio::select! {
                 biased;
@@ -80,7 +91,7 @@ impl Job {
             };
             match note(message, end) {
                 Said::Out(bytes) => {
-                    if !output.send(bytes, &self.title) {
+                    if !output.send(bytes, |most| self.flooded(most)) {
                         return;
                     }
                 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::Left;
 use super::collect::{Answer, INTRODUCE, Opening};
 use super::link::{self, Link, Opened};
-use super::sessions::{Further, Seat, Sessions};
+use super::sessions::{Further, SessionPlace, Sessions};
 use super::sink::{Kept, Sink};
 use crate::remote::inflow::inflow;
 use crate::remote::{Piece, Reached, Remote, RemoteError, Stream, Talk, Terminal};
@@ -222,7 +222,7 @@ pub(super) struct Job {
     pub(super) frame: Frame,
     sessions: Arc<Sessions>,
     /// Its session's place, once it has one; the rest is that of its connection.
-    seat: Option<Seat>,
+    seat: Option<SessionPlace>,
     pub(super) dead: CancellationToken,
     left: Arc<Left>,
     cut: CancellationToken,

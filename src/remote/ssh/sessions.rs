@@ -50,14 +50,14 @@ pub(super) struct Sessions {
 }
 
 /// A session's place; it is free again when this is dropped.
-pub(super) struct Seat {
+pub(super) struct SessionPlace {
     pub(super) link: Arc<Link>,
     sessions: Arc<Sessions>,
     /// Whether there was a session, whose end sshd may notice a little later.
     open: bool,
 }
 
-impl Drop for Seat {
+impl Drop for SessionPlace {
     fn drop(&mut self) {
         self.sessions.leave(&self.link, self.open.then(Instant::now));
     }
@@ -75,7 +75,7 @@ impl Sessions {
     }
 
     /// Opens a session, for `title`. One that is not confirmed in time may be later, and nobody would close it: its connection goes.
-    pub(super) async fn open(self: &Arc<Self>, title: &str, deadline: Instant) -> Result<(Channel<Msg>, Seat), RemoteError> {
+    pub(super) async fn open(self: &Arc<Self>, title: &str, deadline: Instant) -> Result<(Channel<Msg>, SessionPlace), RemoteError> {
         let began = Instant::now();
         let late = || RemoteError::Timeout { title: title.to_owned(), after: deadline - began };
         loop {
@@ -106,13 +106,13 @@ impl Sessions {
     }
 
     /// A place on a connection that may have one.
-    fn take(self: &Arc<Self>) -> Option<Seat> {
+    fn take(self: &Arc<Self>) -> Option<SessionPlace> {
         let mut lines = self.lines();
         lines.all.retain(|line| Arc::ptr_eq(&line.link, &self.first) || !line.link.is_dead());
         let most = lines.most;
         let line = lines.all.iter_mut().find(|line| line.used < most)?;
         line.used += 1;
-        Some(Seat { link: line.link.clone(), sessions: self.clone(), open: false })
+        Some(SessionPlace { link: line.link.clone(), sessions: self.clone(), open: false })
     }
 
     fn leave(&self, link: &Arc<Link>, freed: Option<Instant>) {
@@ -123,7 +123,7 @@ impl Sessions {
     }
 
     /// Learns from a refusal how many sessions there can be; where one has just ended, it is asked for again.
-    async fn refused(&self, seat: Seat, title: &str, began: Instant) -> Result<(), RemoteError> {
+    async fn refused(&self, seat: SessionPlace, title: &str, began: Instant) -> Result<(), RemoteError> {
         let ended = {
             let mut lines = self.lines();
             let Some(line) = lines.all.iter_mut().find(|line| Arc::ptr_eq(&line.link, &seat.link)) else { return Ok(()) };
