@@ -140,7 +140,7 @@ async fn a_server_that_opens_one_session_a_connection_serves_a_whole_run() {
     let mut up = laptop.start(&["up", word(&file)]);
     bench.ranks_up(2).await;
     up.says("ready ").await;
-    laptop.run(&["ps", word(&file)]).await.code(0).says("single");
+    laptop.run(&["ps", word(&file)]).await.code(0).says("1 running");
     bench.end(None, 0);
     up.end().await.code(0);
     bench.done().await;
