@@ -13,9 +13,10 @@
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
 # host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
 # keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:
-# not known), have (` file=offset file=offset `). start_keeper starts another keeper.
+# not known), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs). start_keeper starts another
+# keeper.
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
-: "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
+: "${no_logs:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
@@ -257,7 +258,7 @@ FOUND
     size=$1 b=$2
     shift 2
     get "$have" "$b"; at=${v:-0}
-    [ "$size" != - ] || size=$at
+    if [ "$size" = - ] || [ -n "$no_logs" ]; then size=$at; fi
     if [ -n "$most" ] && [ "$size" -gt "$most" ]; then size=$most; warn long "$prefix$b.log"; fi
     if [ "$size" -lt "$at" ]; then
       get "$cuts" "$b"

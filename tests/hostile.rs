@@ -103,7 +103,7 @@ impl Host {
     fn fetch(&self, sh: &[String]) -> (BTreeMap<LogFile, Vec<u8>>, Vec<Frame>) {
         // Every acknowledgement that could be wanted.
         let acks: String = (1..2000).map(|_| "1000000000 1000000\n").collect();
-        let command = follow::command(&self.site(), &[], 1, Purpose::Fetch);
+        let command = follow::command(&self.site(), &[], 1, Purpose::Fetch, true);
         let mut reader = Reader::default();
         reader.push(&self.run(sh, &command.script, acks.as_bytes()));
         let (mut logs, mut frames) = (BTreeMap::<LogFile, Vec<u8>>::new(), Vec::new());
@@ -307,7 +307,7 @@ fn a_run_of_an_earlier_version_is_found_and_its_directory_goes() {
         |host: &Host| HostFacts::read(&String::from_utf8_lossy(&host.run(&sh, &facts::command(&site, &Wanted::default()).script, b"")));
     let facts = read(&host);
     assert_eq!((facts.old, facts.current.as_deref(), facts.logs.len()), (true, Some(RUN), 1));
-    let command = follow::command(&site, &[], 1, Purpose::Fetch);
+    let command = follow::command(&site, &[], 1, Purpose::Fetch, true);
     let said = host.run(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
     assert!(String::from_utf8_lossy(&said).contains("F rank-1.0 0 10\nold words\n"), "{}", String::from_utf8_lossy(&said));
     host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Everything })).script, b"");

@@ -30,6 +30,8 @@ mod odd;
 mod person;
 #[path = "remote/proxy.rs"]
 mod proxy;
+#[path = "remote/sessions.rs"]
+mod sessions;
 #[path = "remote/shells.rs"]
 mod shells;
 #[path = "remote/six.rs"]

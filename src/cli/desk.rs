@@ -16,7 +16,7 @@ use crate::cli::hang::Watch;
 use crate::cli::laptop::{Laptop, colored, columns, lang, settings};
 use crate::diagnose::advice::Advice;
 use crate::diagnose::{Evidence, Finding, Lang, Rules};
-use crate::engine::emit::{Delivery, now};
+use crate::engine::emit::{Deliveries, Delivery, now};
 use crate::engine::watch::Offsets;
 use crate::event::LogFile;
 use crate::report::Sink;
@@ -63,6 +63,7 @@ pub struct Stored {
 
 /// The way to the reporter.
 pub struct Desk {
+    // A command gives a handful of orders in its life, none of them for something that a host says.
     orders: mpsc::UnboundedSender<Order>,
     task: tokio::task::JoinHandle<()>,
     cleaner: Cleaner,
@@ -75,6 +76,7 @@ pub struct Desk {
 /// The dashboard, where that is the face.
 struct Board {
     teller: Teller,
+    // One ask for a key that a person presses.
     asks: Option<mpsc::UnboundedReceiver<Ask>>,
     ended: oneshot::Receiver<()>,
 }
@@ -94,12 +96,7 @@ impl Desk {
     ///
     /// # Errors
     /// When there is no terminal for the dashboard.
-    pub fn open(
-        args: &HostArgs,
-        faces: Faces,
-        (secrets, advice): (&[String], Advice),
-        mut events: mpsc::UnboundedReceiver<Delivery>,
-    ) -> Result<Desk, Failure> {
+    pub fn open(args: &HostArgs, faces: Faces, (secrets, advice): (&[String], Advice), mut events: Deliveries) -> Result<Desk, Failure> {
         let style = Style { color: colored(args.color) };
         let cleaner = Cleaner::new(secrets);
         let (sinks, dashboard) = match faces.progress {
@@ -145,7 +142,7 @@ impl Desk {
                         }
                         Some(Order::State(done)) => answer(done, Box::new(reporter.state().clone())),
                         Some(Order::Finish(done)) => {
-                            while let Ok(delivery) = events.try_recv() {
+                            while let Some(delivery) = events.now() {
                                 take(&mut reporter, delivery);
                             }
                             let lost = reporter.finish();
@@ -295,6 +292,7 @@ fn take(reporter: &mut Reporter, delivery: Delivery) {
     let (event, done) = match delivery {
         Delivery::Event(event, done) => (event, done),
         Delivery::Sync(done) => return answer(done, reporter.sync().map_err(|error| chain(&error))),
+        Delivery::Room(asked) => return answer(asked, reporter.has_room()),
     };
     let mut event = event;
     reporter.complete(&mut event);

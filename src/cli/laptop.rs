@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use crate::cli::args::{BoardArgs, Color, HostArgs, Language};
 use crate::cli::config;
 use crate::cli::exit::Failure;
+use crate::cli::identity;
 use crate::diagnose::Lang;
 use crate::diagnose::advice::Advice;
 use crate::engine::lock::Identity;
@@ -55,12 +56,12 @@ impl Laptop {
 
     /// Who we are to other operators.
     pub fn identity(&self) -> Identity {
-        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let plain = |s: &str| s.replace([':', '\n', ' ', '/'], "-");
         Identity {
             token: random().chars().take(8).collect(),
             owner: format!("{}@{}", plain(&self.user), plain(&self.name)),
-            laptop: crate::plan::run::hash(&format!("{}{machine}", self.name)).chars().take(8).collect(),
+            // Machines that share a home share its id: their names tell them apart.
+            laptop: crate::plan::run::hash(&format!("{} {}", identity::laptop_id(&self.state), self.name)).chars().take(16).collect(),
             pid: std::process::id(),
             alive: |pid| {
                 i32::try_from(pid)
@@ -111,12 +112,18 @@ pub fn make_room(hosts: usize) -> Result<(), String> {
     ))
 }
 
+/// Keeps memory out of core dumps: passwords and secrets are in it. A program that this one starts may allow itself its own.
+pub fn no_core_dumps() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Core);
+    if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum }) {
+        tracing::debug!(%error, "the size of core dumps stays");
+    }
+}
+
 /// 16 hex digits that nobody can have had before.
 pub fn random() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id());
-    format!("{:016x}", hasher.finish())
+    identity::random().chars().take(16).collect()
 }
 
 /// Whether the person at the terminal says yes; no where there is no terminal.

@@ -16,6 +16,7 @@ pub mod exec;
 pub mod exit;
 pub mod hand;
 pub mod hang;
+mod identity;
 pub mod init;
 pub mod laptop;
 pub mod logs;
@@ -54,6 +55,7 @@ use crate::event::Outcome;
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    laptop::no_core_dumps();
     let cli = Cli::parse();
     // What a panic says may quote a host, like any other text.
     std::panic::set_hook(Box::new(|panic| {

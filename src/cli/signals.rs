@@ -36,6 +36,7 @@ pub struct Signals {
     pub go: std::sync::Arc<tokio::sync::Notify>,
     /// The way to the follower, for what is no signal; it does not keep the way open.
     pub orders: mpsc::WeakSender<Control>,
+    // One ask for a key that a person presses: no host can fill it.
     asks: mpsc::UnboundedSender<Ask>,
     ladder: Arc<Ladder>,
     part: std::sync::Arc<std::sync::atomic::AtomicBool>,

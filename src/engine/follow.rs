@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::aftermath::Aftermath;
 use crate::engine::gang::{Failure, Gang};
 use crate::engine::log_event::Report;
+use crate::engine::log_words::emit;
 use crate::engine::vitals;
 use crate::engine::watch::{self, Offsets};
 use crate::event::{Control, EventKind, Goal, RunEnd};
@@ -71,6 +72,9 @@ const ELSEWHERE: &str = "stopped from elsewhere";
 const BEFORE_STOPPING: Duration = Duration::from_secs(1);
 const AT_THE_END: Duration = Duration::from_secs(5);
 
+/// Reports that may wait, each with 256 KiB of a log at most: the watchers wait then, and with them their hosts.
+const REPORTS: usize = 128;
+
 /// How many hosts of those who failed first are asked whether an order has stopped them.
 const ASKED: usize = 4;
 
@@ -100,7 +104,7 @@ struct Follower<'a> {
 impl Engine {
     /// Follows a run until it ends, or a control says otherwise.
     pub async fn follow(&self, run: &Run, offsets: &Offsets, controls: &mut mpsc::Receiver<Control>) -> Finish {
-        let (up, mut reports) = mpsc::unbounded_channel();
+        let (up, mut reports) = mpsc::channel(REPORTS);
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
         let terms = (run.sites.len(), if run.only_look { Purpose::Look } else { Purpose::Guard });
@@ -173,7 +177,7 @@ impl Engine {
 }
 
 impl Follower<'_> {
-    async fn until_finished(&mut self, reports: &mut mpsc::UnboundedReceiver<Report>, controls: &mut mpsc::Receiver<Control>) -> Finish {
+    async fn until_finished(&mut self, reports: &mut mpsc::Receiver<Report>, controls: &mut mpsc::Receiver<Control>) -> Finish {
         let mut open = true;
         loop {
             if self.gang.all_ended() && self.stops.is_empty() {
@@ -228,10 +232,14 @@ impl Follower<'_> {
             self.engine.emit.notice(Some(lost.host), text, true);
         }
         let host = match report {
-            Report::Started(host, ..) | Report::Ended(host, ..) | Report::Nothing(host) | Report::Log(host, ..) => *host,
+            Report::Started(host, ..)
+            | Report::Ended(host, ..)
+            | Report::Nothing(host)
+            | Report::Log(host, ..)
+            | Report::GivenUp(host, _) => *host,
         };
         if let Some(link) = self.engine.links.get(host) {
-            watch::emit(link, report);
+            emit(link, report);
         }
         if let Report::Log(host, file, bytes) = report {
             self.look_for_ready(*host, *file, bytes);
@@ -252,6 +260,7 @@ impl Follower<'_> {
     fn describe(&self, failure: &Failure) -> String {
         let host = self.run.sites.get(failure.host).map_or("?", |s| s.host.as_str());
         match failure.rank {
+            None if let Some(why) = self.gang.given_up(failure.host) => format!("{host} was given up: {why}"),
             Some(rank) => format!("rank {rank} on {host} failed: {}", failure.exit),
             None => format!("the launcher on {host} failed: {}", failure.exit),
         }
@@ -313,7 +322,7 @@ impl Follower<'_> {
     }
 
     /// A host's ranks are dead: its last words get a moment to arrive, then it counts as ended whatever its status file says.
-    async fn stopped(&mut self, stopped: Result<(usize, bool), tokio::task::JoinError>, reports: &mut mpsc::UnboundedReceiver<Report>) {
+    async fn stopped(&mut self, stopped: Result<(usize, bool), tokio::task::JoinError>, reports: &mut mpsc::Receiver<Report>) {
         let Ok((host, _)) = stopped else { return };
         let patience = tokio::time::sleep(Duration::from_secs(3));
         tokio::pin!(patience);

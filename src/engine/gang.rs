@@ -37,6 +37,8 @@ pub struct Gang {
     lost: Vec<Failure>,
     /// How many failures were known when the gang was told to end, and when that was.
     told: Option<(usize, Millis)>,
+    /// Hosts that can be followed no more, and why.
+    given_up: BTreeMap<usize, String>,
 }
 
 impl Gang {
@@ -99,6 +101,12 @@ impl Gang {
                 }
                 self.fail(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
             }
+            Report::GivenUp(host, _) if self.ended(host) => {}
+            Report::GivenUp(host, ref why) => {
+                self.give_up(host);
+                self.given_up.insert(host, why.clone());
+                self.fail(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
+            }
             Report::Started(_, LogFile::Node, _) | Report::Log(..) => {}
         }
     }
@@ -108,6 +116,11 @@ impl Gang {
         if let Some(node) = self.nodes.get_mut(host) {
             node.get_or_insert(Exit::Killed);
         }
+    }
+
+    /// Why a host was given up, if it was.
+    pub fn given_up(&self, host: usize) -> Option<&str> {
+        self.given_up.get(&host).map(String::as_str)
     }
 
     /// Notes that the gang is told to end: what dies of that has not failed first, however little the clocks can tell.
@@ -264,6 +277,17 @@ mod tests {
         gang.apply(&Report::Nothing(1));
         assert_eq!(gang.first().map(|f| (f.host, f.exit)), Some((1, Exit::Killed)));
         assert!(gang.all_ended());
+    }
+
+    #[test]
+    fn a_host_that_is_given_up_fails_the_gang_unless_it_had_ended() {
+        let mut gang = Gang::new(2, false);
+        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(0), 100, 1));
+        gang.apply(&Report::GivenUp(0, "the key changed".to_owned()));
+        assert_eq!((gang.first(), gang.given_up(0)), (None, None));
+        gang.apply(&Report::GivenUp(1, "the key changed".to_owned()));
+        assert_eq!((gang.first().map(|f| f.host), gang.given_up(1)), (Some(1), Some("the key changed")));
+        assert!(gang.all_ended() && !gang.ok());
     }
 
     #[test]

@@ -1,17 +1,26 @@
 //! The way to one host: connected when first needed, connected again after a loss, its clock compared with ours.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 
 use crate::engine::emit::{Emitter, now};
 use crate::engine::log_event::Report;
 use crate::event::{EventKind, Millis};
 use crate::plan::facts::HostFacts;
+use crate::plan::words::LogFile;
 use crate::remote::{Connect, Piece, Reached, Remote, RemoteError, Stream};
 use crate::shell::{Command, Output};
+
+/// The most starts and ends that one host can have to tell: of 4096 wrappers, as `assets/follow.sh` looks at, and of what it cannot know.
+const REPORTS: usize = 2 * 4096 + 16;
+
+/// Of which run, and what was told: whether it was an end, and of which file.
+type Told = (String, HashSet<(bool, Option<LogFile>)>);
 
 /// One host's connection. The lock is held while connecting, so that several callers share one attempt.
 pub struct Link {
@@ -21,8 +30,9 @@ pub struct Link {
     current: Mutex<Option<Arc<dyn Remote>>>,
     lost: AtomicBool,
     warned: AtomicBool,
-    told: std::sync::Mutex<(String, Vec<Report>)>,
-    warnings: std::sync::Mutex<std::collections::HashSet<String>>,
+    told: std::sync::Mutex<Told>,
+    disk_told: std::sync::Mutex<Option<Instant>>,
+    warnings: std::sync::Mutex<HashSet<String>>,
     offset: AtomicI64,
     uncertainty: AtomicI64,
 }
@@ -38,6 +48,7 @@ impl Link {
             lost: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             told: std::sync::Mutex::default(),
+            disk_told: std::sync::Mutex::default(),
             warnings: std::sync::Mutex::default(),
             offset: AtomicI64::new(0),
             uncertainty: AtomicI64::new(0),
@@ -99,6 +110,11 @@ impl Link {
             clock_offset: self.offset.load(Ordering::Relaxed),
             uncertainty: self.uncertainty.load(Ordering::Relaxed),
         });
+    }
+
+    /// For how long it is tried again after an error that no retry mends.
+    pub fn give_up(&self) -> Duration {
+        self.connect.give_up(self.host)
     }
 
     /// Notes that the connection is of no use any more.
@@ -177,6 +193,13 @@ impl Link {
 
     /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
     pub fn disk(&self, free: u64, total: u64) {
+        let mut told = self.disk_told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A host may say it as often as it likes.
+        if told.is_some_and(|when| when.elapsed() < Duration::from_secs(1)) {
+            return;
+        }
+        *told = Some(Instant::now());
+        drop(told);
         self.emit.send(EventKind::Disk { host: self.id(), free, total });
         if total > 0 && free < total / 10 && !self.warned.swap(true, Ordering::Relaxed) {
             let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
@@ -185,19 +208,24 @@ impl Link {
     }
 
     /// Whether a report is told for the first time: a resumed stream says again who started and ended.
-    pub fn is_news(&self, run: &str, report: &Report) -> bool {
-        if matches!(report, Report::Log(..)) {
-            return true;
-        }
+    ///
+    /// # Errors
+    /// When it is one more than a host can have to tell.
+    pub fn is_news(&self, run: &str, report: &Report) -> Result<bool, String> {
+        let what = match report {
+            Report::Log(..) => return Ok(true),
+            Report::Started(_, file, _) => (false, Some(*file)),
+            Report::Ended(_, file, ..) => (true, Some(*file)),
+            Report::Nothing(_) | Report::GivenUp(..) => (true, None),
+        };
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if told.0 != run {
-            *told = (run.to_owned(), Vec::new());
+            *told = (run.to_owned(), HashSet::new());
         }
-        let news = !told.1.iter().any(|t| t.same(report));
-        if news {
-            told.1.push(report.clone());
+        if told.1.len() >= REPORTS && !told.1.contains(&what) {
+            return Err(format!("the host tells of more than {REPORTS} starts and ends"));
         }
-        news
+        Ok(told.1.insert(what))
     }
 
     /// A warning about this host, unless it was said before: a resumed stream says again what it found. After 256 nothing more is said.

@@ -271,6 +271,10 @@ mod tests {
     struct Hosts(Vec<Host>);
 
     impl Connect for Hosts {
+        fn give_up(&self, _: usize) -> Duration {
+            Duration::MAX
+        }
+
         fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {
             let host: Arc<dyn Remote> = Arc::new(self.0[host].clone());
             Box::pin(async move { Ok(host) })

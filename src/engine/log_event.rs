@@ -18,16 +18,6 @@ pub enum Report {
     Nothing(usize),
     /// A piece of log, as stored.
     Log(usize, LogFile, Bytes),
-}
-
-impl Report {
-    /// Whether both tell of the same thing; its time may be known better the second time.
-    pub fn same(&self, other: &Report) -> bool {
-        match (self, other) {
-            (Report::Started(host, file, _), Report::Started(h, f, _)) | (Report::Ended(host, file, ..), Report::Ended(h, f, ..)) => {
-                host == h && file == f
-            }
-            _ => self == other,
-        }
-    }
+    /// No retry mends why the host cannot be followed: nothing more will be known of it.
+    GivenUp(usize, String),
 }

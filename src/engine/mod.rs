@@ -10,6 +10,7 @@ pub mod gang;
 pub mod link;
 pub mod lock;
 pub mod log_event;
+mod log_words;
 pub mod survey;
 pub mod vitals;
 pub mod watch;

@@ -20,6 +20,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// The most that a host is heard to say in a second: a few every two seconds are asked for.
+const NEWS: usize = 100;
+
 /// Watches one of so many hosts until told to stop. What cannot be seen is no trouble of the run: it is asked again, and its age shows.
 pub async fn watch(link: Arc<Link>, site: Site, hosts: usize, end: CancellationToken) {
     let command = vitals::command(&site, hosts);
@@ -62,6 +65,7 @@ async fn pass(link: &Link, command: &Command, unread: &mut Option<String>) -> Re
         Err(error) => return error,
     };
     let (mut reader, begun) = (Reader::default(), Instant::now());
+    let mut told = (0, 0);
     loop {
         let bytes = match tokio::time::timeout(SILENCE, stream.output.recv()).await {
             Ok(Some(Ok(bytes))) => bytes,
@@ -72,6 +76,10 @@ async fn pass(link: &Link, command: &Command, unread: &mut Option<String>) -> Re
         let at = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
         let host = link.id();
         for news in reader.push(&bytes, at) {
+            told = if told.0 == at / 1000 { (told.0, told.1 + 1) } else { (at / 1000, 1) };
+            if told.1 > NEWS {
+                continue;
+            }
             link.emitter().send(match news {
                 News::Gpus(gpus) => {
                     *unread = None;

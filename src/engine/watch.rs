@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::link::Link;
 use crate::engine::log_event::Report;
+use crate::engine::log_words::{advised, emit, missing, odd, span, unguarded};
 use crate::event::EventKind;
 use crate::plan::follow::{self, Frame, Purpose, Reader};
 use crate::plan::site::Site;
@@ -21,6 +23,17 @@ pub type Offsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
 
 /// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Before a lost connection is made again; doubled each time.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(10);
+/// The longest pause after an error that no retry mends: a person has to do something, and a login that is refused too often is locked out.
+const MENDING: Duration = Duration::from_secs(60);
+/// A stream that has lived so long is well: what was before is forgotten.
+const WELL: Duration = Duration::from_secs(60);
+/// How often it is looked whether this laptop's disk has room again; doubled where it said so and took nothing.
+const LOOK: Duration = Duration::from_secs(5);
+/// The most logs of one host: as many as `assets/follow.sh` looks at, and the launcher's.
+const FILES: usize = 4097;
 
 /// Why a stream ended early.
 #[derive(Debug)]
@@ -42,52 +55,111 @@ pub struct Fetched {
     pub shrunk: BTreeSet<LogFile>,
 }
 
+/// Who is told what a stream brings.
+enum Ear<'a> {
+    /// The follower; it ends before its watchers.
+    Follower(&'a mpsc::Sender<Report>),
+    /// Nobody but those who hear events.
+    Events,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Of how many hosts this is one.
+    hosts: usize,
+    purpose: Purpose,
+    /// Starts and ends alone, without the logs: this laptop cannot store them. How often it is looked whether it can.
+    no_logs: Option<Duration>,
+}
+
+/// How a stream came to its end.
+enum Pass {
+    /// There is nothing more.
+    Whole(Fetched),
+    /// The laptop's disk has room again.
+    Room,
+}
+
 /// One pass over a host's stream.
 struct Session<'a> {
     link: &'a Link,
+    site: &'a Site,
     stream: Stream,
     have: &'a mut HashMap<LogFile, u64>,
+    ear: Ear<'a>,
+    no_logs: Option<Duration>,
     shrunk: BTreeSet<LogFile>,
     sent: u64,
     frames: u64,
-    /// A follower waits for the laptop's disk; a fetch gives up.
-    patient: bool,
 }
 
-/// Follows a host until told to stop; a lost connection is made again. `terms`: how many hosts are followed, and why.
+/// Follows a host until told to stop; a lost connection is made again without end, and after an error that no retry mends the host is given up
+/// in the end. While the laptop cannot store logs, starts and ends go on to come. `terms`: how many hosts are followed, and why.
 pub async fn watch(
     link: Arc<Link>,
     site: Site,
     offsets: Offsets,
     terms: (usize, Purpose),
-    up: mpsc::UnboundedSender<Report>,
+    up: mpsc::Sender<Report>,
     end: CancellationToken,
 ) {
-    let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    let mut pause = Duration::from_millis(250);
+    let offsets = || offsets(link.host()).into_iter().collect();
+    let mut have: HashMap<LogFile, u64> = offsets();
+    let (hosts, purpose) = terms;
+    let (mut pause, mut look, mut no_logs) = (PAUSE, LOOK, None);
+    let mut mending = Duration::ZERO;
     loop {
-        // The follower ends before its watchers: then nobody is left to care.
-        let pass = one_pass(&link, &site, &mut have, terms, |report| !link.is_news(&site.run, &report) || up.send(report).is_ok());
+        let begun = Instant::now();
+        let pass = one_pass(&link, &site, &mut have, Wanted { hosts, purpose, no_logs }, Ear::Follower(&up));
         let ended = tokio::select! {
             () = end.cancelled() => return,
             ended = pass => ended,
         };
-        match ended {
-            Ok(_) => return,
-            Err(Trouble::Remote(error)) => {
-                link.drop_connection(&error, error.may_retry()).await;
-                if !error.may_retry() {
-                    link.emitter().notice(Some(link.host()), format!("its logs are no longer followed: {error}"), true);
-                    return;
-                }
-            }
-            Err(Trouble::NotStored | Trouble::NotSynced(_)) => {}
+        if begun.elapsed() > WELL {
+            (pause, look, mending) = (PAUSE, LOOK, Duration::ZERO);
         }
+        let wait = match ended {
+            Ok(Pass::Whole(_)) => return,
+            Ok(Pass::Room) => {
+                no_logs = None;
+                continue;
+            }
+            Err(Trouble::NotStored | Trouble::NotSynced(_)) => {
+                // What is there may be other than we thought.
+                have = offsets();
+                no_logs = Some(look);
+                look = (look * 2).min(MENDING);
+                continue;
+            }
+            Err(Trouble::Remote(error)) if error.may_retry() => {
+                link.drop_connection(&error, true).await;
+                let longer = (pause * 2).min(LONGEST);
+                std::mem::replace(&mut pause, longer)
+            }
+            Err(Trouble::Remote(error)) => {
+                let limit = link.give_up();
+                link.drop_connection(&error, mending < limit).await;
+                if mending >= limit {
+                    return give_up(link.host(), &error, limit, &up).await;
+                }
+                link.warn_once(format!("{}; it is tried again for {}, then the host is given up", advised(&error), span(limit)));
+                let wait = (limit / 10).min(MENDING);
+                mending += wait;
+                wait
+            }
+        };
         tokio::select! {
             () = end.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(wait) => {}
         }
-        pause = (pause * 2).min(Duration::from_secs(10));
+    }
+}
+
+async fn give_up(host: usize, error: &RemoteError, limit: Duration, up: &mpsc::Sender<Report>) {
+    let why = format!("{} (tried for {})", advised(error), span(limit));
+    if up.send(Report::GivenUp(host, why)).await.is_err() {
+        tracing::debug!(host, "nobody hears any more that it is given up");
     }
 }
 
@@ -107,61 +179,87 @@ pub async fn fetch_for_good(link: &Arc<Link>, site: &Site, offsets: &Offsets, ho
 /// The connection, or the laptop's disk.
 pub async fn fetch(link: &Arc<Link>, site: &Site, offsets: &Offsets, hosts: usize) -> Result<Fetched, Trouble> {
     let mut have: HashMap<LogFile, u64> = offsets(link.host()).into_iter().collect();
-    one_pass(link, site, &mut have, (hosts, Purpose::Fetch), |report| {
-        if link.is_news(&site.run, &report) {
-            emit(link, &report);
-        }
-        true
-    })
-    .await
+    let wanted = Wanted { hosts, purpose: Purpose::Fetch, no_logs: None };
+    match one_pass(link, site, &mut have, wanted, Ear::Events).await? {
+        Pass::Whole(fetched) => Ok(fetched),
+        Pass::Room => Err(Trouble::NotStored),
+    }
 }
 
-async fn one_pass(
-    link: &Link,
-    site: &Site,
-    have: &mut HashMap<LogFile, u64>,
-    (hosts, purpose): (usize, Purpose),
-    tell: impl FnMut(Report) -> bool,
-) -> Result<Fetched, Trouble> {
+async fn one_pass(link: &Link, site: &Site, have: &mut HashMap<LogFile, u64>, wanted: Wanted, ear: Ear<'_>) -> Result<Pass, Trouble> {
     let offsets: Vec<(LogFile, u64)> = have.iter().map(|(f, o)| (*f, *o)).collect();
-    let command = follow::command(site, &offsets, hosts, purpose);
+    let command = follow::command(site, &offsets, wanted.hosts, wanted.purpose, wanted.no_logs.is_none());
     let stream = link.stream(&command).await.map_err(Trouble::Remote)?;
-    let mut session = Session { link, stream, have, shrunk: BTreeSet::new(), sent: 0, frames: 0, patient: purpose != Purpose::Fetch };
-    session.run(tell).await?;
-    Ok(Fetched { bytes: session.sent, shrunk: session.shrunk })
+    let (shrunk, no_logs) = (BTreeSet::new(), wanted.no_logs);
+    Session { link, site, stream, have, ear, no_logs, shrunk, sent: 0, frames: 0 }.run().await
 }
 
 impl Session<'_> {
-    async fn run(&mut self, mut tell: impl FnMut(Report) -> bool) -> Result<(), Trouble> {
+    async fn run(&mut self) -> Result<Pass, Trouble> {
         let mut reader = Reader::default();
+        let mut silent = Instant::now() + SILENCE;
+        let mut look = Instant::now() + self.no_logs.unwrap_or(LOOK);
         loop {
-            while let Some(frame) = reader.read().map_err(|e| lost(e.to_string()))? {
-                match frame {
-                    Frame::Complete => return Ok(()),
-                    Frame::Nothing => {
-                        tell(Report::Nothing(self.link.host()));
-                        return Ok(());
-                    }
-                    other => {
-                        if !self.take(other, &mut tell).await? {
-                            return Ok(());
-                        }
-                    }
+            while let Some(frame) = reader.read().map_err(|e| wrong(e.to_string()))? {
+                if !self.take(frame).await? {
+                    return Ok(self.whole());
                 }
             }
-            match tokio::time::timeout(SILENCE, self.stream.output.recv()).await {
-                Ok(Some(Ok(bytes))) => reader.push(&bytes),
-                Ok(Some(Err(error))) => return Err(Trouble::Remote(error)),
-                Ok(None) => return Err(lost("the log stream ended".to_owned())),
-                Err(_) => return Err(lost(format!("the log stream was silent for {} s", SILENCE.as_secs()))),
+            tokio::select! {
+                piece = self.stream.output.recv() => match piece {
+                    Some(Ok(bytes)) => reader.push(&bytes),
+                    Some(Err(error)) => return Err(Trouble::Remote(error)),
+                    None => return Err(lost("the log stream ended".to_owned())),
+                },
+                () = tokio::time::sleep_until(silent) => return Err(lost(format!("the log stream was silent for {} s", SILENCE.as_secs()))),
+                () = tokio::time::sleep_until(look), if self.no_logs.is_some() => {
+                    if self.link.emitter().room().await {
+                        return Ok(Pass::Room);
+                    }
+                    look = Instant::now() + LOOK;
+                    continue;
+                }
+            }
+            silent = Instant::now() + SILENCE;
+        }
+    }
+
+    fn whole(&mut self) -> Pass {
+        Pass::Whole(Fetched { bytes: self.sent, shrunk: std::mem::take(&mut self.shrunk) })
+    }
+
+    /// Tells a report that is news; whether anyone wants more.
+    async fn tell(&self, report: Report) -> Result<bool, Trouble> {
+        if !self.link.is_news(&self.site.run, &report).map_err(wrong)? {
+            return Ok(true);
+        }
+        match self.ear {
+            Ear::Follower(up) => Ok(up.send(report).await.is_ok()),
+            Ear::Events => {
+                emit(self.link, &report);
+                Ok(true)
             }
         }
     }
 
-    async fn take(&mut self, frame: Frame, tell: &mut impl FnMut(Report) -> bool) -> Result<bool, Trouble> {
+    /// That a file can be one of this run: else a host could have any number of files made here.
+    fn ours(&self, file: LogFile) -> Result<(), Trouble> {
+        match file {
+            LogFile::Rank { rank, .. } if self.site.ranks > 0 && rank as usize >= self.site.ranks as usize => {
+                Err(wrong(format!("the host tells of rank {rank}, and the run has {}", self.site.ranks)))
+            }
+            _ if self.have.len() >= FILES && !self.have.contains_key(&file) => Err(wrong(format!("the host sends more than {FILES} logs"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a frame; whether more is wanted.
+    async fn take(&mut self, frame: Frame) -> Result<bool, Trouble> {
         let host = self.link.host();
         match frame {
+            Frame::Log { .. } if self.no_logs.is_some() => Err(wrong("the host sends a log that was not asked for".to_owned())),
             Frame::Log { file, offset, bytes, last } => {
+                self.ours(file)?;
                 self.store(file, offset, &bytes).await?;
                 let end = offset + bytes.len() as u64;
                 self.have.insert(file, end);
@@ -169,16 +267,20 @@ impl Session<'_> {
                 if last {
                     self.acknowledge().await?;
                 }
-                Ok(tell(Report::Log(host, file, bytes)))
+                self.tell(Report::Log(host, file, bytes)).await
             }
-            Frame::Started(file, at) => Ok(tell(Report::Started(host, file, self.link.our_time(at).0))),
+            Frame::Started(file, at) => {
+                self.ours(file)?;
+                self.tell(Report::Started(host, file, self.link.our_time(at).0)).await
+            }
             Frame::Ended(file, exit, at) => {
+                self.ours(file)?;
                 let (when, uncertainty) = self.link.our_time(at);
-                Ok(tell(Report::Ended(host, file, exit, when, uncertainty)))
+                self.tell(Report::Ended(host, file, exit, when, uncertainty)).await
             }
             Frame::Beat { free, total } => {
                 self.acknowledge().await?;
-                self.link.disk(free * 1024, total * 1024);
+                self.link.disk(free.saturating_mul(1024), total.saturating_mul(1024));
                 Ok(true)
             }
             Frame::Lost { file, kind, offset, least, most } => {
@@ -194,42 +296,33 @@ impl Session<'_> {
                 Ok(true)
             }
             Frame::Shrunk { file, size } => {
+                self.ours(file)?;
                 self.shrunk(file, size).await?;
                 Ok(true)
             }
-            Frame::Nothing | Frame::Complete => Ok(false),
+            Frame::Nothing => {
+                self.tell(Report::Nothing(host)).await?;
+                Ok(false)
+            }
+            Frame::Complete => Ok(false),
         }
     }
 
     /// A file is shorter than what came of it: the copy so far is kept beside, and the file comes again from its first byte.
     async fn shrunk(&mut self, file: LogFile, size: u64) -> Result<(), Trouble> {
-        self.hand_up(file, EventKind::LogShrunk { host: self.link.id(), file, size }).await?;
+        self.hand_up(EventKind::LogShrunk { host: self.link.id(), file, size }).await?;
         self.have.insert(file, 0);
         self.shrunk.insert(file);
         Ok(())
     }
 
     async fn store(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), Trouble> {
-        self.hand_up(file, EventKind::Log { host: self.link.id(), file, offset, bytes: bytes.clone(), len: bytes.len() as u64 }).await
+        self.hand_up(EventKind::Log { host: self.link.id(), file, offset, bytes: bytes.clone(), len: bytes.len() as u64 }).await
     }
 
-    /// Hands an event up until it is stored. A full laptop disk stops the copy, not the run.
-    async fn hand_up(&self, file: LogFile, kind: EventKind) -> Result<(), Trouble> {
-        let mut told = false;
-        loop {
-            if self.link.emitter().store(kind.clone()).await {
-                return Ok(());
-            }
-            if !self.patient {
-                return Err(Trouble::NotStored);
-            }
-            if !told {
-                told = true;
-                let text = format!("{file}'s log cannot be written on this laptop; the host keeps it, and it is tried again every 5 s");
-                self.link.emitter().notice(Some(self.link.host()), text, true);
-            }
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        }
+    /// Hands an event up and waits until it is stored.
+    async fn hand_up(&self, kind: EventKind) -> Result<(), Trouble> {
+        if self.link.emitter().store(kind).await { Ok(()) } else { Err(Trouble::NotStored) }
     }
 
     async fn acknowledge(&mut self) -> Result<(), Trouble> {
@@ -240,73 +333,14 @@ impl Session<'_> {
     }
 }
 
-/// What is said of bytes that a log lacks.
-fn missing(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) -> String {
-    let count = if least == most { format!("{most} bytes") } else { format!("{least} to {most} bytes") };
-    let why = match kind {
-        "killed" => "the appender was killed",
-        "full" => "the disk took no more",
-        "max" => "the log reached logs.max",
-        "plain" => "the appender could not go on; from there on nothing is counted",
-        _ => "for several reasons",
-    };
-    format!("{file}'s log lacks {count} from byte {offset} on: {why}")
-}
-
-/// What is said of a log whose appender cannot do all that it should.
-fn unguarded(file: LogFile, text: &str) -> String {
-    match text.split_once(": ") {
-        None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
-        Some(("direct", why)) => {
-            format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it")
-        }
-        Some((_, why)) => format!("{file}'s output is discarded: {why}"),
-    }
-}
-
-/// What is said of something in a run's open directory that is not what it should be.
-fn odd(word: &str, name: &str) -> String {
-    let what = match word {
-        "docker" => {
-            return "docker does not answer: the logs still come, but whether the run's container goes on there cannot be seen; \
-                    help: `docker ps` and `journalctl -u docker` on the host"
-                .to_owned();
-        }
-        "keeper" if name == "again" => return "the run's keeper had ended, and was started again".to_owned(),
-        "keeper" => {
-            return "the run's keeper has ended: while nobody is attached, a rank that fails there stops no other rank; \
-                    help: `orchestrate up --recreate` begins again"
-                .to_owned();
-        }
-        "name" => "is not the name of a log or a status",
-        "kind" => "is not a regular file",
-        "text" => "does not hold what a wrapper writes",
-        "unreadable" => "cannot be read",
-        "long" => "is longer than a log may be; the rest is left on the host",
-        "cut" => "was cut again and again; the rest is left on the host",
-        "rank" => "is of a rank that the run does not have",
-        "more" => "is not as expected either, and there may be more that is not named",
-        "many" => "and further files are too many",
-        _ => "is not as expected",
-    };
-    format!("{name} in the run's directory {what}: it is ignored")
-}
-
 fn lost(what: String) -> Trouble {
     Trouble::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
 }
 
-/// Tells a report as an event.
-pub fn emit(link: &Link, report: &Report) {
-    let host = link.id();
-    let kind = match *report {
-        Report::Started(_, LogFile::Node, _) => EventKind::NodeStarted { host },
-        Report::Started(_, LogFile::Rank { rank, restart }, when) => EventKind::RankStarted { host, rank, restart, when },
-        Report::Ended(_, LogFile::Node, exit, when, _) => EventKind::NodeExited { host, exit, when },
-        Report::Ended(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
-            EventKind::RankExited { host, rank, restart, exit, when, uncertainty }
-        }
-        Report::Nothing(_) | Report::Log(..) => return,
-    };
-    link.emitter().send(kind);
+fn wrong(what: String) -> Trouble {
+    Trouble::Remote(RemoteError::Protocol { what })
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -266,6 +266,10 @@ fn judge(mount: &Mount) -> Result<(), (String, String)> {
     if from.contains(':') || to.contains(':') {
         return Err(("docker takes no `:` in a mount's path".to_owned(), "use a path without one, or a symbolic link to it".to_owned()));
     }
+    if from.contains([',', '"']) || to.contains([',', '"']) {
+        let says = "a `,` or `\"` in a mount's path would end the path in docker's --mount".to_owned();
+        return Err((says, "use a path without one, or a symbolic link to it".to_owned()));
+    }
     Ok(())
 }
 

@@ -280,6 +280,7 @@ fn ssh(node: &Node, check: &mut Check) -> Ssh {
             "host_keys" => ssh.host_keys = check.word(value, &[("strict", HostKeys::Strict), ("accept-new", HostKeys::AcceptNew)]),
             "connect_timeout" => ssh.connect_timeout = positive(value, check),
             "keepalive" => ssh.keepalive = positive(value, check),
+            "give_up" => ssh.give_up = positive(value, check),
             "become" => ssh.r#become = check.word(value, &[("none", Become::None), ("sudo", Become::Sudo)]).unwrap_or_default(),
             _ => {}
         }

@@ -119,6 +119,8 @@ pub struct Ssh {
     pub connect_timeout: Option<Duration>,
     /// How often a silent connection is asked whether it lives.
     pub keepalive: Option<Duration>,
+    /// For how long a host of a run is tried again after an error that no retry mends; then the run fails.
+    pub give_up: Option<Duration>,
     /// How docker is run.
     pub r#become: Become,
 }

@@ -78,6 +78,7 @@ pub(super) const SSH: Block = Block {
         ("host_keys", Now),
         ("connect_timeout", Now),
         ("keepalive", Now),
+        ("give_up", Now),
         ("become", Now),
     ],
 };

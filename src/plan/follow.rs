@@ -31,13 +31,13 @@ pub enum Purpose {
     Fetch,
 }
 
-/// The stream of the site's run, each file from the given offset on.
-pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: Purpose) -> Command {
+/// The stream of the site's run, each file from the given offset on; without `logs` it tells of starts and ends alone.
+pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: Purpose, logs: bool) -> Command {
     let window = window(hosts).min(8 << 20);
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} have={} where= note= mark=\n",
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark=\n",
         site.preamble(),
         quote(&site.run_files()),
         quote(&site.record()),
@@ -46,6 +46,7 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
         FRAME.min(window),
         flag(purpose == Purpose::Fetch),
         flag(purpose == Purpose::Guard),
+        flag(!logs),
         quote(&format!(" {have}")),
     );
     if !site.old {
@@ -64,7 +65,9 @@ pub fn command(site: &Site, offsets: &[(LogFile, u64)], hosts: usize, purpose: P
     }
     script.push_str(READ);
     script.push_str(include_str!("../../assets/follow.sh"));
-    Command::sh("follow the logs", script, Duration::from_secs(20))
+    // What may be unacknowledged, the frame after which the host stops to wait, and all else that it has to say.
+    let limit = usize::try_from(window + FRAME.min(window)).unwrap_or(usize::MAX).saturating_add(2 << 20);
+    Command { limit, ..Command::sh("follow the logs", script, Duration::from_secs(20)) }
 }
 
 /// What the end of a launcher is known by that left no status: the boot in which the run was made, and the container or the keeper.

@@ -7,6 +7,7 @@ mod certificate;
 pub mod explain;
 mod hop;
 mod hop_request;
+pub(crate) mod inflow;
 mod known_hosts;
 mod krl;
 mod learn;
@@ -30,6 +31,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::explain::{HopSettings, Setting};
+pub use self::inflow::Inflow;
 pub use self::settings::{Prompt, Settings, Variables};
 pub use self::ssh::SshFleet;
 use crate::shell::{Command, Output};
@@ -131,14 +133,18 @@ pub enum Reached {
 /// A running stream. Dropping it closes its channel.
 pub struct Stream {
     /// What it writes after the begin mark. Ends with `None` after the last byte, or after an error was sent. The reader behind it never
-    /// waits: it holds at most what the caller has not acknowledged, so a caller bounds it by its own protocol (see house.md, log stream).
-    pub output: mpsc::UnboundedReceiver<Result<Bytes, RemoteError>>,
+    /// waits: it holds at most [`Command::limit`] bytes, and a host that sends more than that unread is cut off. A caller that takes its time
+    /// bounds what comes by acknowledgements (`plan/follow`).
+    pub output: Inflow<RemoteError>,
     /// What it reads. Bounded; a send fails once the stream is over.
     pub input: mpsc::Sender<Bytes>,
 }
 
 /// Opens connections: the engine's factory, so that a lost host can be connected again.
 pub trait Connect: Send + Sync {
+    /// For how long a host of a run is tried again after an error that no retry mends.
+    fn give_up(&self, host: usize) -> Duration;
+
     /// Connects to host number `host` of the inventory.
     fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>>;
 }
@@ -172,6 +178,12 @@ pub enum RemoteError {
         /// The deadline.
         after: Duration,
     },
+    /// The host does not keep to the protocol: it is cut off.
+    #[error("{what}")]
+    Protocol {
+        /// What it did.
+        what: String,
+    },
     /// It ended without an end mark: the outcome is not known.
     #[error("`{title}` was cut off: {what}")]
     CutOff {
@@ -195,6 +207,7 @@ impl RemoteError {
     pub fn hint(&self) -> &str {
         match self {
             RemoteError::Lost { hint, .. } | RemoteError::Refused { hint, .. } | RemoteError::Settings { hint, .. } => hint,
+            RemoteError::Protocol { .. } => "is what runs there the host's own sshd and /bin/sh? It sent what no script of ours sends",
             RemoteError::Timeout { .. } | RemoteError::CutOff { .. } => "",
         }
     }
@@ -204,7 +217,7 @@ impl RemoteError {
         match self {
             RemoteError::Lost { retry, .. } => *retry,
             RemoteError::Timeout { .. } | RemoteError::CutOff { .. } => true,
-            RemoteError::Refused { .. } | RemoteError::Settings { .. } => false,
+            RemoteError::Refused { .. } | RemoteError::Settings { .. } | RemoteError::Protocol { .. } => false,
         }
     }
 }

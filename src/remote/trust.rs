@@ -62,6 +62,7 @@ pub(super) struct Trust {
     lines: Vec<Line>,
     bare: Vec<Line>,
     revoked: Vec<(PathBuf, Arc<Revoked>)>,
+    remembered: Remembered,
 }
 
 /// What to do with an offered key.
@@ -75,6 +76,7 @@ pub(super) enum Answer {
     Refuse(RemoteError),
 }
 
+type Remembered = Arc<Mutex<Vec<(String, Line)>>>;
 type Stamp = (Option<SystemTime>, u64);
 
 /// What was read of a file, and how it looked then.
@@ -90,6 +92,8 @@ impl<T> Default for Reading<T> {
 #[derive(Default)]
 pub(super) struct Files {
     known: Reading<Vec<known_hosts::Entry>>,
+    /// New keys that were accepted and could be noted nowhere, by the names they go by: a host that is connected again must show the same.
+    remembered: Remembered,
     revoked: Reading<Revoked>,
 }
 
@@ -124,9 +128,13 @@ impl Files {
         let files = policy.files.iter().map(|path| self.file(path)).collect::<Result<Vec<_>, _>>()?;
         let revoked =
             policy.revoked.iter().map(|(path, place)| Ok((path.clone(), self.list(path, place)?))).collect::<Result<_, RemoteError>>()?;
-        let lines = known_hosts::lookup(&files, &policy.name);
+        let mut lines = known_hosts::lookup(&files, &policy.name);
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.extend(remembered.iter().filter(|(name, _)| *name == policy.name).map(|(_, line)| line.clone()));
+        drop(remembered);
         let bare = policy.bare.as_deref().map(|name| known_hosts::lookup(&files, name)).unwrap_or_default();
-        Ok(Trust { host: host.to_owned(), head: head.to_owned(), policy: policy.clone(), lines, bare, revoked })
+        let remembered = self.remembered.clone();
+        Ok(Trust { host: host.to_owned(), head: head.to_owned(), policy: policy.clone(), lines, bare, revoked, remembered })
     }
 
     fn file(&self, path: &Path) -> Result<File, RemoteError> {
@@ -259,8 +267,12 @@ impl Trust {
     }
 
     fn changed(&self, offered: &Offered, line: &Line, doubt: &str) -> RemoteError {
-        let has = format!("{} has {} {}", line.place(), line.kind, known_hosts::fingerprint(&line.key));
-        let mend = if line.printed {
+        // A key that is in no file has no line.
+        let place = if line.line == 0 { "what it showed before".to_owned() } else { line.place() };
+        let has = format!("{place} has {} {}", line.kind, known_hosts::fingerprint(&line.key));
+        let mend = if line.line == 0 {
+            "start again".to_owned()
+        } else if line.printed {
             "KnownHostsCommand must print the new key".to_owned()
         } else {
             format!("ssh-keygen -R {} -f {}", quote(&self.policy.name), quote(&line.file.display().to_string()))
@@ -284,8 +296,18 @@ impl Trust {
         match learn::append(path, name, &offered.key, &line) {
             Ok(true) => Some(format!("{what} noted in {}", path.display())),
             Ok(false) => None,
-            Err(e) => Some(format!("{what} accepted, but {} could not be written: {e}", path.display())),
+            Err(e) => {
+                self.remember(offered);
+                Some(format!("{what} accepted, and is remembered while this runs, but {} could not be written: {e}", path.display()))
+            }
         }
+    }
+
+    /// Keeps a key in memory.
+    fn remember(&self, offered: &Offered) {
+        let line =
+            Line { file: PathBuf::new(), printed: false, line: 0, mark: Mark::Plain, kind: offered.kind.clone(), key: offered.key.clone() };
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner).push((self.policy.name.clone(), line));
     }
 }
 

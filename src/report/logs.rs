@@ -16,6 +16,7 @@ use crate::event::LogFile;
 
 use super::files::{lock, make_dir, private, read_bounded, sync_dir};
 use super::nodes::Nodes;
+use super::reserve::{Full, Reserve, size};
 
 /// How many files are open at once: a laptop allows few.
 const OPEN: usize = 64;
@@ -52,6 +53,16 @@ pub enum LogError {
         #[source]
         source: io::Error,
     },
+    /// Some of the disk stays free.
+    #[error("{path}: {} are free here, and {} stay free", size(*.free), size(*.keep))]
+    Reserve {
+        /// The folder.
+        path: String,
+        /// How much is free.
+        free: u64,
+        /// How much stays free.
+        keep: u64,
+    },
     /// Nothing is kept yet.
     #[error("the run has no folder on this laptop")]
     NoFolder,
@@ -70,6 +81,7 @@ pub struct LogStore {
     owners: BTreeMap<String, u32>,
     lens: HashMap<Key, u64>,
     open: VecDeque<(Key, File)>,
+    reserve: Reserve,
     /// Names of files that were written since they were last known to be on the disk.
     unsynced: BTreeSet<String>,
     /// Whether what others have written before is known to be on the disk too.
@@ -89,6 +101,7 @@ impl LogStore {
             dir: dir.to_owned(),
             lens: HashMap::new(),
             open: VecDeque::new(),
+            reserve: Reserve::default(),
             unsynced: BTreeSet::new(),
             synced: false,
         })
@@ -179,6 +192,8 @@ impl LogStore {
         if fresh.is_empty() && len > 0 {
             return Ok(());
         }
+        let full = |Full { free, keep }| LogError::Reserve { path: self.dir.display().to_string(), free, keep };
+        self.reserve.take(&self.dir, fresh.len() as u64).map_err(full)?;
         let written = self.file(node, file).and_then(|out| out.write_all_at(fresh, len));
         let name = self.name(node, file);
         match written {
@@ -194,6 +209,11 @@ impl LogStore {
                 Err(failed("write", &self.dir.join(name), source))
             }
         }
+    }
+
+    /// Whether the disk has room for more, as far as that can be told without writing.
+    pub fn has_room(&mut self) -> bool {
+        self.reserve.room(&self.dir)
     }
 
     fn file(&mut self, node: u32, file: LogFile) -> io::Result<&File> {

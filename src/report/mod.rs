@@ -18,6 +18,7 @@ mod nodes;
 pub mod outlet;
 pub mod past;
 pub mod recap;
+mod reserve;
 pub mod runs;
 pub mod sanitize;
 pub mod terminal;
@@ -193,6 +194,11 @@ impl Reporter {
         self.logs.as_mut().ok_or(LogError::NoFolder)?.sync()
     }
 
+    /// Whether the disk has room for logs, as far as that can be told without writing any.
+    pub fn has_room(&mut self) -> bool {
+        self.logs.as_mut().is_none_or(LogStore::has_room)
+    }
+
     /// Takes an event. `Ok` for a log event means that its bytes are in the file.
     ///
     /// # Errors
@@ -305,6 +311,9 @@ impl Reporter {
         let told = match stored {
             Err(LogError::Io { path, source, .. }) if !self.full => {
                 Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
+            }
+            Err(error @ LogError::Reserve { .. }) if !self.full => {
+                Some((true, format!("{error}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
             Ok(_) if log && self.full => Some((false, "logs are copied again".to_owned())),
             _ => None,

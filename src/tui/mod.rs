@@ -54,6 +54,7 @@ pub struct Dashboard {
 /// When the terminal or the system refuses; the terminal is as it was then.
 pub fn open(role: Role, cleaner: Cleaner, settings: Settings) -> io::Result<Dashboard> {
     let (mouth, ear) = feed::feed()?;
+    // One ask for a key that a person presses: no host can fill it.
     let (asks, answers) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
     let mut app = App::new(role, cleaner, settings.theme);

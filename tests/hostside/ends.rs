@@ -79,7 +79,7 @@ impl Host {
     }
 
     fn follow(&self, contained: bool) -> Follower<'_> {
-        let script = follow::command(&site(self, contained), &[], 1, Purpose::Guard).script;
+        let script = follow::command(&site(self, contained), &[], 1, Purpose::Guard, true).script;
         let said = std::fs::File::create(self.at("said")).expect("a file");
         let mut child = Kept(self.shell().args(["-c", &script]).stdin(Stdio::piped()).stdout(said).spawn().expect("a shell"));
         // A laptop that has taken everything that will ever come.
@@ -263,7 +263,8 @@ fn a_stop_does_not_wait_for_a_process_that_cannot_end() {
     assert_eq!(deaf.matches("kill -0").count(), reap.matches("kill -").count() - 2, "it sends no signal");
     host.write("h.in/run1/reap", &deaf);
     let Do::Script(stop) =
-        Action::Stop(Stop { site: site(&host, false), grace: Some(std::time::Duration::from_secs(2)), ordered: true, lost: false }).command()
+        Action::Stop(Stop { site: site(&host, false), grace: Some(std::time::Duration::from_secs(2)), ordered: true, lost: false })
+            .command()
     else {
         return;
     };
@@ -280,7 +281,9 @@ fn a_stop_does_not_wait_for_a_process_that_cannot_end() {
 fn a_paused_container_is_woken_to_be_stopped() {
     let host = Host::new();
     host.run("run1", "");
-    let Do::Script(stop) = Action::Stop(Stop { site: site(&host, true), grace: None, ordered: true, lost: false }).command() else { return };
+    let Do::Script(stop) = Action::Stop(Stop { site: site(&host, true), grace: None, ordered: true, lost: false }).command() else {
+        return;
+    };
     let run = || host.shell().args(["-c", &stop.script]).stderr(Stdio::null()).status().expect("a shell").code();
     host.docker("0\ntrue true\n");
     assert_eq!(run(), Some(0));

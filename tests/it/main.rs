@@ -15,6 +15,7 @@ mod ended;
 mod failure;
 mod hang;
 mod hostile;
+mod laptop;
 mod launchers;
 mod load;
 mod looked;

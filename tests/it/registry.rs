@@ -187,12 +187,17 @@ async fn at_every_command(answer: bool) {
     assert!((10..60).contains(&calls), "{calls} commands were seen");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ctrl_c_before_every_command_of_a_first_up_leaves_nothing() {
-    at_every_command(false).await;
-}
+/// Tier 2: minutes.
+mod whole {
+    use super::*;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ctrl_c_after_every_command_of_a_first_up_leaves_nothing() {
-    at_every_command(true).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn ctrl_c_before_every_command_of_a_first_up_leaves_nothing() {
+        at_every_command(false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn ctrl_c_after_every_command_of_a_first_up_leaves_nothing() {
+        at_every_command(true).await;
+    }
 }

@@ -204,7 +204,7 @@ async fn a_command_may_know_the_key() {
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn a_new_key_is_noted_by_many_at_once_and_a_file_that_cannot_be_written_is_said() {
-    let sshd = Sshd::start();
+    let mut sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
     host.ssh.host_keys = Some(HostKeys::AcceptNew);
     host.ssh.known_hosts = Some(sshd.shown("new"));
@@ -220,4 +220,12 @@ async fn a_new_key_is_noted_by_many_at_once_and_a_file_that_cannot_be_written_is
     fleet.connect(0).await.expect("accepted").close().await;
     let told = person.was_told();
     assert!(told.len() == 1 && told[0].contains("file/known_hosts could not be written"), "{told:?}");
+    // While the program runs, the host has to show the same key again.
+    fleet.connect(0).await.expect("the same key").close().await;
+    std::fs::remove_file(sshd.path("host_ed25519")).expect("removed");
+    crate::sshd::run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &sshd.shown("host_ed25519")]);
+    sshd.restart();
+    let (what, hint) = crate::sshd::refused(fleet.connect(0).await);
+    assert!(what.contains("has changed: what it showed before has ssh-ed25519") && hint.contains("start again"), "{what}; {hint}");
+    assert_eq!(person.was_told().len(), 1);
 }

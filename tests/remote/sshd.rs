@@ -232,7 +232,7 @@ pub(crate) fn full_door() -> (Vec<socket2::Socket>, u16) {
     (sockets, address.as_socket().expect("an address").port())
 }
 
-fn children(pid: &str) -> Vec<String> {
+pub(crate) fn children(pid: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -8,6 +8,21 @@ use crate::plan::logind::{NO_SCOPE, SystemdScope};
 use crate::plan::site::Site;
 use crate::shell::{Command, Output, quote};
 
+/// Whoever makes the file starts the launcher: a try whose connection was lost may still be under way when the next one comes. A claim whose
+/// shell is gone is free after three seconds in which nothing was started.
+const CLAIM: &str = "claim() {
+  i=0
+  until (set -C; echo $$ >claimed) 2>/dev/null; do
+    if [ -e \"$1\" ]; then return 1; fi
+    i=$((i + 1)); [ $i -le 150 ] || { echo 'another try to start the launcher does not end' >&2; exit 74; }
+    c=; { read -r c <claimed; } 2>/dev/null
+    [ $i -le 30 ] || kill -0 \"$c\" 2>/dev/null || rm -f claimed
+    sleep 0.1
+  done
+  [ ! -e \"$1\" ]
+}
+";
+
 /// Starts the node wrapper of the current run. Doing it twice starts it once.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -30,11 +45,11 @@ impl Launch {
             let (tried, words) = (self.scope.tried(), self.scope.words());
             format!("{DETACH}\n{tried}{exports}cd; detach {words}/bin/sh {node}\ncd {run_dir}\n")
         } else if self.secrets.is_empty() {
-            format!("D exec -d {} /bin/sh {node} || exit 79\n", quote(&site.container()))
+            format!("D exec -d {} /bin/sh {node} || {{ rm -f claimed; exit 79; }}\n", quote(&site.container()))
         } else {
             let secret = format!("{}.{}", site.secret(), site.run);
             format!(
-                "over() {{ D exec {container} rm -f {secret} >/dev/null 2>&1; exit 79; }}\n\
+                "over() {{ D exec {container} rm -f {secret} >/dev/null 2>&1; rm -f claimed; exit 79; }}\n\
                  printf %s {} | D exec -i {container} /bin/sh -c {} || over\nD exec -d {container} /bin/sh {node} {secret} || over\n",
                 quote(&exports),
                 quote(&format!("umask 077; cat >{secret}")),
@@ -43,8 +58,9 @@ impl Launch {
         };
         let script = format!(
             "{guard}cd {run_dir} || exit 72\n\
-             if [ ! -e {pid} ]; then\n{start}\
-             i=0; while [ ! -e {pid} ]; do i=$((i + 1)); [ $i -gt 150 ] && {{ echo 'the launcher did not start' >&2; exit 74; }}; sleep 0.1; done; fi\n\
+             {CLAIM}\
+             if [ ! -e {pid} ] && claim {pid}; then\n{start}fi\n\
+             i=0; while [ ! -e {pid} ]; do i=$((i + 1)); [ $i -gt 150 ] && {{ echo 'the launcher did not start' >&2; exit 74; }}; sleep 0.1; done\n\
              exit 0\n",
             guard = site.guard(),
         );
@@ -189,5 +205,62 @@ impl Stop {
             (false, ..) if output.code == 137 || output.complaint().contains("is not running") => Verdict::changed("the container ended"),
             (false, ..) => Verdict::failed(format!("could not stop the ranks: {}", output.complaint()), ""),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bare host's run whose launcher takes its time to say that it runs.
+    #[expect(clippy::disallowed_methods, reason = "the files of a test")]
+    fn slow(base: &std::path::Path) -> Site {
+        let site = Site {
+            name: "n".to_owned(),
+            host: "gpu01".to_owned(),
+            run: "run1".to_owned(),
+            base: base.display().to_string(),
+            sudo: false,
+            engine: None,
+            contained: false,
+            token: None,
+            old: false,
+            log_max: 0,
+            ranks: 0,
+        };
+        for dir in [site.private_dir(), site.run_dir(), site.out_dir()] {
+            std::fs::create_dir_all(dir).expect("made");
+        }
+        let node = format!("echo once >>{}/starts; sleep 1; echo 1 >{}node.pid\n", base.display(), site.run_files());
+        std::fs::write(format!("{}/node", site.run_dir()), node).expect("written");
+        site
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+    fn start(site: &Site) -> std::process::Child {
+        let command = Launch { site: site.clone(), secrets: Vec::new(), scope: SystemdScope::Inherited }.command();
+        std::process::Command::new("/bin/sh").args(["-c", &command.script]).spawn().expect("a shell")
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the files of a test")]
+    fn tries_that_meet_start_one_launcher_and_a_try_that_was_cut_off_holds_up_the_next_for_a_moment_only() {
+        let base = tempfile::tempdir().expect("a folder");
+        let site = slow(base.path());
+        let starts = || std::fs::read_to_string(base.path().join("starts")).expect("started");
+        let tries: Vec<_> = (0..4).map(|_| start(&site)).collect();
+        for mut each in tries {
+            assert!(each.wait().expect("it ran").success());
+        }
+        assert_eq!(starts(), "once\n");
+
+        let base = tempfile::tempdir().expect("a folder");
+        let site = slow(base.path());
+        // The shell that has claimed it is gone.
+        let mut gone = std::process::Command::new("/bin/true").spawn().expect("it runs");
+        gone.wait().expect("it ran");
+        std::fs::write(format!("{}/claimed", site.run_dir()), format!("{}\n", gone.id())).expect("written");
+        assert!(start(&site).wait().expect("it ran").success());
+        assert_eq!(std::fs::read_to_string(base.path().join("starts")).expect("started"), "once\n");
     }
 }

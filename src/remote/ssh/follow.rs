@@ -11,16 +11,22 @@ use tokio_util::sync::CancellationToken;
 use super::collect::{Bounded, Opening};
 use super::session::{End, Job, Rest, Said, note, send};
 use crate::remote::RemoteError;
+use crate::remote::inflow::InflowSender;
 
 /// What is kept of a stream's standard error, for its last words.
 const LAST_WORDS: usize = 4 << 10;
 
-type Output = mpsc::UnboundedSender<Result<Bytes, RemoteError>>;
 type Started = oneshot::Sender<Result<(), RemoteError>>;
 
 impl Job {
     /// Runs a stream until it ends or nobody reads it any more. `started` hears whether its begin mark came.
-    pub(super) async fn stream(&self, script: String, output: Output, input: mpsc::Receiver<Bytes>, started: Started) {
+    pub(super) async fn stream(
+        &mut self,
+        script: String,
+        output: InflowSender<RemoteError>,
+        input: mpsc::Receiver<Bytes>,
+        started: Started,
+    ) {
         let (mut read, write) = match self.open().await {
             Ok(channel) => channel.split(),
             Err(error) => {
@@ -42,7 +48,7 @@ impl Job {
         &self,
         read: &mut ChannelReadHalf,
         opening: &mut Opening,
-        output: Output,
+        output: InflowSender<RemoteError>,
         started: Started,
         begun: &CancellationToken,
     ) -> End {
@@ -59,14 +65,19 @@ impl Job {
         };
         begun.cancel();
         report(started, Ok(()));
-        if rest.is_empty() || output.send(Ok(rest)).is_ok() {
+        if rest.is_empty() || output.send(rest, |most| self.flooded(most)) {
             self.pass_on(read, &output, &mut end, &mut stderr).await;
         }
         end
     }
 
+    fn flooded(&self, most: usize) -> RemoteError {
+        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, most >> 10);
+        RemoteError::Protocol { what }
+    }
+
     /// Passes on what comes until either side has enough.
-    async fn pass_on(&self, read: &mut ChannelReadHalf, output: &Output, end: &mut End, stderr: &mut Bounded) {
+    async fn pass_on(&self, read: &mut ChannelReadHalf, output: &InflowSender<RemoteError>, end: &mut End, stderr: &mut Bounded) {
         loop {
             let message = tokio::select! {
                 biased;
@@ -75,12 +86,12 @@ impl Job {
                 () = self.dead.cancelled() => None,
             };
             let Some(message) = message else {
-                tell(output, self.lost());
+                output.fail(self.lost());
                 return;
             };
             match note(message, end) {
                 Said::Out(bytes) => {
-                    if output.send(Ok(bytes)).is_err() {
+                    if !output.send(bytes, |most| self.flooded(most)) {
                         return;
                     }
                 }
@@ -89,7 +100,7 @@ impl Job {
             }
             if end.closed {
                 if end.status != Some(0) {
-                    tell(output, self.cut_off(end, &stderr.bytes, &[]));
+                    output.fail(self.cut_off(end, &stderr.bytes, &[]));
                 }
                 return;
             }
@@ -153,11 +164,5 @@ async fn feed(write: &ChannelWriteHalf<Msg>, script: String, mut input: mpsc::Re
 fn report(started: Started, how: Result<(), RemoteError>) {
     if started.send(how).is_err() {
         tracing::debug!("nobody waits for this stream any more");
-    }
-}
-
-fn tell(output: &Output, error: RemoteError) {
-    if output.send(Err(error)).is_err() {
-        tracing::debug!("nobody reads this stream any more");
     }
 }

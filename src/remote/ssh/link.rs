@@ -129,9 +129,9 @@ impl Link {
         }))
     }
 
-    /// The handle, for opening sessions.
-    pub(super) fn handle(&self) -> Arc<Handle<Client>> {
-        self.handle.clone()
+    /// Asks for a session.
+    pub(super) async fn open_session(&self) -> Result<Channel<Msg>, russh::Error> {
+        self.handle.channel_open_session().await
     }
 
     /// Whether the connection is known to be over.
@@ -188,6 +188,14 @@ impl Link {
                 Opened::Refused { code, reason }
             }
             Ok(_) => Opened::Dead,
+        }
+    }
+
+    /// Waits a moment for the tasks that work on it.
+    pub(super) async fn settle(&self) {
+        self.tasks.close();
+        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+            tracing::debug!(host = %self.name, "its tasks are not over yet");
         }
     }
 

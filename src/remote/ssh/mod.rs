@@ -16,6 +16,7 @@ mod offer;
 mod pause;
 mod proxy;
 mod session;
+mod sessions;
 mod sink;
 mod talk;
 mod transport;
@@ -46,11 +47,17 @@ const PER_DOOR: usize = 8;
 const IN_ALL: usize = 64;
 /// Waits before another try with an sshd that was busy; each is stretched by up to half.
 const BACK_OFF: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
+/// For how long a host is tried again after an error that no retry mends, where `ssh.give_up` is not given.
+const GIVE_UP: Duration = Duration::from_secs(600);
+/// How long a jump host's refusal counts for all hosts behind it; after that one of them tries again: somebody may have mended it.
+const MENDING: Duration = Duration::from_secs(30);
 /// How often a host is connected again that was gone when the person had answered.
 const QUESTIONS: usize = 2;
 
 /// The hosts of an inventory and the ways to them.
-pub struct SshFleet {
+pub struct SshFleet(Arc<Fleet>);
+
+struct Fleet {
     hosts: Vec<Host>,
     resolver: Resolver,
     files: Arc<Files>,
@@ -82,7 +89,7 @@ struct Turns<'a> {
 impl SshFleet {
     /// Makes a fleet; nothing is connected yet.
     pub fn new(hosts: Vec<Host>, settings: Settings) -> Self {
-        SshFleet {
+        SshFleet(Arc::new(Fleet {
             hosts,
             resolver: Resolver::new(settings.clone()),
             files: Arc::default(),
@@ -92,16 +99,29 @@ impl SshFleet {
             again: Arc::new(Semaphore::new(PER_DOOR)),
             jumps: Mutex::default(),
             told: Mutex::default(),
-        }
+        }))
     }
 
     /// How each host is reached, first hop first, and where every setting came from; no host is asked.
     pub async fn explain(&self) -> Vec<Result<Vec<HopSettings>, RemoteError>> {
-        let way = |host| async move { Ok(self.resolver.steps(host).await?.iter().map(|step| explain(step, &host.ssh)).collect()) };
-        futures_util::future::join_all(self.hosts.iter().map(way)).await
+        let fleet = &self.0;
+        let way = |host| async move { Ok(fleet.resolver.steps(host).await?.iter().map(|step| explain(step, &host.ssh)).collect()) };
+        futures_util::future::join_all(fleet.hosts.iter().map(way)).await
+    }
+}
+
+impl Fleet {
+    async fn reach(self: Arc<Self>, host: usize) -> Result<Arc<dyn Remote>, RemoteError> {
+        let first = self.line(host).await?;
+        let further = Arc::new(move || {
+            let fleet = self.clone();
+            async move { fleet.line(host).await }.boxed()
+        });
+        Ok(Arc::new(SshHost::new(first, further)))
     }
 
-    async fn reach(&self, host: usize) -> Result<Arc<dyn Remote>, RemoteError> {
+    /// One connection to a host.
+    async fn line(&self, host: usize) -> Result<Arc<Link>, RemoteError> {
         let missing = || RemoteError::Settings { what: format!("the inventory has no host number {host}"), hint: String::new() };
         let way = self.resolver.way(self.hosts.get(host).ok_or_else(missing)?).await?;
         let Some((last, jumps)) = way.split_last() else { return Err(missing()) };
@@ -111,8 +131,7 @@ impl SshFleet {
             route = format!("{route}{}@{}:{}/", hop.user, hop.host, hop.port);
             below = Some(self.jump(hop, &route, below).await?);
         }
-        let link = self.connect_hop(last, &route, below).await?;
-        Ok(Arc::new(SshHost::new(link)))
+        self.connect_hop(last, &route, below).await
     }
 
     /// The shared connection to a jump host. Those who waited for an attempt that failed get its error instead of trying again.
@@ -123,7 +142,8 @@ impl SshFleet {
         if let Some(link) = slot.link.upgrade().filter(|link| !link.is_dead()) {
             return Ok(link);
         }
-        if let Some((when, error)) = slot.failed.as_ref().filter(|(when, error)| *when >= came || !error.may_retry()) {
+        let lasting = |when: &Instant, error: &RemoteError| !error.may_retry() && when.elapsed() < MENDING;
+        if let Some((when, error)) = slot.failed.as_ref().filter(|(when, error)| *when >= came || lasting(when, error)) {
             tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not tried again");
             return Err(error.clone());
         }
@@ -216,7 +236,11 @@ fn stretched(wait: Duration) -> Duration {
 }
 
 impl Connect for SshFleet {
+    fn give_up(&self, host: usize) -> Duration {
+        self.0.hosts.get(host).and_then(|host| host.ssh.give_up).unwrap_or(GIVE_UP)
+    }
+
     fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {
-        self.reach(host).boxed()
+        self.0.clone().reach(host).boxed()
     }
 }

@@ -8,16 +8,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use russh::client::{Handle, Msg};
+use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, Sig};
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Client, Left};
+use super::client::Left;
 use super::collect::{Answer, INTRODUCE, Opening};
 use super::link::{self, Link, Opened};
+use super::sessions::{Further, SessionPlace, Sessions};
 use super::sink::{Kept, Sink};
+use crate::remote::inflow::inflow;
 use crate::remote::{Piece, Reached, Remote, RemoteError, Stream, Talk, Terminal};
 use crate::shell::{self, Command, Frame, Output, mask};
 
@@ -43,6 +45,7 @@ const SHELL: &str = "exec /bin/sh -s";
 /// A host behind one connection.
 pub(super) struct SshHost {
     link: Arc<Link>,
+    sessions: Arc<Sessions>,
     commands: Arc<Semaphore>,
     urgent: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -52,10 +55,11 @@ pub(super) struct SshHost {
 }
 
 impl SshHost {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(link: Arc<Link>, further: Further) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
         let (ways, alone) = (Semaphore::new(WAYS), RwLock::new(()));
-        SshHost { link, commands: slots(COMMANDS), urgent: slots(URGENT), streams: slots(STREAMS), ways, alone }
+        let sessions = Sessions::new(link.clone(), further);
+        SshHost { link, sessions, commands: slots(COMMANDS), urgent: slots(URGENT), streams: slots(STREAMS), ways, alone }
     }
 
     /// Waits for a slot, at most as long as the command itself may take.
@@ -78,7 +82,8 @@ impl SshHost {
             timeout: command.timeout,
             started: Instant::now(),
             frame: Frame::new(nonce),
-            handle: self.link.handle(),
+            sessions: self.sessions.clone(),
+            seat: None,
             dead: self.link.dead.clone(),
             left: self.link.left(),
             cut: self.link.cut(),
@@ -87,7 +92,7 @@ impl SshHost {
 
     async fn run(&self, slots: &Arc<Semaphore>, command: &Command, sink: Sink) -> Result<Output, RemoteError> {
         let permit = self.slot(slots, command).await?;
-        let job = self.job(command);
+        let mut job = self.job(command);
         let script = format!("{INTRODUCE}{}", job.frame.wrap(&command.script));
         let (tx, rx) = oneshot::channel();
         self.link.tasks.spawn(async move {
@@ -106,9 +111,9 @@ impl SshHost {
 
     async fn follow(&self, command: &Command) -> Result<Stream, RemoteError> {
         let permit = self.slot(&self.streams, command).await?;
-        let job = self.job(command);
+        let mut job = self.job(command);
         let script = format!("{INTRODUCE}{}", job.frame.wrap_stream(&command.script));
-        let (output, reader) = mpsc::unbounded_channel();
+        let (output, reader) = inflow(command.limit);
         let (input, writer) = mpsc::channel(INPUT);
         let (tx, rx) = oneshot::channel();
         self.link.tasks.spawn(async move {
@@ -120,7 +125,7 @@ impl SshHost {
     }
 
     async fn converse(&self, command: &Command, terminal: Option<Terminal>) -> Result<Talk, RemoteError> {
-        let job = self.job(command);
+        let mut job = self.job(command);
         let line = shell::line(&command.script);
         let (output, pieces) = mpsc::channel(PIECES);
         let (input, told) = mpsc::channel(INPUT);
@@ -190,7 +195,7 @@ impl Remote for SshHost {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.link.goodbye().boxed()
+        self.sessions.goodbye().boxed()
     }
 }
 
@@ -210,12 +215,14 @@ fn reached(code: ChannelOpenFailure, reason: &str) -> Reached {
 /// One script on its way.
 pub(super) struct Job {
     host: String,
-    title: String,
+    pub(super) title: String,
     masks: Vec<String>,
     timeout: Duration,
     started: Instant,
     pub(super) frame: Frame,
-    handle: Arc<Handle<Client>>,
+    sessions: Arc<Sessions>,
+    /// Its session's place, once it has one; the rest is that of its connection.
+    seat: Option<SessionPlace>,
     pub(super) dead: CancellationToken,
     left: Arc<Left>,
     cut: CancellationToken,
@@ -304,28 +311,17 @@ impl Job {
         }
     }
 
-    /// Opens a session. One that is not confirmed in time may be later, and nobody would close it: the connection goes.
-    pub(super) async fn open(&self) -> Result<Channel<Msg>, RemoteError> {
-        let opening = tokio::time::timeout_at(self.deadline(), self.handle.channel_open_session());
-        match self.dead.run_until_cancelled(opening).await {
-            None => Err(self.lost()),
-            Some(Err(_)) => {
-                self.left.why.get_or_init(|| format!("no session was opened for `{}` in time", self.title));
-                self.cut.cancel();
-                Err(self.late())
-            }
-            Some(Ok(Ok(channel))) => Ok(channel),
-            Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => Err(RemoteError::Refused {
-                what: format!("sshd opens no further session for `{}`", self.title),
-                hint: "sshd_config needs MaxSessions of at least 6 (10 is the default)".to_owned(),
-            }),
-            Some(Ok(Err(_))) => Err(self.lost()),
-        }
+    /// Opens its session, on whichever connection has room.
+    pub(super) async fn open(&mut self) -> Result<Channel<Msg>, RemoteError> {
+        let (channel, seat) = self.sessions.open(&self.title, self.deadline()).await?;
+        (self.dead, self.left, self.cut) = (seat.link.dead.clone(), seat.link.left(), seat.link.cut());
+        self.seat = Some(seat);
+        Ok(channel)
     }
 
     /// Runs a script to its end mark; what is left of its channel must be finished then.
     async fn exec(
-        &self,
+        &mut self,
         script: String,
         mut sink: Sink,
         unwanted: impl Future<Output = ()>,
@@ -449,7 +445,10 @@ impl Job {
     /// Kills a shell by its number, since sshd delivers no signals to root's sessions.
     async fn kill(&self, shell: Option<u32>) -> Result<(), russh::Error> {
         let Some(shell) = shell else { return Ok(()) };
-        let (mut read, write) = self.handle.channel_open_session().await?.split();
+        let Ok((channel, _seat)) = self.sessions.open("kill a script", Instant::now() + KILL).await else {
+            return Err(russh::Error::Disconnect);
+        };
+        let (mut read, write) = channel.split();
         write.exec(false, format!("exec /bin/sh -c 'kill -9 -{shell}'")).await?;
         while read.wait().await.is_some_and(|message| !matches!(message, ChannelMsg::Close)) {}
         write.close().await

@@ -23,7 +23,7 @@ struct Start {
 impl Job {
     /// Runs a talk to its end; how the program ended. `started` hears whether it began.
     pub(super) async fn talk(
-        &self,
+        &mut self,
         line: String,
         terminal: Option<Terminal>,
         output: mpsc::Sender<Piece>,

@@ -1,0 +1,108 @@
+#![expect(clippy::disallowed_methods, reason = "the laptop's id is a file of the laptop")]
+//! The id by which hosts know this laptop: random, made once, kept in the state folder. Neither its name nor its machine-id is one: two
+//! laptops of one make have the same name, and a Mac has no machine-id.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// The file in the state folder.
+const FILE: &str = "laptop-id";
+/// Hex digits of an id.
+const DIGITS: usize = 32;
+
+/// 32 hex digits that nobody can have had before.
+pub(super) fn random() -> String {
+    let mut bytes = [0_u8; DIGITS / 2];
+    let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    if let Err(error) = drawn {
+        // The standard library seeds its maps from the system as well.
+        tracing::debug!(%error, "/dev/urandom");
+        for half in bytes.chunks_mut(8) {
+            use std::hash::{BuildHasher as _, Hasher as _};
+            let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+            hasher.write_u32(std::process::id());
+            half.copy_from_slice(&hasher.finish().to_ne_bytes());
+        }
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The laptop's id; made now if there is none. Where it cannot be kept, each process has one of its own: then its locks are stale by their age
+/// alone.
+pub(super) fn laptop_id(state: &Path) -> String {
+    match kept(state) {
+        Ok(id) => id,
+        Err(error) => {
+            tracing::warn!(%error, "no laptop id is kept in {}: locks of this laptop are known by their age alone", state.display());
+            random()
+        }
+    }
+}
+
+fn kept(state: &Path) -> io::Result<String> {
+    let file = state.join(FILE);
+    if let Some(id) = read(&file)? {
+        return Ok(id);
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+    // Whole or not at all, and the first of several processes wins.
+    let id = random();
+    let mine = state.join(format!("{FILE}.{}", &id[..8]));
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mine)?;
+    let made = new.write_all(format!("{id}\n").as_bytes()).and_then(|()| new.sync_all()).and_then(|()| std::fs::hard_link(&mine, &file));
+    std::fs::remove_file(&mine)?;
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => read(&file)?.ok_or_else(|| io::Error::other("it cannot be read back")),
+    }
+}
+
+/// The id that a file holds; one that is damaged is taken away.
+fn read(path: &Path) -> io::Result<Option<String>> {
+    let file = match OpenOptions::new().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    let whole = file.take(100).read_to_string(&mut text).is_ok();
+    let id = text.trim_end();
+    if whole && id.len() == DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(Some(id.to_owned()));
+    }
+    std::fs::remove_file(path)?;
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_made_once_by_whoever_comes_first_and_is_another_in_each_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let state = dir.path().join("state/orchestrate");
+        let ids: Vec<String> = std::thread::scope(|all| {
+            let threads: Vec<_> = (0..8).map(|_| all.spawn(|| laptop_id(&state))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("an id")).collect()
+        });
+        assert!(ids.iter().all(|id| id == &ids[0] && id.len() == DIGITS), "{ids:?}");
+        assert_eq!(laptop_id(&state), ids[0]);
+        let left: Vec<_> = std::fs::read_dir(&state).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+        assert_eq!(left, [FILE]);
+        assert_eq!(std::fs::metadata(state.join(FILE)).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_ne!(laptop_id(&dir.path().join("another")), ids[0]);
+        // A damaged one is made anew, and then kept.
+        std::fs::write(state.join(FILE), "x\n").expect("written");
+        let new = laptop_id(&state);
+        assert!(new != ids[0] && new == laptop_id(&state));
+        // Where nothing can be kept, each process has its own.
+        std::fs::write(dir.path().join("file"), "").expect("written");
+        let nowhere = dir.path().join("file/orchestrate");
+        assert_ne!(laptop_id(&nowhere), laptop_id(&nowhere));
+    }
+}
