@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::engine::emit::now;
 use crate::engine::link::Link;
 use crate::plan::action::lock;
-use crate::plan::facts::Lock;
+use crate::plan::lock_record::Lock;
 use crate::plan::site::Site;
 use crate::remote::RemoteError;
 

@@ -11,6 +11,7 @@ pub mod facts;
 pub mod follow;
 pub mod found;
 pub mod launcher;
+pub mod lock_record;
 pub mod logind;
 pub mod render;
 pub mod run;

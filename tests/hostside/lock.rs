@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::process::Stdio;
 
 use orchestrate::plan::action::lock::{HELD, put_aside, take};
-use orchestrate::plan::facts::Lock;
+use orchestrate::plan::lock_record::Lock;
 
 use crate::{Host, Kept, executable, until};
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::plan::facts::Lock;
+use crate::plan::lock_record::Lock;
 use crate::plan::site::Site;
 use crate::shell::{Command, quote};
 
