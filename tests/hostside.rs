@@ -5,6 +5,8 @@
     reason = "the proof is real shells with real files, driven by helpers of a test"
 )]
 
+#[path = "hostside/aftermath.rs"]
+mod aftermath;
 #[path = "hostside/ends.rs"]
 mod ends;
 #[path = "hostside/lock.rs"]
@@ -64,6 +66,8 @@ fn executable(path: &Path, text: &str) {
 impl Host {
     fn new() -> Host {
         let host = Host { dir: tempfile::tempdir().expect("a folder") };
+        // As the directory of a name is: nobody else may enter.
+        std::fs::set_permissions(host.dir.path(), std::fs::Permissions::from_mode(0o700)).expect("its mode");
         for dir in ["bin", "h.in", "h.out", "h.private"] {
             std::fs::create_dir_all(host.at(dir)).expect("made");
         }
@@ -467,33 +471,4 @@ fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
     assert!(until("it is removed", || clean.0.try_wait().expect("a child")).success());
     assert!(["h.in", "h.out", "h.private"].iter().all(|dir| !entries(dir).iter().any(|name| name.contains("run1"))));
     until("its last words", || text().contains("\nX node 7 5\n").then_some(()));
-}
-
-#[test]
-fn a_process_that_the_kernel_killed_outside_the_container_is_not_ours() {
-    let host = Host::new();
-    let (ours, other) = ("c0ffee".repeat(10), "dec0de".repeat(10));
-    let lines = |pid: u32, id: &str| {
-        format!(
-            "[  900.1] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/system.slice/docker-{id}.scope,task=python,pid={pid},uid=0\n\
-             [  900.2] Memory cgroup out of memory: Killed process {pid} (python) total-vm:70000kB\n"
-        )
-    };
-    host.write("log", &(lines(41, &ours) + &lines(42, &other) + "[  901.0] NVRM: Xid (PCI:0000:3b:00): 79\n"));
-    executable(&host.at("bin/dmesg"), &format!("#!/bin/sh\ncat '{}'\n", host.at("log").display()));
-    let docker = format!("D() {{ echo 'id={ours} status=exited exit=137 oom-killed=true error='; }}");
-    let known = |container: &str| {
-        let set = format!("F='{}/h.out/run1.' container={container} init=; {docker}; {}", host.at("").display(), asset("read.sh"));
-        // The host has run for as long as it takes that these lines are of the run.
-        let script = format!("{set}\n{}", asset("aftermath.sh").replace("</proc/uptime", "<uptime"));
-        host.write("uptime", "1000.00 1.00\n");
-        let said = host.shell().arg("-c").arg(script).stdout(Stdio::piped()).output().expect("a shell");
-        String::from_utf8(said.stdout).expect("text")
-    };
-    let said = known("of-ours");
-    assert!(said.contains("docker: status=exited exit=137 oom-killed=true error=\n"), "{said}");
-    assert!(said.contains("Killed process 41") && said.contains("Xid"), "{said}");
-    assert!(!said.contains("pid=42") && !said.contains("process 42") && !said.contains("\nid="), "{said}");
-    // On a bare host the kernel does not say whose it was.
-    assert!(known("").contains("Killed process 42"));
 }

@@ -1,7 +1,6 @@
 //! The lock of a name, as several laptops take it.
 
 use std::os::unix::fs::symlink;
-use std::process::Stdio;
 
 use orchestrate::plan::action::lock::{HELD, put_aside, take};
 use orchestrate::plan::lock_record::Lock;
@@ -15,11 +14,11 @@ fn of_two_takers_of_one_stale_lock_one_gets_it() {
     let site = host.site();
     symlink("old:1:2:elsewhere:wu", host.at("h.private/lock")).expect("linked");
     let stale = Lock { token: "old".to_owned(), owner: "wu".to_owned(), laptop: "elsewhere".to_owned(), pid: 2, age: 100 };
-    let start = |script: &str| Kept(host.shell().args(["-c", script]).stderr(Stdio::null()).spawn().expect("a shell"));
+    let start = |script: &str| Kept(host.shell().args(["-c", script]).spawn().expect("a shell"));
     let ended = |mut child: Kept| until("it ends", || child.0.try_wait().expect("a child")).code();
     // The second's look takes its time.
     let pause = format!(
-        "#!/bin/sh\nl=$(command -p readlink \"$1\") && echo \"$l\"\ncase $l in old:*) : >'{0}/looked'; until [ -e '{0}/go' ]; do /bin/sleep 0.01; done ;; esac\n",
+        "#!/bin/sh\nl=$(command -p readlink \"$1\") && echo \"$l\"\ncase $l in old:*) : >'{0}/looked'; until [ -e '{0}/go' ] || [ ! -d '{0}' ]; do /bin/sleep 0.01; done ;; esac\n",
         host.dir.path().display()
     );
     executable(&host.at("bin/readlink"), &pause);
