@@ -75,7 +75,7 @@ if [ -n "$want_docker" ]; then
   for i in $ids; do case $i in *[!0-9a-f]*) ;; *) ask inspect --type container --format "$f" "$i" && tell container "$v" ;; esac; done
   if [ -n "$container" ]; then
     if ask inspect --type container --format '{{index .Config.Labels "orchestrate.name"}}/{{index .Config.Labels "orchestrate.host"}}|{{index .Config.Labels "orchestrate.run_dir"}}' "$container"; then
-      case ${v#*\|} in '' | "$run_dir") v=${v%%\|*} ;; esac
+      case ${v#*\|} in '' | '<no value>' | "$run_dir") v=${v%%\|*} ;; esac
       tell taken "$v"
     fi
   fi

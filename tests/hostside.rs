@@ -285,7 +285,8 @@ fn each_life_of_a_rank_has_files_of_its_own() {
     }
     for (number, life) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
         let read = |end: &str| std::fs::read_to_string(host.at(&format!("h.out/run1.rank-3.{number}.{end}"))).expect("its file");
-        assert_eq!(read("log"), format!("life {life}\n"));
+        // Its appender writes on for a moment.
+        until("its line is in its log", || (read("log") == format!("life {life}\n")).then_some(()));
         assert_eq!(read("rc").split_whitespace().next(), Some(life.to_string().as_str()));
     }
 }

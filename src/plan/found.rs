@@ -38,6 +38,8 @@ pub struct Found {
 
 impl Found {
     pub(super) fn read(value: &str) -> Option<Found> {
+        // Docker's words for a label that is not there.
+        let value = value.replace("<no value>", "");
         let mut words = value.splitn(11, ' ');
         let mut next = || words.next().map(str::to_owned);
         let (id, status, pid, code, oom, image, name) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
@@ -217,7 +219,8 @@ mod tests {
         let facts = HostFacts::read(
             "host gpu01\nrun_dir /r\ncurrent ../../x\nrun ../y\nrun 20261122-054703-04da\nother_dir $(id)\nprocess 7 20261122-054703-04da a;b\n\
              process 8 20261122-054703-04da gpu01\ncontainer abc running 7 0 false sha256:1 /orch-n-gpu01 n gpu01 f00  li@lap|/r\n\
-             container abd running 7 0 false sha256:1 /orch-check-n-gpu01 n gpu01  1 |/r\ncontainer abe exited 0 0 false sha256:1 /x n gpu01 f00  bo@lap|/home/bo\n\
+             container abd running 7 0 false sha256:1 /orch-check-n-gpu01 n gpu01  1 |/r\n\
+             container abg running 7 0 false sha256:1 /orch-old n gpu01 f00 <no value> <no value>|<no value>\ncontainer abe exited 0 0 false sha256:1 /x n gpu01 f00  bo@lap|/home/bo\n\
              container abf exited 0 0 false sha256:1 /y n old f00  li@lap|/r\n",
         );
         assert_eq!((&facts.current, facts.runs.as_slice()), (&None, ["20261122-054703-04da".to_owned()].as_slice()));
@@ -226,7 +229,7 @@ mod tests {
         let names = |list: &[Found]| list.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(&facts.containers), names(&facts.elsewhere.checks)),
-            (vec!["orch-n-gpu01".to_owned()], vec!["orch-check-n-gpu01".to_owned()])
+            (vec!["orch-n-gpu01".to_owned(), "orch-old".to_owned()], vec!["orch-check-n-gpu01".to_owned()])
         );
         assert_eq!(names(&facts.elsewhere.containers), ["x", "y"]);
     }

@@ -61,6 +61,8 @@ usable() {
   mkdir -m 1700 "$N" 2>/dev/null && return 0
   [ -e "$N" ] || [ -L "$N" ] || { mkdir "$N" && rmdir "$N" && return 1; exit 73; }
   if [ -L "$N" ] || ! [ -d "$N" ] || ! [ -O "$N" ]; then refuse "$N is not a directory of yours (it belongs to $(whose "$N"))" "$own, or change name"; fi
+  # Ours by its name, whatever mode it was made with.
+  case $N in "$HOME/.orchestrate/"*) chmod 700 "$N" ;; esac
   look "$N"
   case $private:$mode in 1:* | :d???-----[-T]*) ;; *) refuse "others may enter $N, which was there before" "change name or run_dir; or \`chmod 700 $N\` there, if it holds nothing else" ;; esac
 }
