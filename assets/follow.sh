@@ -133,7 +133,7 @@ start_of() {
 # same PID START: whether it lives.
 same() { start_of "$1"; [ -n "$s" ] && [ "$s" = "$2" ]; }
 # contained_ended: whether the container has ended. A pid that is not seen may be hidden (hidepid) or another machine's (the engine's): docker is
-# asked then, at most every 5 s; what nobody says has not happened.
+# asked then, at most every 5 s; without an answer the container counts as running.
 contained_ended() {
   if [ "$init_boot" = "$boot" ] && same "$init" "$init_start"; then
     as_noted=1

@@ -12,7 +12,7 @@ const FILE: &str = "laptop-id";
 /// Hex digits of an id.
 const DIGITS: usize = 32;
 
-/// 32 hex digits that nobody can have had before.
+/// A random 128-bit id in hex.
 pub(super) fn random() -> String {
     let mut bytes = [0_u8; DIGITS / 2];
     let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(left, [FILE]);
         assert_eq!(std::fs::metadata(state.join(FILE)).expect("there").permissions().mode() & 0o777, 0o600);
         assert_ne!(laptop_id(&dir.path().join("another")), ids[0]);
-        // A damaged one is made anew, and then kept.
+        // A damaged id is replaced, and the new one is kept.
         std::fs::write(state.join(FILE), "x\n").expect("written");
         let new = laptop_id(&state);
         assert!(new != ids[0] && new == laptop_id(&state));

@@ -24,7 +24,7 @@ const SAMPLES: usize = 4096;
 
 /// Where events go. Emitting never waits, and what waits is bounded by who emits: a stream hands up one piece of a log and waits until it is
 /// stored, tells each start and end once (`Link::is_news`), a warning once and of 256 at most (`Link::warn_once`), a disk once a second; a
-/// connection that is lost is told once a try. Samples are counted here.
+/// lost connection is reported once a try. Samples are counted here.
 #[derive(Clone)]
 pub struct Emitter {
     up: mpsc::UnboundedSender<Delivery>,
@@ -39,7 +39,7 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// The next; `None` once nobody can emit any more.
+    /// The next; `None` once every emitter is gone.
     pub async fn recv(&mut self) -> Option<Delivery> {
         let delivery = self.up.recv().await?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Emitter {
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
-    /// Whether log bytes can be stored again, as far as that can be told without storing any.
+    /// Whether log bytes can be stored again, judged without storing any.
     pub async fn room(&self) -> bool {
         let (asked, answer) = oneshot::channel();
         self.hand_up(Delivery::Room(asked)) && answer.await.unwrap_or(false)
