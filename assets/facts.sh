@@ -107,7 +107,7 @@ for m in /dev/shm "/run/user/$uid"; do for l in "$m/.orch-login.$container".????
   [ -O "$l" ] && say login "$l"
 done; done
 for l in "/dev/shm/.orch-env.$container".????????-??????-????; do if [ -e "$l" ] || [ -L "$l" ]; then say secret "$l"; fi; done
-# The directories of this name and host: see plan/site.rs. OLD is where a version before them kept everything. What another user has put in
+# The directories of this name and host: see plan/host_context.rs. OLD is where a version before them kept everything. What another user has put in
 # their place is not looked into.
 mine() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
 base=$run_dir/$name/$host all=$run_dir/$name

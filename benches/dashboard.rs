@@ -10,15 +10,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use orchestrate::event::{Event, EventKind, FORMAT, GpuSample, LogFile, Millis, NetSample, RankInfo, RunInfo, Vitals};
+use orchestrate::event::{Event, EventKind, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, RankInfo, RunInfo, UnixMillis};
 use orchestrate::report::runs::RunDir;
-use orchestrate::report::sanitize::Cleaner;
-use orchestrate::report::{Reporter, Sink};
+use orchestrate::report::sanitize::Sanitizer;
+use orchestrate::report::{ReportSink, Reporter};
 use orchestrate::tui::app::Screen;
-use orchestrate::tui::dry::Dry;
-use orchestrate::tui::feed::{Note, Role};
-use orchestrate::tui::settings::Settings;
-use orchestrate::tui::theme::{Skin, Theme};
+use orchestrate::tui::feed::{DashboardRole, FeedMessage};
+use orchestrate::tui::headless::HeadlessDashboard;
+use orchestrate::tui::settings::DashboardSettings;
+use orchestrate::tui::theme::{ColorScheme, Theme};
 
 const FRAMES: usize = 2_000;
 
@@ -26,8 +26,8 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["flood", face, seconds, dir] => flood(face, seconds.parse().expect("seconds"), Path::new(dir)),
-        _ => draw(),
+        ["flood", face, seconds, dir] => bench_flood(face, seconds.parse().expect("seconds"), Path::new(dir)),
+        _ => bench_frames(),
     }
 }
 
@@ -38,15 +38,15 @@ fn thread_time() -> Duration {
 }
 
 /// The events of a run, numbered and timed.
-struct Story {
+struct EventGenerator {
     seq: u64,
-    at: Millis,
+    at: UnixMillis,
     offsets: Vec<u64>,
 }
 
-impl Story {
-    fn new(ranks: u32) -> Story {
-        Story { seq: 0, at: 1_795_262_400_000, offsets: vec![0; ranks as usize] }
+impl EventGenerator {
+    fn new(ranks: u32) -> EventGenerator {
+        EventGenerator { seq: 0, at: 1_795_262_400_000, offsets: vec![0; ranks as usize] }
     }
 
     fn event(&mut self, kind: EventKind) -> Event {
@@ -55,11 +55,11 @@ impl Story {
     }
 
     /// A run of so many hosts with so many ranks each, all of them running.
-    fn begin(&mut self, hosts: u32, per: u32) -> Vec<Event> {
+    fn start_run(&mut self, hosts: u32, per: u32) -> Vec<Event> {
         let info = RunInfo {
-            format: FORMAT.to_owned(),
+            format: JOURNAL_FORMAT.to_owned(),
             name: "bench".to_owned(),
-            run: "20261121-120000-0000".to_owned(),
+            run_id: "20261121-120000-0000".to_owned(),
             command: "bench".to_owned(),
             attempt: 1,
             hosts: (0..hosts).map(|host| format!("gpu{host:03}")).collect(),
@@ -72,13 +72,13 @@ impl Story {
         }
         for rank in 0..hosts * per {
             let when = self.at;
-            all.push(self.event(EventKind::RankStarted { host: rank / per, rank, restart: 0, when }));
+            all.push(self.event(EventKind::RankStarted { host: rank / per, rank, restart: 0, started_at: when }));
         }
         all.push(self.event(EventKind::Ready));
         all
     }
 
-    fn gpus(&mut self, host: u32, round: u32) -> Event {
+    fn gpu_samples(&mut self, host: u32, round: u32) -> Event {
         let gpu = |index: u32| {
             let wave = ((host * 7 + index * 13 + round * 5) % 40) as f32;
             GpuSample {
@@ -91,9 +91,9 @@ impl Story {
                 power: Some(500.0 + wave * 5.0),
                 power_limit: Some(700.0),
                 temperature: Some(50.0 + wave / 2.0),
-                clock: Some(1_900.0 - wave),
-                clock_max: Some(1_980.0),
-                reasons: Some(0),
+                sm_clock: Some(1_900.0 - wave),
+                sm_clock_max: Some(1_980.0),
+                throttle_reasons: Some(0),
                 ..GpuSample::default()
             }
         };
@@ -101,14 +101,20 @@ impl Story {
         self.event(EventKind::Gpus { host, gpus })
     }
 
-    fn vitals(&mut self, host: u32, round: u32) -> Event {
+    fn host_metrics(&mut self, host: u32, round: u32) -> Event {
         let rate = f64::from(host * 31 + round * 17) * 1e6;
-        let networks = vec![NetSample { name: "mlx5_0/1".to_owned(), port: "ACTIVE".to_owned(), received: rate, sent: rate }];
-        let vitals = Vitals { load: Some(12.0), cpu: Some(40.0), memory_total: 2 << 40, memory_available: 1 << 40, networks };
-        self.event(EventKind::Vitals { host, vitals })
+        let networks = vec![NetSample {
+            name: "mlx5_0/1".to_owned(),
+            infiniband_port_state: "ACTIVE".to_owned(),
+            received_bytes_per_sec: rate,
+            sent_bytes_per_sec: rate,
+        }];
+        let vitals =
+            HostMetrics { load_average: Some(12.0), cpu_percent: Some(40.0), memory_total: 2 << 40, memory_available: 1 << 40, networks };
+        self.event(EventKind::HostMetrics { host, metrics: vitals })
     }
 
-    fn log(&mut self, host: u32, rank: u32, text: String) -> Event {
+    fn rank_log(&mut self, host: u32, rank: u32, text: String) -> Event {
         let bytes = Bytes::from(text);
         let len = bytes.len() as u64;
         let offset = self.offsets[rank as usize];
@@ -117,31 +123,35 @@ impl Story {
     }
 }
 
-fn draw() {
+fn bench_frames() {
     println!("| screen | size | median | p99 | p99.9 | worst | bytes, median | bytes, most |\n|---|---|---|---|---|---|---|---|");
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         for screen in Screen::ALL {
-            let mut story = Story::new(1024);
-            let mut dry = Dry::new(width, height).expect("a dashboard");
-            for event in story.begin(128, 8) {
-                dry.hear(Note::Event(event));
+            let mut story = EventGenerator::new(1024);
+            let mut dry = HeadlessDashboard::new(width, height).expect("a dashboard");
+            for event in story.start_run(128, 8) {
+                dry.handle_message(FeedMessage::Event(event));
             }
             for round in 0..60 {
                 for host in 0..128 {
-                    dry.hear(Note::Event(story.gpus(host, round)));
+                    dry.handle_message(FeedMessage::Event(story.gpu_samples(host, round)));
                 }
                 story.at += 2_000;
             }
             for host in 0..128 {
-                dry.hear(Note::Event(story.vitals(host, 0)));
+                dry.handle_message(FeedMessage::Event(story.host_metrics(host, 0)));
             }
             for rank in 0..1024 {
                 let line = format!("step 1 loss 2.3{rank} tokens/s 51000 lr 3.0e-4 grad_norm 0.31\n");
-                dry.hear(Note::Event(story.log(rank / 8, rank, line)));
+                dry.handle_message(FeedMessage::Event(story.rank_log(rank / 8, rank, line)));
             }
-            dry.hear(Note::Event(story.event(EventKind::HostLost { host: 90, error: "no route to host".to_owned(), retrying: true })));
-            dry.show(screen);
-            dry.frame().expect("drawn");
+            dry.handle_message(FeedMessage::Event(story.event(EventKind::HostLost {
+                host: 90,
+                error: "no route to host".to_owned(),
+                will_retry: true,
+            })));
+            dry.show_screen(screen);
+            dry.draw_frame().expect("drawn");
             let (mut times, mut bytes) = (Vec::new(), Vec::new());
             for frame in 0..FRAMES {
                 // A tenth of a second: the hosts in turn tell their values, a tenth of the ranks a line.
@@ -149,17 +159,17 @@ fn draw() {
                 let round = u32::try_from(frame).expect("few");
                 for n in 0..6 {
                     let host = (round * 6 + n) % 128;
-                    dry.hear(Note::Event(story.gpus(host, round)));
-                    dry.hear(Note::Event(story.vitals(host, round)));
+                    dry.handle_message(FeedMessage::Event(story.gpu_samples(host, round)));
+                    dry.handle_message(FeedMessage::Event(story.host_metrics(host, round)));
                 }
                 for n in 0..102 {
                     let rank = (round * 102 + n) % 1024;
                     let line = format!("step {round} loss 2.3{rank} tokens/s {} lr 3.0e-4 grad_norm 0.31\n", 51_000 + n);
-                    dry.hear(Note::Event(story.log(rank / 8, rank, line)));
+                    dry.handle_message(FeedMessage::Event(story.rank_log(rank / 8, rank, line)));
                 }
-                dry.hear(Note::Now(story.at));
+                dry.handle_message(FeedMessage::Tick(story.at));
                 let begun = thread_time();
-                bytes.push(dry.frame().expect("drawn"));
+                bytes.push(dry.draw_frame().expect("drawn"));
                 times.push(thread_time() - begun);
             }
             times.sort();
@@ -179,30 +189,34 @@ fn draw() {
     }
 }
 
-fn flood(face: &str, seconds: u64, dir: &Path) {
+fn bench_flood(face: &str, seconds: u64, dir: &Path) {
     const RANKS: u32 = 64;
-    const LINES: u64 = 100_000;
+    const LINES_PER_SECOND: u64 = 100_000;
     const TICK: Duration = Duration::from_millis(50);
     let mut ended = None;
     let mut asks = None;
-    let sinks: Vec<Box<dyn Sink>> = if face == "tui" {
-        let board =
-            orchestrate::tui::open(Role::Onlooker, Cleaner::default(), Settings::of(Theme::new(Skin::Dark, false))).expect("a terminal");
-        (ended, asks) = (Some(board.ended), Some(board.asks));
-        vec![Box::new(board.mouth)]
+    let sinks: Vec<Box<dyn ReportSink>> = if face == "tui" {
+        let board = orchestrate::tui::open_dashboard(
+            DashboardRole::Observer,
+            Sanitizer::default(),
+            DashboardSettings::new(Theme::new(ColorScheme::Dark, false)),
+        )
+        .expect("a terminal");
+        (ended, asks) = (Some(board.ended), Some(board.actions));
+        vec![Box::new(board.sender)]
     } else {
         Vec::new()
     };
-    let mut reporter = Reporter::new(Cleaner::default(), sinks);
-    reporter.keep(RunDir::open(dir, "20261121-120000-0000").expect("a folder"), &[]).expect("kept");
-    let mut story = Story::new(RANKS);
-    for event in story.begin(8, 8) {
-        reporter.on(&event).expect("taken");
+    let mut reporter = Reporter::new(Sanitizer::default(), sinks);
+    reporter.set_run_dir(RunDir::open(dir, "20261121-120000-0000").expect("a folder"), &[]).expect("kept");
+    let mut story = EventGenerator::new(RANKS);
+    for event in story.start_run(8, 8) {
+        reporter.handle_event(&event).expect("taken");
     }
     let begun = Instant::now();
     let cpu = process_time();
     let mut told = 0;
-    let each = LINES / u64::from(RANKS) * u64::try_from(TICK.as_millis()).expect("short") / 1000;
+    let each = LINES_PER_SECOND / u64::from(RANKS) * u64::try_from(TICK.as_millis()).expect("short") / 1000;
     for tick in 1..=seconds * 1000 / u64::try_from(TICK.as_millis()).expect("short") {
         story.at += 50;
         for rank in 0..RANKS {
@@ -210,8 +224,8 @@ fn flood(face: &str, seconds: u64, dir: &Path) {
                 |n: u64| format!("step {tick} loss 2.318 lr 3.0e-4 tokens/s 12874 grad_norm 0.31 rank {rank} line {n} of this tick\n");
             let text: String = (0..each).map(line).collect();
             told += each;
-            let event = story.log(rank / 8, rank, text);
-            reporter.on(&event).expect("stored");
+            let event = story.rank_log(rank / 8, rank, text);
+            reporter.handle_event(&event).expect("stored");
         }
         reporter.tick(story.at);
         let due = TICK * u32::try_from(tick).expect("few");
@@ -226,7 +240,8 @@ fn flood(face: &str, seconds: u64, dir: &Path) {
     drop(asks);
     let names: Vec<String> = reporter.state().hosts.iter().map(|host| host.name.clone()).collect();
     let logs = reporter.logs().expect("logs");
-    let kept: u64 = (0..RANKS).map(|rank| logs.len(&names[rank as usize / 8], LogFile::Rank { rank, restart: 0 }).expect("there")).sum();
+    let kept: u64 =
+        (0..RANKS).map(|rank| logs.log_len(&names[rank as usize / 8], LogFile::Rank { rank, restart: 0 }).expect("there")).sum();
     let whole = kept == story.offsets.iter().sum::<u64>() && lost.is_empty();
     let report =
         format!("{{\"face\":\"{face}\",\"lines\":{told},\"wall\":{},\"cpu\":{},\"whole\":{whole}}}", wall.as_secs_f64(), cpu.as_secs_f64());

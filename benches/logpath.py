@@ -16,7 +16,7 @@ import hashlib
 
 from common import *
 
-# What remote/ssh/link.rs prefers on a processor with AES, and else.
+# What remote/ssh/connection.rs prefers on a processor with AES, and else.
 FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
 OURS = "aes256-gcm@openssh.com" if "aes" in FLAGS else "chacha20-poly1305@openssh.com"
 

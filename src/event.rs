@@ -1,20 +1,20 @@
 //! The words between the engine and everything that faces a person, a file or a pipe: events go up, controls go down.
 //!
-//! Uses `plan` for the names of phases and steps, `gpu` for what a GPU is. Holds words only: who stamps them is `engine/emit`, who folds them is `state`.
+//! Uses `plan` for the names of phases and steps, `gpu` for what a GPU is. Holds words only: who stamps them is `engine/emitter`, who folds them is `state`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::gpu::{Gpu as GpuSample, Process as GpuProcess};
-pub use crate::plan::vitals::{NetSample, Vitals};
-pub use crate::plan::words::{Exit, LOG_CHUNK, Level, LogFile, Phase, RankInfo, RunEnd};
+pub use crate::gpu::{GpuProcess, GpuSample};
+pub use crate::plan::host_metrics::{HostMetrics, NetSample};
+pub use crate::plan::words::{Exit, Level, LogFile, MAX_LOG_CHUNK_BYTES, Phase, RankInfo, RunOutcome};
 
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const FORMAT: &str = "1.5";
+pub const JOURNAL_FORMAT: &str = "1.5";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
-pub type Millis = i64;
+pub type UnixMillis = i64;
 
 /// Something that happened, with its place in the order of things.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Event {
     /// Counts from 1 without gaps within one `orchestrate`.
     pub seq: u64,
     /// When the engine learned of it.
-    pub at: Millis,
+    pub at: UnixMillis,
     /// What happened.
     #[serde(flatten)]
     pub kind: EventKind,
@@ -49,7 +49,8 @@ pub struct RunInfo {
     /// The inventory's name.
     pub name: String,
     /// The run's id; empty for an operation without a run (`exec`, `down` of nothing).
-    pub run: String,
+    #[serde(rename = "run")]
+    pub run_id: String,
     /// The operation: `up`, `down`, `attach`, `logs`.
     pub command: String,
     /// Counts from 1; a gang restart is a new attempt.
@@ -106,30 +107,34 @@ pub enum Goal {
 /// What a run that seems to hang is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sign {
+pub enum HangSymptom {
     /// Ranks did not come where the others wait for them.
-    Missing,
+    #[serde(rename = "missing")]
+    RankMissing,
     /// Ranks ended, and the others wait.
-    Gone,
+    #[serde(rename = "gone")]
+    RankExited,
     /// No rank writes, and the GPUs are busy without drawing the power of work.
     Spinning,
     /// No rank writes; what the GPUs do is not known, or they do nothing.
     Silent,
     /// The run is not ready, though it has had time enough.
-    Late,
+    #[serde(rename = "late")]
+    NotReady,
 }
 
 /// A run seems to hang.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hang {
     /// What it is known by.
-    pub sign: Sign,
+    #[serde(rename = "sign")]
+    pub symptom: HangSymptom,
     /// Indexes of the hosts that it is about; empty: all.
     pub hosts: Vec<u32>,
     /// Global ranks that it is about; empty: all, or those hosts'.
     pub ranks: Vec<u32>,
     /// Since when.
-    pub since: Millis,
+    pub since: UnixMillis,
     /// What says so, a line each.
     pub evidence: Vec<String>,
 }
@@ -161,7 +166,8 @@ pub enum EventKind {
         /// Why.
         error: String,
         /// Whether it is tried again.
-        retrying: bool,
+        #[serde(rename = "retrying")]
+        will_retry: bool,
     },
     /// A phase begins on all hosts.
     PhaseStarted {
@@ -204,7 +210,8 @@ pub enum EventKind {
         hint: String,
     },
     /// A check of preflight ended the same on these hosts.
-    Checked {
+    #[serde(rename = "checked")]
+    CheckFinished {
         /// Its name.
         check: String,
         /// How.
@@ -212,23 +219,27 @@ pub enum EventKind {
         /// Indexes of the hosts.
         hosts: Vec<u32>,
         /// What was found, or why it was not looked at.
-        what: String,
+        #[serde(rename = "what")]
+        message: String,
         /// What to do next; may be empty.
         hint: String,
     },
     /// The launcher of a host runs.
-    NodeStarted {
+    #[serde(rename = "node-started")]
+    LauncherStarted {
         /// Index of the host.
         host: u32,
     },
     /// The launcher of a host ended.
-    NodeExited {
+    #[serde(rename = "node-exited")]
+    LauncherExited {
         /// Index of the host.
         host: u32,
         /// How.
         exit: Exit,
         /// When, on our clock (0: unknown).
-        when: Millis,
+        #[serde(rename = "when")]
+        ended_at: UnixMillis,
     },
     /// A worker process runs.
     RankStarted {
@@ -240,7 +251,8 @@ pub enum EventKind {
         restart: u32,
         /// When, on our clock (0: unknown).
         #[serde(default)]
-        when: Millis,
+        #[serde(rename = "when")]
+        started_at: UnixMillis,
     },
     /// A worker process ended.
     RankExited {
@@ -253,7 +265,8 @@ pub enum EventKind {
         /// How.
         exit: Exit,
         /// When, on our clock corrected for the host's (0: unknown).
-        when: Millis,
+        #[serde(rename = "when")]
+        ended_at: UnixMillis,
         /// How wrong that may be, milliseconds.
         uncertainty: i64,
     },
@@ -269,16 +282,20 @@ pub enum EventKind {
     /// The run seems to hang; once for each thing that is known of it.
     Hang(Hang),
     /// It does not hang any more: what was waited for has come.
-    HangOver,
+    #[serde(rename = "hang-over")]
+    HangEnded,
     /// How the hosts say that the run ended, or that it runs: read from its record, statuses and marks.
-    RunFound {
+    #[serde(rename = "run-found")]
+    RunEndReported {
         /// How.
-        end: RunEnd,
+        end: RunOutcome,
         /// When it ended, on our clock (0: unknown, or it runs).
-        when: Millis,
+        #[serde(rename = "when")]
+        ended_at: UnixMillis,
     },
     /// A signal was sent to the ranks of a host.
-    Signalled {
+    #[serde(rename = "signalled")]
+    RanksSignaled {
         /// Index of the host.
         host: u32,
         /// `TERM` or `KILL`.
@@ -299,7 +316,8 @@ pub enum EventKind {
         len: u64,
     },
     /// A log is shorter on its host than what came of it: it was cut or written anew, and comes again from its first byte.
-    LogShrunk {
+    #[serde(rename = "log-shrunk")]
+    LogTruncated {
         /// Index of the host.
         host: u32,
         /// Which file.
@@ -315,7 +333,8 @@ pub enum EventKind {
         gpus: Vec<GpuSample>,
     },
     /// nvidia-smi gives no values; it is asked again.
-    GpusUnread {
+    #[serde(rename = "gpus-unread")]
+    GpusUnavailable {
         /// Index of the host.
         host: u32,
         /// What it said.
@@ -339,14 +358,17 @@ pub enum EventKind {
         error: String,
     },
     /// What a host does besides its GPUs.
-    Vitals {
+    #[serde(rename = "vitals")]
+    HostMetrics {
         /// Index of the host.
         host: u32,
         /// The values.
-        vitals: Vitals,
+        #[serde(rename = "vitals")]
+        metrics: HostMetrics,
     },
     /// Free bytes under the run directory.
-    Disk {
+    #[serde(rename = "disk")]
+    DiskSpace {
         /// Index of the host.
         host: u32,
         /// Bytes.
@@ -355,7 +377,8 @@ pub enum EventKind {
         total: u64,
     },
     /// What a host knows of a run that failed there: docker, the kernel, its disks.
-    Aftermath {
+    #[serde(rename = "aftermath")]
+    Postmortem {
         /// Index of the host.
         host: u32,
         /// Lines, each beginning with who says it (`assets/aftermath.sh`).
@@ -375,7 +398,8 @@ pub enum EventKind {
         /// To what.
         goal: Goal,
         /// Why: `rank 3 failed`, `Ctrl-C`.
-        why: String,
+        #[serde(rename = "why")]
+        reason: String,
     },
     /// Something of ours could not be removed.
     Leftover {
@@ -389,29 +413,33 @@ pub enum EventKind {
         /// How it ended.
         outcome: Outcome,
         /// Whether the run's ranks succeeded, where there was a run.
-        why: String,
+        #[serde(rename = "why")]
+        reason: String,
     },
 }
 
 impl EventKind {
     /// Whether it is a sample: one of many that may be thinned, since the next one replaces it.
     pub fn is_sample(&self) -> bool {
-        matches!(self, EventKind::Gpus { .. } | EventKind::GpuProcesses { .. } | EventKind::NvidiaSmi { .. } | EventKind::Vitals { .. })
+        matches!(
+            self,
+            EventKind::Gpus { .. } | EventKind::GpuProcesses { .. } | EventKind::NvidiaSmi { .. } | EventKind::HostMetrics { .. }
+        )
     }
 }
 
 /// What a person, a finding or a signal asks of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Control {
+pub enum RunControl {
     /// End every rank with `stop_grace`, then tear down as `teardown` says.
     Stop {
         /// Why, for the journal.
-        why: String,
+        reason: String,
     },
     /// End every rank now.
     Kill {
         /// Why.
-        why: String,
+        reason: String,
     },
     /// Stop the gang and launch it again.
     Restart,

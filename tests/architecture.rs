@@ -10,32 +10,32 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use exceptions::Violation;
-use names::Crate;
+use name_resolution::Crate;
 
 #[path = "architecture/attributes.rs"]
 mod attributes;
-#[path = "architecture/circles.rs"]
-mod circles;
+#[path = "architecture/cycles.rs"]
+mod cycles;
 #[path = "architecture/exceptions.rs"]
 mod exceptions;
-#[path = "architecture/names.rs"]
-mod names;
-#[path = "architecture/proof.rs"]
-mod proof;
+#[path = "architecture/name_resolution.rs"]
+mod name_resolution;
 #[path = "architecture/rooms.rs"]
 mod rooms;
+#[path = "architecture/rule_tests.rs"]
+mod rule_tests;
 #[path = "architecture/sizes.rs"]
 mod sizes;
 #[path = "architecture/syntax.rs"]
 mod syntax;
 
-const LIST: &str = "tests/architecture/exceptions.toml";
+const EXCEPTIONS_FILE: &str = "tests/architecture/exceptions.toml";
 /// Where code of ours lies, for sizes; the other rules judge `src` alone.
-const FOLDERS: [&str; 3] = ["src", "tests", "benches"];
+const SOURCE_FOLDERS: [&str; 3] = ["src", "tests", "benches"];
 
-fn sources() -> io::Result<BTreeMap<String, String>> {
+fn read_sources() -> io::Result<BTreeMap<String, String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut waiting: Vec<PathBuf> = FOLDERS.iter().map(|folder| root.join(folder)).collect();
+    let mut waiting: Vec<PathBuf> = SOURCE_FOLDERS.iter().map(|folder| root.join(folder)).collect();
     let mut found = BTreeMap::new();
     while let Some(folder) = waiting.pop() {
         for entry in fs::read_dir(&folder)? {
@@ -51,35 +51,35 @@ fn sources() -> io::Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-fn problems(krate: &Crate) -> Vec<String> {
+fn collect_problems(krate: &Crate) -> Vec<String> {
     let mut problems = krate.problems.clone();
-    problems.extend(rooms::problems(krate));
-    problems.extend(sizes::problems(krate));
+    problems.extend(rooms::room_problems(krate));
+    problems.extend(sizes::header_and_allow_problems(krate));
     problems
 }
 
-fn violations(krate: &Crate) -> Vec<Violation> {
-    let mut violations = sizes::violations(krate);
-    violations.extend(circles::find(krate).iter().map(Violation::circle));
+fn collect_violations(krate: &Crate) -> Vec<Violation> {
+    let mut violations = sizes::size_violations(krate);
+    violations.extend(cycles::find_cycles(krate).iter().map(Violation::from_cycle));
     violations
 }
 
 #[test]
-fn the_house_stands() {
-    let krate = Crate::read(&sources().expect("readable sources"));
-    let rooms: BTreeSet<&str> = rooms::FLOORS.into_iter().collect();
+fn source_tree_follows_architecture_rules() {
+    let krate = Crate::from_sources(&read_sources().expect("readable sources"));
+    let rooms: BTreeSet<&str> = rooms::ROOM_ORDER.into_iter().collect();
     assert_eq!(krate.rooms(), rooms, "the modules of src/lib.rs are the rooms of the house");
-    let mut problems = problems(&krate);
+    let mut problems = collect_problems(&krate);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join(LIST)).expect("the list of exceptions");
-    let found = violations(&krate);
-    match exceptions::parse(&text) {
-        Ok(listed) => problems.extend(exceptions::compare(&listed, &found)),
-        Err(error) => problems.push(format!("{LIST}: {error}")),
+    let text = fs::read_to_string(root.join(EXCEPTIONS_FILE)).expect("the list of exceptions");
+    let found = collect_violations(&krate);
+    match exceptions::parse_list(&text) {
+        Ok(listed) => problems.extend(exceptions::compare_with_list(&listed, &found)),
+        Err(error) => problems.push(format!("{EXCEPTIONS_FILE}: {error}")),
     }
-    let list = exceptions::render(&found);
+    let list = exceptions::render_list(&found);
     if problems.is_empty() && text != list {
-        problems.push(format!("{LIST} is not sorted, or its comments were changed"));
+        problems.push(format!("{EXCEPTIONS_FILE} is not sorted, or its comments were changed"));
     }
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("exceptions.toml");
     fs::write(&copy, list).expect("a place for the list");

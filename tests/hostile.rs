@@ -12,19 +12,19 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use orchestrate::plan::action::remove::{Clean, Cleaned, Verify};
-use orchestrate::plan::action::{Action, Do};
-use orchestrate::plan::facts::{self, HostFacts, Wanted};
-use orchestrate::plan::follow::{self, Frame, Purpose, Reader};
-use orchestrate::plan::site::Site;
-use orchestrate::plan::{aftermath, words::LogFile};
+use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles, VerifyRemoved};
+use orchestrate::plan::action::{Action, Execution};
+use orchestrate::plan::facts::{self, FactsRequest, HostFacts};
+use orchestrate::plan::host_context::HostContext;
+use orchestrate::plan::log_frames::{self, LogFrame, LogFrameReader, LogStreamPurpose};
+use orchestrate::plan::{postmortem, words::LogFile};
 use orchestrate::shell;
 
-const RUN: &str = "20261122-101500-ab12";
+const RUN_ID: &str = "20261122-101500-ab12";
 const SECRET: &str = "the ssh user's own words";
 
 /// What the shells of hosts are: the words that run `sh -c`.
-fn shells() -> Vec<Vec<String>> {
+fn available_shells() -> Vec<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     let all = [words(&["/bin/sh"]), words(&["dash"]), words(&["bash", "--posix"]), words(&["busybox", "sh"])];
     let there = |shell: &Vec<String>| {
@@ -34,64 +34,64 @@ fn shells() -> Vec<Vec<String>> {
 }
 
 /// A host's directories, and beside them what must not change.
-struct Host {
+struct TestHost {
     dir: tempfile::TempDir,
 }
 
-impl Host {
-    fn new() -> Host {
-        let host = Host { dir: tempfile::tempdir().expect("a folder") };
+impl TestHost {
+    fn new() -> TestHost {
+        let host = TestHost { dir: tempfile::tempdir().expect("a folder") };
         for dir in ["n/h.private", "n/h.out", "home"] {
-            std::fs::create_dir_all(host.at(dir)).expect("made");
+            std::fs::create_dir_all(host.path(dir)).expect("made");
         }
-        std::fs::create_dir_all(host.at(&format!("n/h.in/{RUN}"))).expect("made");
-        std::fs::write(host.at("home/secret"), format!("{SECRET}\n")).expect("written");
-        std::fs::write(host.at("n/h.private/current"), format!("{RUN}\n")).expect("written");
-        std::fs::write(host.at("n/h.in/current"), format!("{RUN}\n")).expect("written");
-        std::fs::write(host.at(&format!("n/h.private/{RUN}.json")), "{}\n").expect("written");
+        std::fs::create_dir_all(host.path(&format!("n/h.in/{RUN_ID}"))).expect("made");
+        std::fs::write(host.path("home/secret"), format!("{SECRET}\n")).expect("written");
+        std::fs::write(host.path("n/h.private/current"), format!("{RUN_ID}\n")).expect("written");
+        std::fs::write(host.path("n/h.in/current"), format!("{RUN_ID}\n")).expect("written");
+        std::fs::write(host.path(&format!("n/h.private/{RUN_ID}.json")), "{}\n").expect("written");
         host
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// A path in the open directory, its name after the run's id.
-    fn out(&self, name: &[u8]) -> PathBuf {
-        let name = [RUN.as_bytes(), b".", name].concat();
-        self.at("n/h.out").join(std::ffi::OsStr::from_bytes(&name))
+    fn out_file(&self, name: &[u8]) -> PathBuf {
+        let name = [RUN_ID.as_bytes(), b".", name].concat();
+        self.path("n/h.out").join(std::ffi::OsStr::from_bytes(&name))
     }
 
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.out(name.as_bytes()), text).expect("written");
+    fn write_out_file(&self, name: &str, text: &str) {
+        std::fs::write(self.out_file(name.as_bytes()), text).expect("written");
     }
 
-    fn site(&self) -> Site {
-        Site {
+    fn host_context(&self) -> HostContext {
+        HostContext {
             name: "n".to_owned(),
             host: "h".to_owned(),
-            run: RUN.to_owned(),
-            base: self.dir.path().to_str().expect("text").to_owned(),
-            sudo: false,
-            engine: None,
-            contained: false,
-            token: None,
-            old: false,
-            log_max: 0,
-            ranks: 0,
+            run_id: RUN_ID.to_owned(),
+            run_dir_root: self.dir.path().to_str().expect("text").to_owned(),
+            docker_needs_sudo: false,
+            docker_host: None,
+            in_container: false,
+            lock_token: None,
+            legacy_layout: false,
+            max_log_bytes: 0,
+            world_size: 0,
         }
     }
 
     /// What a script prints; it must end by itself.
-    fn run(&self, sh: &[String], script: &str, input: &[u8]) -> Vec<u8> {
+    fn run_script(&self, sh: &[String], script: &str, input: &[u8]) -> Vec<u8> {
         // From a file: a shell that reads its script from a pipe may take what follows it, too.
-        let (file, words) = (self.at("script"), self.at("input"));
+        let (file, words) = (self.path("script"), self.path("input"));
         std::fs::write(&file, script).and_then(|()| std::fs::write(&words, input)).expect("written");
         let out = Command::new(&sh[0])
             .args(&sh[1..])
             .arg(&file)
-            .current_dir(self.at("home"))
-            .env("HOME", self.at("home"))
+            .current_dir(self.path("home"))
+            .env("HOME", self.path("home"))
             .stdin(std::fs::File::open(&words).expect("its input"))
             .stderr(Stdio::null())
             .stdout(Stdio::piped())
@@ -100,16 +100,16 @@ impl Host {
         out.stdout
     }
 
-    fn fetch(&self, sh: &[String]) -> (BTreeMap<LogFile, Vec<u8>>, Vec<Frame>) {
+    fn fetch_logs(&self, sh: &[String]) -> (BTreeMap<LogFile, Vec<u8>>, Vec<LogFrame>) {
         // Every acknowledgement that could be wanted.
         let acks: String = (1..2000).map(|_| "1000000000 1000000\n").collect();
-        let command = follow::command(&self.site(), &[], 1, Purpose::Fetch, true);
-        let mut reader = Reader::default();
-        reader.push(&self.run(sh, &command.script, acks.as_bytes()));
+        let command = log_frames::log_stream_command(&self.host_context(), &[], 1, LogStreamPurpose::Fetch, true);
+        let mut reader = LogFrameReader::default();
+        reader.push(&self.run_script(sh, &command.script, acks.as_bytes()));
         let (mut logs, mut frames) = (BTreeMap::<LogFile, Vec<u8>>::new(), Vec::new());
-        while let Some(frame) = reader.read().expect("in step") {
+        while let Some(frame) = reader.next_frame().expect("in step") {
             match frame {
-                Frame::Log { file, bytes, .. } => logs.entry(file).or_default().extend_from_slice(&bytes),
+                LogFrame::Data { file, bytes, .. } => logs.entry(file).or_default().extend_from_slice(&bytes),
                 other => frames.push(other),
             }
         }
@@ -117,14 +117,14 @@ impl Host {
     }
 
     /// Nothing was run, and nothing of the ssh user's has changed or is gone.
-    fn unharmed(&self, after: &str) {
-        let names: Vec<_> = std::fs::read_dir(self.at("home")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+    fn assert_unharmed(&self, after: &str) {
+        let names: Vec<_> = std::fs::read_dir(self.path("home")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
         assert_eq!(names, ["secret"], "{after}");
-        assert_eq!(std::fs::read_to_string(self.at("home/secret")).expect("there"), format!("{SECRET}\n"), "{after}");
+        assert_eq!(std::fs::read_to_string(self.path("home/secret")).expect("there"), format!("{SECRET}\n"), "{after}");
     }
 
     /// Some two hundred names that a shell, a parser or a terminal could stumble over, and links, pipes and directories under good names.
-    fn plant(&self) {
+    fn plant_hostile_files(&self) {
         let wicked = [
             "$(touch X)",
             "`touch X`",
@@ -164,7 +164,7 @@ impl Host {
                 format!("node{word}.log"),
                 format!("rank-0{word}.0.rc.new"),
             ] {
-                if std::fs::write(self.out(name.as_bytes()), "text\n").is_err() {
+                if std::fs::write(self.out_file(name.as_bytes()), "text\n").is_err() {
                     assert!(name.contains('/'), "{name:?}");
                 }
             }
@@ -177,146 +177,168 @@ impl Host {
             b"rank-1.1.1.log",
             b"rank-.0.log",
         ] {
-            std::fs::write(self.out(name), "text\n").expect("written");
+            std::fs::write(self.out_file(name), "text\n").expect("written");
         }
-        let secret = self.at("home/secret");
+        let secret = self.path("home/secret");
         for name in ["rank-10.0.log", "rank-10.0.pid", "rank-10.0.rc", "rank-11.0.rc", "oom", "times", "rank-12.0.log"] {
-            symlink(&secret, self.out(name.as_bytes())).expect("linked");
+            symlink(&secret, self.out_file(name.as_bytes())).expect("linked");
         }
-        symlink("../../home", self.out(b"rank-13.0.log")).expect("linked");
-        symlink("x\n-rw-r--r-- 1 0 0 99 Jan  1 00:00 forged", self.out(b"rank-14.0.log")).expect("linked");
+        symlink("../../home", self.out_file(b"rank-13.0.log")).expect("linked");
+        symlink("x\n-rw-r--r-- 1 0 0 99 Jan  1 00:00 forged", self.out_file(b"rank-14.0.log")).expect("linked");
         for name in ["rank-20.0.log", "rank-20.0.pid", "rank-21.0.rc"] {
-            let made = Command::new("mkfifo").arg(self.out(name.as_bytes())).status().expect("mkfifo");
+            let made = Command::new("mkfifo").arg(self.out_file(name.as_bytes())).status().expect("mkfifo");
             assert!(made.success());
         }
-        std::fs::create_dir_all(self.out(b"rank-22.0.log").join("deep")).expect("made");
-        symlink(&secret, self.out(b"rank-22.0.log").join("deep/link")).expect("linked");
+        std::fs::create_dir_all(self.out_file(b"rank-22.0.log").join("deep")).expect("made");
+        symlink(&secret, self.out_file(b"rank-22.0.log").join("deep/link")).expect("linked");
         // Good names with bad words.
         for (rank, text) in
             [(30, "a[$(touch X)] 5 5 -"), (31, "$(touch X)"), (32, "-1 -1 -1 -"), (33, "1\n2\n"), (34, ""), (35, "\u{1b}[2J 1 1")]
         {
-            self.write(&format!("rank-{rank}.0.pid"), text);
-            self.write(&format!("rank-{rank}.0.rc"), text);
-            self.write(&format!("rank-{rank}.0.log"), &format!("log {rank}\n"));
-            self.write(&format!("rank-{rank}.0.end"), "");
+            self.write_out_file(&format!("rank-{rank}.0.pid"), text);
+            self.write_out_file(&format!("rank-{rank}.0.rc"), text);
+            self.write_out_file(&format!("rank-{rank}.0.log"), &format!("log {rank}\n"));
+            self.write_out_file(&format!("rank-{rank}.0.end"), "");
         }
         // And a rank as it should be.
-        self.write("rank-0.0.pid", "7 99 1795251815.5 -\n");
-        self.write("rank-0.0.log", "fine\n");
-        self.write("rank-0.0.rc", "3 1795251820.5\n");
-        self.write("rank-0.0.end", "");
-        self.write("node.pid", "5 98 1795251815.1 -\n");
-        self.write("node.log", "the launcher\n");
-        self.write("node.rc", "1 1795251821.0\n");
-        self.write("node.end", "");
+        self.write_out_file("rank-0.0.pid", "7 99 1795251815.5 -\n");
+        self.write_out_file("rank-0.0.log", "fine\n");
+        self.write_out_file("rank-0.0.rc", "3 1795251820.5\n");
+        self.write_out_file("rank-0.0.end", "");
+        self.write_out_file("node.pid", "5 98 1795251815.1 -\n");
+        self.write_out_file("node.log", "the launcher\n");
+        self.write_out_file("node.rc", "1 1795251821.0\n");
+        self.write_out_file("node.end", "");
     }
 }
 
-fn script(action: &Action) -> shell::Command {
-    let Do::Script(command) = action.command() else { panic!("a script") };
+fn action_script(action: &Action) -> shell::RemoteCommand {
+    let Execution::Script(command) = action.execution() else { panic!("a script") };
     command
 }
 
 #[test]
-fn planted_names_links_and_words_do_nothing_to_the_host() {
-    for sh in shells() {
-        let host = Host::new();
-        host.plant();
-        let site = host.site();
+fn planted_names_and_links_do_not_harm_the_host() {
+    for sh in available_shells() {
+        let host = TestHost::new();
+        host.plant_hostile_files();
+        let site = host.host_context();
         let name = sh.join(" ");
         // What is on the host, with all that it tells of the run.
-        let told = host.run(&sh, &facts::command(&site, &Wanted::default()).script, b"");
-        host.unharmed(&format!("{name}: facts"));
+        let told = host.run_script(&sh, &facts::facts_command(&site, &FactsRequest::default()).script, b"");
+        host.assert_unharmed(&format!("{name}: facts"));
         let told = String::from_utf8(told).expect("text");
         assert!(!told.contains(SECRET) && !told.contains('\u{1b}') && !told.contains("forged"), "{name}: {told}");
-        let read = HostFacts::read(&told);
-        assert_eq!(read.current.as_deref(), Some(RUN), "{name}: {told}");
+        let read = HostFacts::parse(&told);
+        assert_eq!(read.current_run.as_deref(), Some(RUN_ID), "{name}: {told}");
         let ended: Vec<u32> = read.ranks.iter().filter(|(_, _, exit)| exit.is_some()).map(|(rank, ..)| *rank).collect();
         assert!(read.ranks.iter().any(|(rank, life, _)| (*rank, *life) == (0, 0)) && ended.contains(&0), "{name}: {:?}", read.ranks);
         assert!(!read.ranks.iter().any(|(rank, ..)| (10..30).contains(rank)), "{name}: {:?}", read.ranks);
-        assert!(read.run_file.as_ref().is_some_and(Result::is_err));
+        assert!(read.run_record.as_ref().is_some_and(Result::is_err));
         // The logs.
-        let (logs, frames) = host.fetch(&sh);
-        host.unharmed(&format!("{name}: follow"));
+        let (logs, frames) = host.fetch_logs(&sh);
+        host.assert_unharmed(&format!("{name}: follow"));
         let text = |rank| logs.get(&LogFile::Rank { rank, restart: 0 }).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         assert_eq!(text(0).as_deref(), Some("fine\n"), "{name}");
-        assert_eq!(logs.get(&LogFile::Node).map(Vec::as_slice), Some(&b"the launcher\n"[..]), "{name}");
+        assert_eq!(logs.get(&LogFile::Launcher).map(Vec::as_slice), Some(&b"the launcher\n"[..]), "{name}");
         assert_eq!(text(35).as_deref(), Some("log 35\n"), "{name}");
         assert!((10..30).all(|rank| text(rank).is_none()), "{name}: {:?}", logs.keys());
         assert!(logs.values().all(|bytes| !String::from_utf8_lossy(bytes).contains(SECRET)), "{name}");
-        assert_eq!(frames.last(), Some(&Frame::Complete), "{name}");
-        let odd = |kind: &str| frames.iter().any(|frame| matches!(frame, Frame::Odd(word, _) if word == kind));
+        assert_eq!(frames.last(), Some(&LogFrame::Complete), "{name}");
+        let odd = |kind: &str| frames.iter().any(|frame| matches!(frame, LogFrame::SuspiciousFile(word, _) if word == kind));
         assert!(odd("name") && odd("more"), "{name}: {frames:?}");
         assert!(
-            frames.iter().all(|frame| !matches!(frame, Frame::Odd(_, name) if name.chars().any(|c| !c.is_ascii_graphic()))),
+            frames.iter().all(|frame| !matches!(frame, LogFrame::SuspiciousFile(_, name) if name.chars().any(|c| !c.is_ascii_graphic()))),
             "{frames:?}"
         );
         // What is asked after a failure, the removal and the proof.
-        let told = host.run(&sh, &aftermath::command(&site).script, b"");
+        let told = host.run_script(&sh, &postmortem::postmortem_command(&site).script, b"");
         assert!(!String::from_utf8_lossy(&told).contains(SECRET), "{name}");
-        host.unharmed(&format!("{name}: aftermath"));
-        host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Run(RUN.to_owned()) })).script, b"");
-        host.unharmed(&format!("{name}: clean a run"));
-        let left: Vec<_> = std::fs::read_dir(host.at("n/h.out")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+        host.assert_unharmed(&format!("{name}: aftermath"));
+        host.run_script(
+            &sh,
+            &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Run(RUN_ID.to_owned()) }))
+                .script,
+            b"",
+        );
+        host.assert_unharmed(&format!("{name}: clean a run"));
+        let left: Vec<_> = std::fs::read_dir(host.path("n/h.out")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
         assert!(left.is_empty(), "{name}: {left:?}");
-        let again = Host { dir: host.dir };
+        let again = TestHost { dir: host.dir };
         for dir in ["n/h.out", "n/h.private"] {
-            std::fs::create_dir_all(again.at(dir)).expect("made");
+            std::fs::create_dir_all(again.path(dir)).expect("made");
         }
-        again.plant();
-        let told = again.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Everything })).script, b"");
+        again.plant_hostile_files();
+        let told = again.run_script(
+            &sh,
+            &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,
+            b"",
+        );
         assert!(String::from_utf8_lossy(&told).starts_with("unknown "), "{name}: {}", String::from_utf8_lossy(&told));
-        again.unharmed(&format!("{name}: clean all"));
-        let told = again.run(&sh, &script(&Action::Verify(Verify { site, runs: vec![RUN.to_owned()] })).script, b"");
+        again.assert_unharmed(&format!("{name}: clean all"));
+        let told = again.run_script(
+            &sh,
+            &action_script(&Action::VerifyRemoved(VerifyRemoved { context: site, run_ids: vec![RUN_ID.to_owned()] })).script,
+            b"",
+        );
         assert_eq!(String::from_utf8_lossy(&told), "looked\n", "{name}");
     }
 }
 
 /// Whoever changes a file between the look and the opening gets nothing by it: the link is seen after the opening.
 #[test]
-fn a_link_that_takes_a_logs_place_is_not_read() {
-    for sh in shells() {
-        let host = Host::new();
-        host.write("rank-0.0.log", "x");
+fn log_replaced_by_link_is_not_read() {
+    for sh in available_shells() {
+        let host = TestHost::new();
+        host.write_out_file("rank-0.0.log", "x");
         let reader = include_str!("../assets/read.sh");
-        let link = host.out(b"rank-0.0.log");
-        std::fs::remove_file(&link).and_then(|()| symlink(host.at("home/secret"), &link)).expect("linked");
+        let link = host.out_file(b"rank-0.0.log");
+        std::fs::remove_file(&link).and_then(|()| symlink(host.path("home/secret"), &link)).expect("linked");
         // As after a look that found a regular file.
         let script = format!(
-            "{reader}\ncd -P -- '{0}'\nbytes '{RUN}.rank-0.0.log' \"$(pwd -P)\" 1 100\nfirst_lines \"$(pwd -P)\" '{RUN}.rank-0.0.log'",
-            host.at("n/h.out").display()
+            "{reader}\ncd -P -- '{0}'\nbytes '{RUN_ID}.rank-0.0.log' \"$(pwd -P)\" 1 100\nfirst_lines \"$(pwd -P)\" '{RUN_ID}.rank-0.0.log'",
+            host.path("n/h.out").display()
         );
-        assert_eq!(String::from_utf8_lossy(&host.run(&sh, &script, b"")), "", "{sh:?}");
+        assert_eq!(String::from_utf8_lossy(&host.run_script(&sh, &script, b"")), "", "{sh:?}");
     }
 }
 
 /// An old record could be a rank's: it lies where ranks write.
 #[test]
-fn a_run_of_an_earlier_version_is_found_and_its_directory_goes() {
+fn run_of_earlier_version_is_found_and_removed() {
     let sh = vec!["/bin/sh".to_owned()];
-    let host = Host::new();
-    std::fs::remove_dir_all(host.at("n")).expect("removed");
-    let old = host.at(&format!("n/h/{RUN}"));
+    let host = TestHost::new();
+    std::fs::remove_dir_all(host.path("n")).expect("removed");
+    let old = host.path(&format!("n/h/{RUN_ID}"));
     std::fs::create_dir_all(&old).expect("made");
-    std::fs::write(host.at("n/h/current"), format!("{RUN}\n")).expect("written");
+    std::fs::write(host.path("n/h/current"), format!("{RUN_ID}\n")).expect("written");
     std::fs::write(old.join("node.pid"), "5 98 1795251815.1 -\n").expect("written");
     std::fs::write(old.join("rank-1.0.log"), "old words\n").expect("written");
     std::fs::write(old.join("run.json"), "{}\n").expect("written");
-    let site = Site { old: true, ..host.site() };
-    let read =
-        |host: &Host| HostFacts::read(&String::from_utf8_lossy(&host.run(&sh, &facts::command(&site, &Wanted::default()).script, b"")));
+    let site = HostContext { legacy_layout: true, ..host.host_context() };
+    let read = |host: &TestHost| {
+        HostFacts::parse(&String::from_utf8_lossy(&host.run_script(
+            &sh,
+            &facts::facts_command(&site, &FactsRequest::default()).script,
+            b"",
+        )))
+    };
     let facts = read(&host);
-    assert_eq!((facts.old, facts.current.as_deref(), facts.logs.len()), (true, Some(RUN), 1));
-    let command = follow::command(&site, &[], 1, Purpose::Fetch, true);
-    let said = host.run(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
+    assert_eq!((facts.legacy_layout, facts.current_run.as_deref(), facts.log_sizes.len()), (true, Some(RUN_ID), 1));
+    let command = log_frames::log_stream_command(&site, &[], 1, LogStreamPurpose::Fetch, true);
+    let said = host.run_script(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
     assert!(String::from_utf8_lossy(&said).contains("F rank-1.0 0 10\nold words\n"), "{}", String::from_utf8_lossy(&said));
-    host.run(&sh, &script(&Action::Clean(Clean { site: site.clone(), what: Cleaned::Everything })).script, b"");
-    assert!(!Path::new(&host.at("n/h")).exists());
+    host.run_script(
+        &sh,
+        &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,
+        b"",
+    );
+    assert!(!Path::new(&host.path("n/h")).exists());
     // Its current could be anything.
     for current in ["../../home", "$(touch X)", "..", "a\nb", ""] {
         std::fs::create_dir_all(&old).expect("made");
-        std::fs::write(host.at("n/h/current"), current).expect("written");
-        assert_eq!(read(&host).current, None, "{current:?}");
-        host.unharmed(current);
+        std::fs::write(host.path("n/h/current"), current).expect("written");
+        assert_eq!(read(&host).current_run, None, "{current:?}");
+        host.assert_unharmed(current);
     }
 }

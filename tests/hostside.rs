@@ -5,14 +5,14 @@
     reason = "the proof is real shells with real files, driven by helpers of a test"
 )]
 
-#[path = "hostside/aftermath.rs"]
-mod aftermath;
-#[path = "hostside/ends.rs"]
-mod ends;
 #[path = "hostside/lock.rs"]
 mod lock;
-#[path = "hostside/logout.rs"]
-mod logout;
+#[path = "hostside/logind.rs"]
+mod logind;
+#[path = "hostside/postmortem.rs"]
+mod postmortem;
+#[path = "hostside/run_end_detection.rs"]
+mod run_end_detection;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -20,22 +20,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use orchestrate::plan::action::remove::{Clean, Cleaned};
-use orchestrate::plan::action::{Action, Do};
-use orchestrate::plan::site::Site;
+use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles};
+use orchestrate::plan::action::{Action, Execution};
+use orchestrate::plan::host_context::HostContext;
 
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A name's directory on a host, with a clock of its own.
-struct Host {
+struct TestHost {
     dir: tempfile::TempDir,
 }
 
 /// A process of a test; it ends with the test.
-struct Kept(Child);
+struct ChildGuard(Child);
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if self.0.kill().and_then(|()| self.0.wait()).is_err() {
             assert!(std::thread::panicking(), "it could not be ended");
@@ -43,8 +43,8 @@ impl Drop for Kept {
     }
 }
 
-fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(value) = probe() {
             return value;
@@ -54,205 +54,205 @@ fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn asset(name: &str) -> String {
+fn read_asset(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name)).expect("an asset")
 }
 
-fn executable(path: &Path, text: &str) {
+fn write_executable(path: &Path, text: &str) {
     std::fs::write(path, text).expect("written");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
 }
 
-impl Host {
-    fn new() -> Host {
-        let host = Host { dir: tempfile::tempdir().expect("a folder") };
+impl TestHost {
+    fn new() -> TestHost {
+        let host = TestHost { dir: tempfile::tempdir().expect("a folder") };
         // As the directory of a name is: nobody else may enter.
         std::fs::set_permissions(host.dir.path(), std::fs::Permissions::from_mode(0o700)).expect("its mode");
         for dir in ["bin", "h.in", "h.out", "h.private"] {
-            std::fs::create_dir_all(host.at(dir)).expect("made");
+            std::fs::create_dir_all(host.path(dir)).expect("made");
         }
         // Each look at the clock is noted; a second passes in no time.
-        executable(&host.at("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.at("").display()));
-        executable(&host.at("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
-        host.clock(1000);
+        write_executable(&host.path("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.path("").display()));
+        write_executable(&host.path("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
+        host.set_clocks(1000);
         host
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
-        let aside = self.at(&format!("{name}.aside"));
+    fn write_file(&self, name: &str, text: &str) {
+        let aside = self.path(&format!("{name}.aside"));
         std::fs::write(&aside, text).expect("written");
-        std::fs::rename(aside, self.at(name)).expect("renamed");
+        std::fs::rename(aside, self.path(name)).expect("renamed");
     }
 
     /// Seconds pass: on the wall clock and on the boot's own.
-    fn clock(&self, second: u32) {
-        self.wall(second);
-        self.write("uptime", &format!("{second}.25 1.00\n"));
+    fn set_clocks(&self, second: u32) {
+        self.set_wall_clock(second);
+        self.write_file("uptime", &format!("{second}.25 1.00\n"));
     }
 
     /// Somebody sets the wall clock.
-    fn wall(&self, second: u32) {
-        self.write("clock", &format!("{second}\n"));
+    fn set_wall_clock(&self, second: u32) {
+        self.write_file("clock", &format!("{second}\n"));
     }
 
     /// A run as it is before the launch.
-    fn run(&self, name: &str, settings: &str) {
-        std::fs::create_dir_all(self.at(&format!("h.in/{name}"))).expect("made");
+    fn prepare_run(&self, name: &str, settings: &str) {
+        std::fs::create_dir_all(self.path(&format!("h.in/{name}"))).expect("made");
         for (file, text) in [
-            ("lib", asset("lib.sh")),
-            ("reap", asset("reap.sh")),
-            ("worker", asset("worker.sh")),
-            ("pipe", asset("pipe.sh")),
-            ("append", asset("append.sh")),
+            ("lib", read_asset("lib.sh")),
+            ("reap", read_asset("reap.sh")),
+            ("worker", read_asset("worker.sh")),
+            ("pipe", read_asset("pipe.sh")),
+            ("append", read_asset("append.sh")),
         ] {
-            self.write(&format!("h.in/{name}/{file}"), &text);
+            self.write_file(&format!("h.in/{name}/{file}"), &text);
         }
-        self.write(&format!("h.in/{name}/settings"), settings);
-        self.write(&format!("h.out/{name}.node.log"), "here\n");
-        self.write(&format!("h.private/{name}.json"), "{}\n");
+        self.write_file(&format!("h.in/{name}/settings"), settings);
+        self.write_file(&format!("h.out/{name}.node.log"), "here\n");
+        self.write_file(&format!("h.private/{name}.json"), "{}\n");
         for side in ["in", "private"] {
-            self.write(&format!("h.{side}/current"), &format!("{name}\n"));
+            self.write_file(&format!("h.{side}/current"), &format!("{name}\n"));
         }
     }
 
     /// Its place in `run1`, for the program's own scripts.
-    fn site(&self) -> Site {
-        Site {
+    fn host_context(&self) -> HostContext {
+        HostContext {
             name: ".".to_owned(),
             host: "h".to_owned(),
-            run: "run1".to_owned(),
-            base: self.dir.path().to_str().expect("text").to_owned(),
-            sudo: false,
-            engine: None,
-            contained: false,
-            token: None,
-            old: false,
-            log_max: 0,
-            ranks: 0,
+            run_id: "run1".to_owned(),
+            run_dir_root: self.dir.path().to_str().expect("text").to_owned(),
+            docker_needs_sudo: false,
+            docker_host: None,
+            in_container: false,
+            lock_token: None,
+            legacy_layout: false,
+            max_log_bytes: 0,
+            world_size: 0,
         }
     }
 
     /// The words that begin a script of a wrapper of `run1`.
-    fn wrapper(&self) -> String {
+    fn wrapper_prologue(&self) -> String {
         format!("R='{0}/h.in/run1' F='{0}/h.out/run1.'; . \"$R/lib\"; ", self.dir.path().display())
     }
 
     /// A shell whose first words are a script's, with our clock and sleep.
-    fn shell(&self) -> Command {
+    fn shell_command(&self) -> Command {
         let mut command = Command::new("/bin/sh");
         let path = std::env::var("PATH").expect("a path");
-        command.env("PATH", format!("{}:{path}", self.at("bin").display()));
+        command.env("PATH", format!("{}:{path}", self.path("bin").display()));
         command.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 
-    fn keeper(&self) -> Kept {
-        let keeper = asset("keeper.sh");
+    fn start_keeper(&self) -> ChildGuard {
+        let keeper = read_asset("keeper.sh");
         assert!(keeper.contains("/proc/uptime"), "it has a clock that nobody sets");
-        self.write("h.in/keeper", &keeper.replace("/proc/uptime", &self.at("uptime").display().to_string()));
-        Kept(self.shell().arg(self.at("h.in/keeper")).spawn().expect("a shell"))
+        self.write_file("h.in/keeper", &keeper.replace("/proc/uptime", &self.path("uptime").display().to_string()));
+        ChildGuard(self.shell_command().arg(self.path("h.in/keeper")).spawn().expect("a shell"))
     }
 
     /// The keeper goes round often enough to have seen what was there when this was called, and lives.
-    fn goes_on(&self, keeper: &mut Kept) {
-        let looks = || std::fs::metadata(self.at("looks")).map_or(0, |m| m.len());
+    fn assert_keeper_stays(&self, keeper: &mut ChildGuard) {
+        let looks = || std::fs::metadata(self.path("looks")).map_or(0, |m| m.len());
         let before = looks();
-        until("it looks at the clock", || {
+        wait_until("it looks at the clock", || {
             assert_eq!(keeper.0.try_wait().expect("a child"), None, "it goes on");
             (looks() >= before + 5).then_some(())
         });
     }
 
-    fn leaves(&self, keeper: &mut Kept) {
-        until("the keeper leaves", || keeper.0.try_wait().expect("a child"));
+    fn wait_for_keeper_exit(&self, keeper: &mut ChildGuard) {
+        wait_until("the keeper leaves", || keeper.0.try_wait().expect("a child"));
     }
 }
 
 #[test]
-fn a_keeper_waits_for_the_next_run_from_when_the_last_one_went() {
-    let host = Host::new();
-    host.run("run1", "start_timeout=300\n");
-    let mut keeper = host.keeper();
-    until("the keeper has seen the run", || host.at("h.out/run1.times").exists().then_some(()));
+fn keeper_waits_for_next_run_since_last_removal() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "start_timeout=300\n");
+    let mut keeper = host.start_keeper();
+    wait_until("the keeper has seen the run", || host.path("h.out/run1.times").exists().then_some(()));
     // The launcher runs for long; its directory goes.
-    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());
-    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
-    until("the launcher is noted", || host.at("h.out/run1.node.pid").exists().then_some(()));
-    host.goes_on(&mut keeper);
-    host.write("h.in/keep", "");
-    host.clock(9000);
-    host.goes_on(&mut keeper);
-    std::fs::remove_file(host.at("h.in/current")).expect("removed");
-    std::fs::remove_dir_all(host.at("h.in/run1")).expect("removed");
-    host.goes_on(&mut keeper);
-    std::fs::remove_file(host.at("h.in/keep")).expect("removed");
-    host.goes_on(&mut keeper);
+    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper_prologue());
+    let _launcher = ChildGuard(host.shell_command().args(["-c", &launcher]).spawn().expect("a shell"));
+    wait_until("the launcher is noted", || host.path("h.out/run1.node.pid").exists().then_some(()));
+    host.assert_keeper_stays(&mut keeper);
+    host.write_file("h.in/keep", "");
+    host.set_clocks(9000);
+    host.assert_keeper_stays(&mut keeper);
+    std::fs::remove_file(host.path("h.in/current")).expect("removed");
+    std::fs::remove_dir_all(host.path("h.in/run1")).expect("removed");
+    host.assert_keeper_stays(&mut keeper);
+    std::fs::remove_file(host.path("h.in/keep")).expect("removed");
+    host.assert_keeper_stays(&mut keeper);
     // Somebody is at work, and then nobody.
-    host.clock(9590);
-    host.write("h.in/beat", "17 boot\n");
-    host.goes_on(&mut keeper);
-    host.clock(9601);
-    host.goes_on(&mut keeper);
-    host.clock(9701);
-    host.leaves(&mut keeper);
+    host.set_clocks(9590);
+    host.write_file("h.in/beat", "17 boot\n");
+    host.assert_keeper_stays(&mut keeper);
+    host.set_clocks(9601);
+    host.assert_keeper_stays(&mut keeper);
+    host.set_clocks(9701);
+    host.wait_for_keeper_exit(&mut keeper);
 }
 
 #[test]
-fn a_keeper_stays_while_a_launch_takes_its_time() {
-    let host = Host::new();
-    host.run("run1", "start_timeout=300\n");
-    let mut keeper = host.keeper();
-    until("the keeper has seen the run", || host.at("h.out/run1.times").exists().then_some(()));
-    host.clock(1300);
+fn keeper_stays_during_a_slow_launch() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "start_timeout=300\n");
+    let mut keeper = host.start_keeper();
+    wait_until("the keeper has seen the run", || host.path("h.out/run1.times").exists().then_some(()));
+    host.set_clocks(1300);
     // What says nothing is no sign of life, nor an end of the keeper.
-    host.write("h.in/beat", "");
-    host.goes_on(&mut keeper);
-    host.write("h.in/beat", "5 boot\n");
-    host.goes_on(&mut keeper);
-    host.clock(1301);
-    host.goes_on(&mut keeper);
-    host.write("h.in/beat", "");
-    host.leaves(&mut keeper);
+    host.write_file("h.in/beat", "");
+    host.assert_keeper_stays(&mut keeper);
+    host.write_file("h.in/beat", "5 boot\n");
+    host.assert_keeper_stays(&mut keeper);
+    host.set_clocks(1301);
+    host.assert_keeper_stays(&mut keeper);
+    host.write_file("h.in/beat", "");
+    host.wait_for_keeper_exit(&mut keeper);
 }
 
 /// A follower's note and a holder's beat count from when the keeper sees them change, on the boot's own clock.
 #[test]
-fn a_wall_clock_that_is_set_changes_nothing_for_a_keeper() {
-    let host = Host::new();
-    host.run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
-    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());
-    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
-    until("the launcher is noted", || host.at("h.out/run1.node.pid").exists().then_some(()));
-    host.clock(100_000);
-    host.write("h.in/run1/attached", "100000\n");
-    let mut keeper = host.keeper();
-    host.goes_on(&mut keeper);
-    host.write("h.out/run1.rank-0.0.rc", "3 5\n");
-    let said = || std::fs::read_to_string(host.at("h.out/run1.keeper.log")).unwrap_or_default();
+fn keeper_ignores_wall_clock_changes() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
+    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper_prologue());
+    let _launcher = ChildGuard(host.shell_command().args(["-c", &launcher]).spawn().expect("a shell"));
+    wait_until("the launcher is noted", || host.path("h.out/run1.node.pid").exists().then_some(()));
+    host.set_clocks(100_000);
+    host.write_file("h.in/run1/attached", "100000\n");
+    let mut keeper = host.start_keeper();
+    host.assert_keeper_stays(&mut keeper);
+    host.write_file("h.out/run1.rank-0.0.rc", "3 5\n");
+    let said = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
     for wall in [103_600, 96_400, 100_000] {
-        host.wall(wall);
-        host.goes_on(&mut keeper);
+        host.set_wall_clock(wall);
+        host.assert_keeper_stays(&mut keeper);
         assert_eq!(said(), "", "a follower is attached, with the wall clock at {wall}");
     }
     // It is gone for half a minute, and the wall clock says that no time has passed.
-    host.clock(100_031);
-    host.wall(100_000);
-    until("it stops the ranks", || said().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
+    host.set_clocks(100_031);
+    host.set_wall_clock(100_000);
+    wait_until("it stops the ranks", || said().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
 }
 
 /// Without a follower the keeper stops the ranks when one failed. Files that a rank made and that are no exit status stop nothing.
 #[test]
-fn a_keeper_ignores_files_that_are_no_exit_status() {
-    let host = Host::new();
-    host.run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
-    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper());
-    let _launcher = Kept(host.shell().args(["-c", &launcher]).spawn().expect("a shell"));
-    until("the launcher is noted", || host.at("h.out/run1.node.pid").exists().then_some(()));
-    let mut keeper = host.keeper();
+fn keeper_ignores_invalid_exit_status_files() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
+    let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper_prologue());
+    let _launcher = ChildGuard(host.shell_command().args(["-c", &launcher]).spawn().expect("a shell"));
+    wait_until("the launcher is noted", || host.path("h.out/run1.node.pid").exists().then_some(()));
+    let mut keeper = host.start_keeper();
     for (name, text) in [
         ("rank-x.0.rc", "1 5\n"),
         ("rank-$(touch X).0.rc", "1 5\n"),
@@ -264,67 +264,71 @@ fn a_keeper_ignores_files_that_are_no_exit_status() {
         ("rank-20.0.rc", "1000 5\n"),
         ("rank-0.0.rc", "0 5\n"),
     ] {
-        host.write(&format!("h.out/run1.{name}"), text);
+        host.write_file(&format!("h.out/run1.{name}"), text);
     }
-    host.goes_on(&mut keeper);
-    let said = || std::fs::read_to_string(host.at("h.out/run1.keeper.log")).unwrap_or_default();
+    host.assert_keeper_stays(&mut keeper);
+    let said = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
     assert_eq!(said(), "");
-    host.write("h.out/run1.rank-21.0.rc", "3 5\n");
-    until("it stops the ranks", || said().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
+    host.write_file("h.out/run1.rank-21.0.rc", "3 5\n");
+    wait_until("it stops the ranks", || said().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
 }
 
 #[test]
-fn each_life_of_a_rank_has_files_of_its_own() {
-    let host = Host::new();
-    host.run("run1", "");
-    host.write("h.in/run1/worker.argv", "set -- sh -c 'echo life $LIFE; exit $LIFE'\n");
+fn each_rank_restart_has_its_own_files() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.write_file("h.in/run1/worker.argv", "set -- sh -c 'echo life $LIFE; exit $LIFE'\n");
     for (restart, life) in [("0", 0), ("0", 1), ("1", 2), ("5", 3)] {
-        let mut worker = host.shell();
-        worker.arg(host.at("h.in/run1/worker")).envs([("RANK", "3"), ("TORCHELASTIC_RESTART_COUNT", restart), ("LIFE", &life.to_string())]);
+        let mut worker = host.shell_command();
+        worker.arg(host.path("h.in/run1/worker")).envs([
+            ("RANK", "3"),
+            ("TORCHELASTIC_RESTART_COUNT", restart),
+            ("LIFE", &life.to_string()),
+        ]);
         assert_eq!(worker.status().expect("a shell").code(), Some(life));
     }
     for (number, life) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
-        let read = |end: &str| std::fs::read_to_string(host.at(&format!("h.out/run1.rank-3.{number}.{end}"))).expect("its file");
+        let read = |end: &str| std::fs::read_to_string(host.path(&format!("h.out/run1.rank-3.{number}.{end}"))).expect("its file");
         // Its appender writes on for a moment.
-        until("its line is in its log", || (read("log") == format!("life {life}\n")).then_some(()));
+        wait_until("its line is in its log", || (read("log") == format!("life {life}\n")).then_some(()));
         assert_eq!(read("rc").split_whitespace().next(), Some(life.to_string().as_str()));
     }
 }
 
 #[test]
-fn a_wrapper_that_is_noted_has_no_status_of_an_earlier_life() {
-    let host = Host::new();
-    host.run("run1", "");
-    host.write("h.out/run1.node.pid", "1 earlier 1 -\n");
-    host.write("h.out/run1.node.rc", "killed 1\n");
+fn recorded_wrapper_has_no_earlier_status() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.write_file("h.out/run1.node.pid", "1 earlier 1 -\n");
+    host.write_file("h.out/run1.node.rc", "killed 1\n");
     // Whoever looks when the old status goes finds the new wrapper.
-    let path = host.at("h.out/run1").display().to_string();
-    executable(&host.at("bin/rm"), &format!("#!/bin/sh\ncat '{path}.node.pid' >'{path}.seen'\nexec /bin/rm \"$@\"\n"));
-    let script = format!("{}record node; alive node", host.wrapper());
-    assert!(host.shell().args(["-c", &script]).status().expect("a shell").success());
-    let read = |name: &str| std::fs::read_to_string(host.at(name)).expect("a note");
+    let path = host.path("h.out/run1").display().to_string();
+    write_executable(&host.path("bin/rm"), &format!("#!/bin/sh\ncat '{path}.node.pid' >'{path}.seen'\nexec /bin/rm \"$@\"\n"));
+    let script = format!("{}record node; alive node", host.wrapper_prologue());
+    assert!(host.shell_command().args(["-c", &script]).status().expect("a shell").success());
+    let read = |name: &str| std::fs::read_to_string(host.path(name)).expect("a note");
     assert_eq!(read("h.out/run1.seen"), read("h.out/run1.node.pid"));
-    assert!(!host.at("h.out/run1.node.rc").exists());
+    assert!(!host.path("h.out/run1.node.rc").exists());
 }
 
 #[test]
-fn a_status_is_written_where_nothing_more_can_be() {
-    let host = Host::new();
-    host.run("run1", "");
+fn exit_status_is_written_on_a_full_disk() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
     let sh = |script: &str| {
-        let script = format!("{}{script}", host.wrapper());
-        assert!(host.shell().args(["-c", &script]).status().expect("a shell").success(), "{script}");
+        let script = format!("{}{script}", host.wrapper_prologue());
+        assert!(host.shell_command().args(["-c", &script]).status().expect("a shell").success(), "{script}");
     };
     let status = || {
-        let text = std::fs::read_to_string(host.at("h.out/run1.node.rc")).expect("a status");
+        let text = std::fs::read_to_string(host.path("h.out/run1.node.rc")).expect("a status");
         assert_eq!((text.len(), text.lines().count()), (64, 1), "{text:?}");
         text.split_whitespace().next().map(str::to_owned)
     };
     sh("record node");
-    let room = host.at("h.out/run1.node.rc.new").metadata().expect("room is kept").ino();
+    let room = host.path("h.out/run1.node.rc.new").metadata().expect("room is kept").ino();
     // A shell that overwrites no file by `>`, as a full disk takes none that is emptied first.
     sh("set -C; ended node 7");
-    assert_eq!((status().as_deref(), host.at("h.out/run1.node.rc").metadata().expect("a status").ino()), (Some("7"), room));
+    assert_eq!((status().as_deref(), host.path("h.out/run1.node.rc").metadata().expect("a status").ino()), (Some("7"), room));
     // Who was killed in the midst of it leaves no word of his beside that of the keeper.
     sh("record node; printf '143 1795251815.123456789' 1<>\"${F}node.rc.new\"; ended node killed");
     assert_eq!(status().as_deref(), Some("killed"));
@@ -334,108 +338,108 @@ fn a_status_is_written_where_nothing_more_can_be() {
 }
 
 /// The log stream of a run directory in which somebody looks on.
-fn follow(host: &Host, said: &Path) -> Kept {
+fn start_follower(host: &TestHost, said: &Path) -> ChildGuard {
     let out = std::fs::File::create(said).expect("a file");
-    let mut follower = follower(host);
+    let mut follower = follower_command(host);
     follower.stdout(out);
-    Kept(follower.spawn().expect("a shell"))
+    ChildGuard(follower.spawn().expect("a shell"))
 }
 
-fn follower(host: &Host) -> Command {
-    following(host, "once='' guards=1")
+fn follower_command(host: &TestHost) -> Command {
+    build_follower_command(host, "once='' guards=1")
 }
 
 /// One that sends what is there.
-fn follower_once(host: &Host) -> Command {
-    following(host, "once=1 guards=''")
+fn one_shot_follower_command(host: &TestHost) -> Command {
+    build_follower_command(host, "once=1 guards=''")
 }
 
-fn following(host: &Host, how: &str) -> Command {
+fn build_follower_command(host: &TestHost, how: &str) -> Command {
     let script = format!(
         "umask 077\n{how} F='{0}/h.out/run1.' record='{0}/h.private/run1.json' note='{0}/h.in/run1/attached' mark='{0}/h.private/following.run1.'$$\n{1}{2}",
         host.dir.path().display(),
-        asset("read.sh"),
-        asset("follow.sh")
+        read_asset("read.sh"),
+        read_asset("follow.sh")
     );
-    let mut follower = host.shell();
+    let mut follower = host.shell_command();
     follower.args(["-c", &script]).stdin(Stdio::piped());
     follower
 }
 
 #[test]
-fn a_follower_of_a_run_that_is_removed_says_so_and_ends() {
-    let host = Host::new();
-    host.run("run1", "");
-    let said = host.at("said");
-    let mut follower = follow(&host, &said);
+fn follower_of_removed_run_reports_and_exits() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let said = host.path("said");
+    let mut follower = start_follower(&host, &said);
     // The keeper, who may be another user, can read that somebody is there.
-    let note = until("it notes that it is there", || host.at("h.in/run1/attached").metadata().ok());
+    let note = wait_until("it notes that it is there", || host.path("h.in/run1/attached").metadata().ok());
     assert_eq!(note.permissions().mode() & 0o777, 0o644);
     let text = || std::fs::read_to_string(&said).expect("its words");
-    until("it sends the log", || text().contains("here").then_some(()));
+    wait_until("it sends the log", || text().contains("here").then_some(()));
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
-    std::fs::remove_file(host.at("h.private/run1.json")).expect("removed");
-    let status = until("it ends", || follower.0.try_wait().expect("a child"));
+    std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
+    let status = wait_until("it ends", || follower.0.try_wait().expect("a child"));
     assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
 }
 
 /// As with a stale file handle of NFS: a link that leads to itself makes every look at what is beneath it fail, and not as what is missing does.
 #[test]
-fn what_cannot_be_looked_at_has_not_ended_and_a_fetch_of_it_is_not_complete() {
-    let host = Host::new();
-    host.run("run1", "");
-    let said = host.at("said");
+fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let said = host.path("said");
     let text = || std::fs::read_to_string(&said).expect("its words");
-    let ends = |follower: &mut Kept| until("it ends", || follower.0.try_wait().expect("a child")).code();
+    let ends = |follower: &mut ChildGuard| wait_until("it ends", || follower.0.try_wait().expect("a child")).code();
     let hide = |dir: &str| {
-        std::fs::rename(host.at(dir), host.at("aside")).expect("renamed");
-        std::os::unix::fs::symlink(dir, host.at(dir)).expect("linked");
+        std::fs::rename(host.path(dir), host.path("aside")).expect("renamed");
+        std::os::unix::fs::symlink(dir, host.path(dir)).expect("linked");
     };
     let show = |dir: &str| {
-        std::fs::remove_file(host.at(dir)).expect("removed");
-        std::fs::rename(host.at("aside"), host.at(dir)).expect("renamed");
+        std::fs::remove_file(host.path(dir)).expect("removed");
+        std::fs::rename(host.path("aside"), host.path(dir)).expect("renamed");
     };
-    let mut follower = follow(&host, &said);
-    until("it sends the log", || text().contains("here").then_some(()));
+    let mut follower = start_follower(&host, &said);
+    wait_until("it sends the log", || text().contains("here").then_some(()));
     // All that it will ever send.
     follower.0.stdin.as_mut().expect("its input").write_all(b"12 100000\n").expect("acknowledged");
     hide("h.private");
-    until("it says so", || text().contains("W unreadable run1.json\n").then_some(()));
-    host.write("h.out/run1.node.log", "here\nand on\n");
-    until("it goes on", || text().contains("F node 5 7\nand on\n").then_some(()));
+    wait_until("it says so", || text().contains("W unreadable run1.json\n").then_some(()));
+    host.write_file("h.out/run1.node.log", "here\nand on\n");
+    wait_until("it goes on", || text().contains("F node 5 7\nand on\n").then_some(()));
     let fetch = |said: &Path| {
-        let mut fetch = follower_once(&host);
-        Kept(fetch.stdout(std::fs::File::create(said).expect("a file")).spawn().expect("a shell"))
+        let mut fetch = one_shot_follower_command(&host);
+        ChildGuard(fetch.stdout(std::fs::File::create(said).expect("a file")).spawn().expect("a shell"))
     };
-    let mut broken = fetch(&host.at("fetched"));
+    let mut broken = fetch(&host.path("fetched"));
     broken.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
     assert_eq!(ends(&mut broken), Some(0));
-    let fetched = || std::fs::read_to_string(host.at("fetched")).expect("its words");
+    let fetched = || std::fs::read_to_string(host.path("fetched")).expect("its words");
     assert!(fetched().ends_with("F node 0 12\nhere\nand on\n"), "{:?}", fetched());
     show("h.private");
     // The directory of the logs: a follower that begins then has not seen the run's end.
     hide("h.out");
-    let mut broken = fetch(&host.at("fetched"));
+    let mut broken = fetch(&host.path("fetched"));
     assert_eq!((ends(&mut broken), fetched().as_str()), (Some(1), ""));
     show("h.out");
-    let mut whole = fetch(&host.at("fetched"));
+    let mut whole = fetch(&host.path("fetched"));
     whole.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
     assert_eq!((ends(&mut whole), fetched().as_str()), (Some(0), "F node 0 12\nhere\nand on\nE\n"));
-    std::fs::remove_file(host.at("h.private/run1.json")).expect("removed");
+    std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
     assert_eq!((ends(&mut follower), text().ends_with("N\n")), (Some(0), true), "{:?}", text());
 }
 
 /// A laptop that sleeps while a rank writes much.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_follower_whose_reader_is_gone_for_a_minute_ends_and_never_sends_zeros_in_a_log_s_place() {
+fn follower_without_reader_exits_without_sending_zeros() {
     use std::io::Read as _;
-    let host = Host::new();
-    executable(&host.at("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
-    host.run("run1", "");
-    host.write("h.out/run1.node.log", &"every byte counts\n".repeat(100_000));
-    let mut follower = Kept(follower(&host).stdout(Stdio::piped()).spawn().expect("a shell"));
-    let status = until("it ends, since nobody reads", || follower.0.try_wait().expect("a child"));
+    let host = TestHost::new();
+    write_executable(&host.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
+    host.prepare_run("run1", "");
+    host.write_file("h.out/run1.node.log", &"every byte counts\n".repeat(100_000));
+    let mut follower = ChildGuard(follower_command(&host).stdout(Stdio::piped()).spawn().expect("a shell"));
+    let status = wait_until("it ends, since nobody reads", || follower.0.try_wait().expect("a child"));
     assert_eq!(status.code(), Some(1));
     let mut sent = Vec::new();
     follower.0.stdout.take().expect("its output").read_to_end(&mut sent).expect("read");
@@ -445,31 +449,35 @@ fn a_follower_whose_reader_is_gone_for_a_minute_ends_and_never_sends_zeros_in_a_
 }
 
 #[test]
-fn a_follower_that_lags_behind_is_heard_before_the_directory_goes() {
+fn lagging_follower_finishes_before_directory_removal() {
     use rustix::process::{Pid, Signal, kill_process};
-    let host = Host::new();
-    host.run("run1", "");
-    let said = host.at("said");
-    let mut follower = follow(&host, &said);
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let said = host.path("said");
+    let mut follower = start_follower(&host, &said);
     let signal = |signal| kill_process(Pid::from_child(&follower.0), signal).expect("signalled");
     let text = || std::fs::read_to_string(&said).expect("its words");
     let entries = |name: &str| {
-        let names = std::fs::read_dir(host.at(name)).expect("a folder").map(|e| e.expect("an entry").file_name().into_string());
+        let names = std::fs::read_dir(host.path(name)).expect("a folder").map(|e| e.expect("an entry").file_name().into_string());
         names.map(|name| name.expect("text")).collect::<Vec<_>>()
     };
-    until("it sends the log", || text().contains("here").then_some(()));
+    wait_until("it sends the log", || text().contains("here").then_some(()));
     assert!(entries("h.private").contains(&format!("following.run1.{}", follower.0.id())));
     signal(Signal::STOP);
-    host.write("h.out/run1.node.pid", "1 1 1 -\n");
-    host.write("h.out/run1.node.rc", "7 5\n");
-    host.write("h.out/run1.node.end", "");
-    let site = host.site();
-    let Do::Script(clean) = Action::Clean(Clean { site, what: Cleaned::Run("run1".to_owned()) }).command() else { return };
-    let mut clean = Kept(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
-    until("the keeper is asked to let go", || (!host.at("h.in/current").exists()).then_some(()));
+    host.write_file("h.out/run1.node.pid", "1 1 1 -\n");
+    host.write_file("h.out/run1.node.rc", "7 5\n");
+    host.write_file("h.out/run1.node.end", "");
+    let site = host.host_context();
+    let Execution::Script(clean) =
+        Action::RemoveFiles(RemoveFiles { context: site, target: CleanupTarget::Run("run1".to_owned()) }).execution()
+    else {
+        return;
+    };
+    let mut clean = ChildGuard(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
+    wait_until("the keeper is asked to let go", || (!host.path("h.in/current").exists()).then_some(()));
     signal(Signal::CONT);
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
-    assert!(until("it is removed", || clean.0.try_wait().expect("a child")).success());
+    assert!(wait_until("it is removed", || clean.0.try_wait().expect("a child")).success());
     assert!(["h.in", "h.out", "h.private"].iter().all(|dir| !entries(dir).iter().any(|name| name.contains("run1"))));
-    until("its last words", || text().contains("\nX node 7 5\n").then_some(()));
+    wait_until("its last words", || text().contains("\nX node 7 5\n").then_some(()));
 }

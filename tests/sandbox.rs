@@ -10,38 +10,38 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn program() -> PathBuf {
+fn program_path() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_orchestrate"))
 }
 
-async fn start(yaml: &str) -> Sandbox {
-    Sandbox::start_with(Scenario::parse(yaml).expect("a scenario"), program()).await.expect("a sandbox")
+async fn start_sandbox(yaml: &str) -> Sandbox {
+    Sandbox::start_with(Scenario::parse(yaml).expect("a scenario"), program_path()).await.expect("a sandbox")
 }
 
-fn ssh(sandbox: &Sandbox, host: &str, words: &[&str]) -> Command {
+fn ssh_command(sandbox: &Sandbox, host: &str, words: &[&str]) -> Command {
     let mut command = Command::new("ssh");
     command.arg("-F").arg(sandbox.ssh_config_path()).arg(host).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
-async fn finish(child: Child) -> Output {
-    tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("an answer in time").expect("ssh ran")
+async fn wait_output(child: Child) -> Output {
+    tokio::time::timeout(TIMEOUT, child.wait_with_output()).await.expect("an answer in time").expect("ssh ran")
 }
 
 /// Runs a script as the product does: `sh -s`, the text on standard input.
-async fn script(sandbox: &Sandbox, host: &str, text: &str) -> Output {
-    let mut child = ssh(sandbox, host, &["/bin/sh", "-s"]).stdin(Stdio::piped()).spawn().expect("ssh starts");
+async fn run_script(sandbox: &Sandbox, host: &str, text: &str) -> Output {
+    let mut child = ssh_command(sandbox, host, &["/bin/sh", "-s"]).stdin(Stdio::piped()).spawn().expect("ssh starts");
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(format!("{{ {text}\nexit; }}\n").as_bytes()).await.expect("written");
     drop(stdin);
-    finish(child).await
+    wait_output(child).await
 }
 
-async fn ok(sandbox: &Sandbox, host: &str, text: &str) -> String {
-    let out = script(sandbox, host, text).await;
+async fn run_ok(sandbox: &Sandbox, host: &str, text: &str) -> String {
+    let out = run_script(sandbox, host, text).await;
     assert!(
         out.status.success(),
         "{text}: {:?}\n{}{}",
@@ -53,13 +53,13 @@ async fn ok(sandbox: &Sandbox, host: &str, text: &str) -> String {
 }
 
 /// The exit code and what was said on standard error.
-async fn fails(sandbox: &Sandbox, host: &str, text: &str) -> (i32, String) {
-    let out = script(sandbox, host, text).await;
+async fn run_failing(sandbox: &Sandbox, host: &str, text: &str) -> (i32, String) {
+    let out = run_script(sandbox, host, text).await;
     (out.status.code().expect("a code"), String::from_utf8(out.stderr).expect("text"))
 }
 
-async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+async fn wait_until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = probe().await {
             return value;
@@ -71,29 +71,32 @@ async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn a_host_runs_what_it_is_sent() {
-    let sandbox = start("hosts: 2").await;
-    let out = finish(
-        ssh(&sandbox, "gpu01", &["echo out; echo err >&2; echo $HOME; hostname; echo ${SSH_CONNECTION##* }; exit 7"]).spawn().expect("ssh"),
+async fn host_runs_ssh_commands_like_sshd() {
+    let sandbox = start_sandbox("hosts: 2").await;
+    let out = wait_output(
+        ssh_command(&sandbox, "gpu01", &["echo out; echo err >&2; echo $HOME; hostname; echo ${SSH_CONNECTION##* }; exit 7"])
+            .spawn()
+            .expect("ssh"),
     )
     .await;
     let home = sandbox.host_root(0).expect("a host").join("home");
     assert_eq!(String::from_utf8_lossy(&out.stdout), format!("out\n{}\ngpu01\n{}\n", home.display(), sandbox.port(0).expect("a host")));
     assert_eq!((String::from_utf8_lossy(&out.stderr).as_ref(), out.status.code()), ("err\n", Some(7)));
-    assert_eq!(ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
+    assert_eq!(run_ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
     // Its own session, as sshd gives it; died by a signal, as a shell says it.
-    let out = finish(ssh(&sandbox, "gpu01", &["cut -d' ' -f6 /proc/$$/stat; echo $$"]).spawn().expect("ssh")).await;
+    let out = wait_output(ssh_command(&sandbox, "gpu01", &["cut -d' ' -f6 /proc/$$/stat; echo $$"]).spawn().expect("ssh")).await;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(text.lines().collect::<std::collections::HashSet<_>>().len(), 1, "its session is its own: {text}");
-    let out = finish(ssh(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
+    let out = wait_output(ssh_command(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
     assert_eq!(out.status.code(), Some(255), "an exit-signal is 255 for ssh");
     // A terminal of the session's own, and ours is none.
-    let out =
-        finish(ssh(&sandbox, "gpu01", &["-tt", "test -t 0 && test -t 2 && : </dev/tty && echo terminal; exit 3"]).spawn().expect("ssh"))
-            .await;
+    let out = wait_output(
+        ssh_command(&sandbox, "gpu01", &["-tt", "test -t 0 && test -t 2 && : </dev/tty && echo terminal; exit 3"]).spawn().expect("ssh"),
+    )
+    .await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("terminal\r\n", Some(3)));
     // The channel stays open as long as somebody holds the output, as with sshd.
-    let out = finish(ssh(&sandbox, "gpu01", &["(sleep 0.3; echo late) & echo early; exit 4"]).spawn().expect("ssh")).await;
+    let out = wait_output(ssh_command(&sandbox, "gpu01", &["(sleep 0.3; echo late) & echo early; exit 4"]).spawn().expect("ssh")).await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("early\nlate\n", Some(4)));
     let dir = sandbox.dir().to_owned();
     sandbox.stop().await.expect("nothing is left");
@@ -102,14 +105,14 @@ async fn a_host_runs_what_it_is_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn much_output_and_input_pass_unchanged() {
-    let sandbox = start("hosts: 1").await;
-    let mut child = ssh(&sandbox, "gpu01", &["cat"]).stdin(Stdio::piped()).spawn().expect("ssh");
+async fn large_stdio_passes_unchanged() {
+    let sandbox = start_sandbox("hosts: 1").await;
+    let mut child = ssh_command(&sandbox, "gpu01", &["cat"]).stdin(Stdio::piped()).spawn().expect("ssh");
     let mut stdin = child.stdin.take().expect("piped");
     let sent: Vec<u8> = (0..20_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let copy = sent.clone();
     let feed = tokio::spawn(async move { stdin.write_all(&copy).await });
-    let out = finish(child).await;
+    let out = wait_output(child).await;
     feed.await.expect("fed").expect("written");
     assert!(out.stdout == sent, "20 MB come back as they went");
     sandbox.stop().await.expect("nothing is left");
@@ -117,24 +120,24 @@ async fn much_output_and_input_pass_unchanged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn what_runs_survives_a_lost_connection_and_ends_with_the_sandbox() {
-    let sandbox = start("hosts: 1").await;
-    let child = ssh(&sandbox, "gpu01", &["echo $$ >pid; exec sleep 1000"]).spawn().expect("ssh");
+async fn processes_survive_dropped_connection_until_sandbox_stops() {
+    let sandbox = start_sandbox("hosts: 1").await;
+    let child = ssh_command(&sandbox, "gpu01", &["echo $$ >pid; exec sleep 1000"]).spawn().expect("ssh");
     let file = sandbox.host_root(0).expect("a host").join("home/pid");
-    let pid: i32 = until("the command runs", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
+    let pid: i32 = wait_until("the command runs", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
     sandbox.drop_connections("gpu01").expect("a host");
-    assert_eq!(finish(child).await.status.code(), Some(255));
+    assert_eq!(wait_output(child).await.status.code(), Some(255));
     assert!(sandbox.processes().contains(&pid), "no terminal, so it lives on");
-    assert_eq!(ok(&sandbox, "gpu01", &format!("kill -0 {pid} && echo lives")).await, "lives\n");
+    assert_eq!(run_ok(&sandbox, "gpu01", &format!("kill -0 {pid} && echo lives")).await, "lives\n");
     sandbox.stop().await.expect("nothing is left");
     assert!(!std::path::Path::new(&format!("/proc/{pid}/stat")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn a_container_lives_as_docker_says() {
-    let sandbox = start("{hosts: 1, gpus: 4, images: ['demo/train:1'], registry: ['other:2']}").await;
-    let id = ok(
+async fn container_lifecycle_matches_docker() {
+    let sandbox = start_sandbox("{hosts: 1, gpus: 4, images: ['demo/train:1'], registry: ['other:2']}").await;
+    let id = run_ok(
         &sandbox,
         "gpu01",
         "docker run -d --name box --init --net=host --gpus all --label a.b=c --shm-size 32g --ulimit memlock=-1 --stop-timeout 5 \
@@ -144,7 +147,7 @@ async fn a_container_lives_as_docker_says() {
     .await;
     assert_eq!(id.trim().len(), 64);
     assert_eq!(
-        ok(
+        run_ok(
             &sandbox,
             "gpu01",
             "docker inspect --format '{{.Name}} {{.State.Running}} {{index .Config.Labels \"a.b\"}} {{.HostConfig.ShmSize}}' box"
@@ -153,37 +156,37 @@ async fn a_container_lives_as_docker_says() {
         "/box true c 34359738368\n"
     );
     assert_eq!(
-        ok(&sandbox, "gpu01", "docker ps -a --filter label=a.b=c --format '{{.Names}} {{.Label \"a.b\"}} {{.State}}'").await,
+        run_ok(&sandbox, "gpu01", "docker ps -a --filter label=a.b=c --format '{{.Names}} {{.Label \"a.b\"}} {{.State}}'").await,
         "box c running\n"
     );
     assert_eq!(
-        ok(&sandbox, "gpu01", "docker exec -e Y=2 box sh -c 'echo $X $Y; pwd; command -v docker || echo none; nvidia-smi -L | wc -l'")
+        run_ok(&sandbox, "gpu01", "docker exec -e Y=2 box sh -c 'echo $X $Y; pwd; command -v docker || echo none; nvidia-smi -L | wc -l'")
             .await,
         format!("it's 2\n{}\nnone\n4\n", sandbox.host_root(0).expect("a host").join("home").display())
     );
-    assert_eq!(ok(&sandbox, "gpu01", "printf 'a b' | docker exec -i box cat").await, "a b");
-    assert_eq!(fails(&sandbox, "gpu01", "docker exec box sh -c 'exit 9'").await.0, 9);
-    assert_eq!(fails(&sandbox, "gpu01", "docker exec box nope").await.0, 127);
-    ok(&sandbox, "gpu01", "docker exec -d box sh -c 'echo $$ > exec.pid; exec sleep 1000'").await;
+    assert_eq!(run_ok(&sandbox, "gpu01", "printf 'a b' | docker exec -i box cat").await, "a b");
+    assert_eq!(run_failing(&sandbox, "gpu01", "docker exec box sh -c 'exit 9'").await.0, 9);
+    assert_eq!(run_failing(&sandbox, "gpu01", "docker exec box nope").await.0, 127);
+    run_ok(&sandbox, "gpu01", "docker exec -d box sh -c 'echo $$ > exec.pid; exec sleep 1000'").await;
     let file = sandbox.host_root(0).expect("a host").join("home/exec.pid");
-    let pid: i32 = until("the detached command runs", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
-    assert!(ok(&sandbox, "gpu01", "docker top box -o pid").await.contains(&pid.to_string()));
-    let (code, said) = fails(&sandbox, "gpu01", "docker run -d --name box demo/train:1 true").await;
+    let pid: i32 = wait_until("the detached command runs", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
+    assert!(run_ok(&sandbox, "gpu01", "docker top box -o pid").await.contains(&pid.to_string()));
+    let (code, said) = run_failing(&sandbox, "gpu01", "docker run -d --name box demo/train:1 true").await;
     assert!(code == 125 && said.contains("Conflict. The container name \"/box\" is already in use by container"), "{said}");
-    let (code, said) = fails(&sandbox, "gpu01", "docker rm box").await;
+    let (code, said) = run_failing(&sandbox, "gpu01", "docker rm box").await;
     assert!(code == 1 && said.contains("You cannot remove a running container"), "{said}");
-    assert_eq!(ok(&sandbox, "gpu01", "docker stop -t 5 box; docker wait box; docker logs box").await, "box\n3\nhello\nbye\n");
+    assert_eq!(run_ok(&sandbox, "gpu01", "docker stop -t 5 box; docker wait box; docker logs box").await, "box\n3\nhello\nbye\n");
     assert!(!sandbox.processes().contains(&pid), "what was started in a container ends with it");
-    assert_eq!(ok(&sandbox, "gpu01", "docker rm box; docker ps -aq").await, "box\n");
-    let (code, said) = fails(&sandbox, "gpu01", "docker inspect box").await;
+    assert_eq!(run_ok(&sandbox, "gpu01", "docker rm box; docker ps -aq").await, "box\n");
+    let (code, said) = run_failing(&sandbox, "gpu01", "docker inspect box").await;
     assert!(code == 1 && said.contains("Error: No such object: box"), "{said}");
     sandbox.stop().await.expect("nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn docker_refuses_in_its_own_words() {
-    let sandbox = start("{hosts: 1, registry: ['other:2']}").await;
+async fn docker_errors_match_docker() {
+    let sandbox = start_sandbox("{hosts: 1, registry: ['other:2']}").await;
     for (command, code, words) in [
         ("docker run -d --nope demo/train:1", 125, "unknown flag: --nope"),
         ("docker run -d nothing:1", 125, "pull access denied for nothing"),
@@ -197,61 +200,61 @@ async fn docker_refuses_in_its_own_words() {
         ("docker stop nobody", 1, "No such container: nobody"),
         ("docker frobnicate", 1, "is not a docker command"),
     ] {
-        let (got, said) = fails(&sandbox, "gpu01", command).await;
+        let (got, said) = run_failing(&sandbox, "gpu01", command).await;
         assert!(got == code && said.contains(words), "{command}: {got} {said}");
     }
-    ok(&sandbox, "gpu01", "docker pull -q other:2 && docker image inspect --format '{{.Id}}' other:2").await;
+    run_ok(&sandbox, "gpu01", "docker pull -q other:2 && docker image inspect --format '{{.Id}}' other:2").await;
     let set = |faults: Faults| sandbox.set_faults("gpu01", &faults).expect("a host");
     set(Faults { no_gpu_runtime: true, ..Faults::default() });
-    let (code, said) = fails(&sandbox, "gpu01", "docker run -d --name g --gpus all demo/train:1 sleep 9").await;
+    let (code, said) = run_failing(&sandbox, "gpu01", "docker run -d --name g --gpus all demo/train:1 sleep 9").await;
     assert!(code == 125 && said.contains("could not select device driver \"\" with capabilities: [[gpu]]."), "{said}");
-    assert_eq!(ok(&sandbox, "gpu01", "docker inspect -f '{{.State.Status}}' g").await, "created\n");
+    assert_eq!(run_ok(&sandbox, "gpu01", "docker inspect -f '{{.State.Status}}' g").await, "created\n");
     set(Faults { docker_permission_denied: true, ..Faults::default() });
-    let (code, said) = fails(&sandbox, "gpu01", "docker ps").await;
+    let (code, said) = run_failing(&sandbox, "gpu01", "docker ps").await;
     assert!(code == 1 && said.contains("permission denied while trying to connect to the Docker daemon socket"), "{said}");
-    ok(&sandbox, "gpu01", "sudo -n docker ps").await;
+    run_ok(&sandbox, "gpu01", "sudo -n docker ps").await;
     set(Faults { docker_missing: true, ..Faults::default() });
-    assert_eq!(fails(&sandbox, "gpu01", "docker ps").await.0, 127);
+    assert_eq!(run_failing(&sandbox, "gpu01", "docker ps").await.0, 127);
     sandbox.stop().await.expect("nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn faults_strike_where_they_are_ordered() {
-    let sandbox = start("{hosts: 1, faults: {noise: \"Welcome to gpu01\\n\"}}").await;
+async fn faults_apply_as_configured() {
+    let sandbox = start_sandbox("{hosts: 1, faults: {noise: \"Welcome to gpu01\\n\"}}").await;
     let set = |faults: Faults| sandbox.set_faults("gpu01", &faults).expect("a host");
-    assert_eq!(ok(&sandbox, "gpu01", "echo x").await, "Welcome to gpu01\nx\n");
+    assert_eq!(run_ok(&sandbox, "gpu01", "echo x").await, "Welcome to gpu01\nx\n");
     set(Faults { round_trip: 0.2, ..Faults::default() });
     let begun = Instant::now();
-    assert_eq!(ok(&sandbox, "gpu01", "echo x").await, "x\n");
+    assert_eq!(run_ok(&sandbox, "gpu01", "echo x").await, "x\n");
     assert!(begun.elapsed() > Duration::from_secs(1), "a login and a command are at least five round trips: {:?}", begun.elapsed());
     set(Faults { refuse_key: true, ..Faults::default() });
-    let (code, said) = fails(&sandbox, "gpu01", "true").await;
+    let (code, said) = run_failing(&sandbox, "gpu01", "true").await;
     assert!(code == 255 && said.contains("Permission denied"), "{said}");
     set(Faults { drop_after_bytes: Some(20_000), ..Faults::default() });
-    let out = script(&sandbox, "gpu01", "head -c 1000000 /dev/zero").await;
+    let out = run_script(&sandbox, "gpu01", "head -c 1000000 /dev/zero").await;
     assert!(out.status.code() == Some(255) && out.stdout.len() < 20_000, "{:?} after {}", out.status, out.stdout.len());
     set(Faults { drop_on: Some("the second step".to_owned()), ..Faults::default() });
-    assert_eq!(ok(&sandbox, "gpu01", "echo the first step").await, "the first step\n");
-    assert_eq!(script(&sandbox, "gpu01", "touch ran; echo the second step").await.status.code(), Some(255));
+    assert_eq!(run_ok(&sandbox, "gpu01", "echo the first step").await, "the first step\n");
+    assert_eq!(run_script(&sandbox, "gpu01", "touch ran; echo the second step").await.status.code(), Some(255));
     set(Faults { hang_on: Some("the third".to_owned()), ..Faults::default() });
-    let mut hung = ssh(&sandbox, "gpu01", &["touch ran; echo the third step"]).spawn().expect("ssh");
+    let mut hung = ssh_command(&sandbox, "gpu01", &["touch ran; echo the third step"]).spawn().expect("ssh");
     assert!(tokio::time::timeout(Duration::from_millis(400), hung.wait()).await.is_err(), "it hangs");
     hung.kill().await.expect("killed");
     assert!(!sandbox.host_root(0).expect("a host").join("home/ran").exists(), "what is held or dropped never runs");
     set(Faults { clock_skew: 1000.0, ..Faults::default() });
-    let there: u64 = ok(&sandbox, "gpu01", "date +%s").await.trim().parse().expect("seconds");
+    let there: u64 = run_ok(&sandbox, "gpu01", "date +%s").await.trim().parse().expect("seconds");
     let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
     assert!((990..1010).contains(&(there - here)), "{there} {here}");
     set(Faults { drop_after_seconds: Some(0.5), ..Faults::default() });
-    assert_eq!(script(&sandbox, "gpu01", "exec sleep 100").await.status.code(), Some(255));
+    assert_eq!(run_script(&sandbox, "gpu01", "exec sleep 100").await.status.code(), Some(255));
     sandbox.stop().await.expect("nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn ports_are_reached_through_a_host_and_hosts_through_each_other() {
-    let sandbox = start("hosts: 2").await;
+async fn forwarding_reaches_hosts_and_refuses_closed_ports() {
+    let sandbox = start_sandbox("hosts: 2").await;
     let config = sandbox.ssh_config_path();
     let proxy = format!("ProxyCommand=ssh -F {} -W %h:%p gpu01", config.display());
     let mut command = Command::new("ssh");
@@ -262,18 +265,18 @@ async fn ports_are_reached_through_a_host_and_hosts_through_each_other() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    assert_eq!(finish(command.spawn().expect("ssh")).await.stdout, b"gpu02\n");
+    assert_eq!(wait_output(command.spawn().expect("ssh")).await.stdout, b"gpu02\n");
     // A port where nobody listens: the forward is refused, and ssh says so.
     let mut command = Command::new("ssh");
     command.arg("-F").arg(&config).args(["-W", "127.0.0.1:1", "gpu01"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let out = finish(command.spawn().expect("ssh")).await;
+    let out = wait_output(command.spawn().expect("ssh")).await;
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("forwarding failed"), "{out:?}");
     sandbox.stop().await.expect("nothing is left");
 }
 
 /// A script that starts a detached torchrun in a new container and waits for its end; ends with torchrun's code.
-fn launch(nodes: u32, node: u32, port: u16, extra: &str) -> String {
+fn torchrun_script(nodes: u32, node: u32, port: u16, extra: &str) -> String {
     format!(
         "rm -f rc; docker run -d --name job --init --net=host --gpus all {extra} --workdir $HOME --entrypoint /bin/sh demo/train:1 \
          -c 'trap : TERM; while :; do sleep 1 & wait; done' >/dev/null && docker exec -d job sh -c 'torchrun --nnodes {nodes} --nproc_per_node 4 \
@@ -288,21 +291,21 @@ fn free_port() -> u16 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn torchrun_runs_a_gang_over_two_hosts() {
-    let sandbox = start("hosts: 2").await;
+async fn torchrun_runs_gang_across_two_hosts() {
+    let sandbox = start_sandbox("hosts: 2").await;
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
     let port = free_port();
-    let text = |node| launch(2, node, port, "-e STEPS=20 -e PAUSE=0.5").replace("{DEMO}", demo);
+    let text = |node| torchrun_script(2, node, port, "-e STEPS=20 -e PAUSE=0.5").replace("{DEMO}", demo);
     let (worker, master) = (text(1), text(0));
     let busy = async {
-        until("a GPU is busy", async || {
-            let said = ok(&sandbox, "gpu02", "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits; nvidia-smi --query-compute-apps=pid --format=csv,noheader").await;
+        wait_until("a GPU is busy", async || {
+            let said = run_ok(&sandbox, "gpu02", "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits; nvidia-smi --query-compute-apps=pid --format=csv,noheader").await;
             let numbers: Vec<u32> = said.lines().filter_map(|l| l.parse().ok()).collect();
             (numbers.len() == 12 && numbers[..4].iter().all(|n| *n > 50) && numbers[4..8].iter().all(|n| *n == 0)).then_some(())
         })
         .await;
     };
-    let (second, first, ()) = tokio::join!(script(&sandbox, "gpu02", &worker), script(&sandbox, "gpu01", &master), busy);
+    let (second, first, ()) = tokio::join!(run_script(&sandbox, "gpu02", &worker), run_script(&sandbox, "gpu01", &master), busy);
     for (out, ranks) in [(first, 0..4), (second, 4..8)] {
         let log = String::from_utf8_lossy(&out.stdout).into_owned();
         assert_eq!(out.status.code(), Some(0), "{log}");
@@ -316,8 +319,8 @@ async fn torchrun_runs_a_gang_over_two_hosts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
-    let sandbox = start("hosts: 2").await;
+async fn torchrun_reports_failed_and_oom_killed_ranks() {
+    let sandbox = start_sandbox("hosts: 2").await;
     sandbox
         .set_faults(
             "gpu02",
@@ -325,9 +328,9 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
         )
         .expect("a host");
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
-    let text = |extra: &str| launch(1, 0, free_port(), extra).replace("{DEMO}", demo);
+    let text = |extra: &str| torchrun_script(1, 0, free_port(), extra).replace("{DEMO}", demo);
     let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1"), text("-e PAUSE=0.2 -e STEPS=1000"));
-    let (failed, starved) = tokio::join!(script(&sandbox, "gpu01", &failed), script(&sandbox, "gpu02", &starved));
+    let (failed, starved) = tokio::join!(run_script(&sandbox, "gpu01", &failed), run_script(&sandbox, "gpu02", &starved));
     let log = String::from_utf8_lossy(&failed.stdout).into_owned();
     assert_eq!(failed.status.code(), Some(1), "{log}");
     assert!(log.starts_with("false\n") && log.contains("exitcode  : 1 (pid: ") && log.contains("rank      : 1 (local_rank: 1)"), "{log}");
@@ -346,14 +349,14 @@ async fn torchrun_ends_as_torchrun_does_when_a_rank_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn a_stopped_sandbox_leaves_no_process() {
-    let sandbox = start("{hosts: 3, gpus: 2}").await;
+async fn stopped_sandbox_leaves_no_processes() {
+    let sandbox = start_sandbox("{hosts: 3, gpus: 2}").await;
     for host in ["gpu01", "gpu02", "gpu03"] {
         let text = "docker run -d --init --entrypoint /bin/sh demo/train:1 -c 'trap \"\" TERM; sleep 1000 & env -i sleep 1000 & wait' && \
                     (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' >/dev/null 2>&1 &)";
-        ok(&sandbox, host, text).await;
+        run_ok(&sandbox, host, text).await;
     }
-    let before = until("all of it runs", async || Some(sandbox.processes()).filter(|p| p.len() >= 15)).await;
+    let before = wait_until("all of it runs", async || Some(sandbox.processes()).filter(|p| p.len() >= 15)).await;
     sandbox.stop().await.expect("nothing is left");
     for pid in before {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -364,10 +367,11 @@ async fn a_stopped_sandbox_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn sixty_four_hosts_answer_at_once() {
-    let sandbox = start("hosts: 64").await;
+async fn sixty_four_hosts_answer_concurrently() {
+    let sandbox = start_sandbox("hosts: 64").await;
     let names: Vec<String> = (1..=64).map(|n| format!("gpu{n:02}")).collect();
-    let asked = names.iter().map(|name| async { finish(ssh(&sandbox, name, &["hostname"]).spawn().expect("ssh")).await.stdout });
+    let asked =
+        names.iter().map(|name| async { wait_output(ssh_command(&sandbox, name, &["hostname"]).spawn().expect("ssh")).await.stdout });
     let said = futures_util::future::join_all(asked).await;
     let expected: Vec<Vec<u8>> = names.iter().map(|name| format!("{name}\n").into_bytes()).collect();
     assert_eq!(said, expected);
@@ -376,17 +380,17 @@ async fn sixty_four_hosts_answer_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn torchrun_meets_by_c10d_restarts_and_is_stopped() {
-    let sandbox = start("hosts: 2").await;
+async fn torchrun_c10d_restarts_and_stops() {
+    let sandbox = start_sandbox("hosts: 2").await;
     let port = free_port();
     let text = format!(
         "torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id=r1 --no-python sh -c 'echo $RANK of $WORLD_SIZE'"
     );
-    let first = script(&sandbox, "gpu01", &text);
+    let first = run_script(&sandbox, "gpu01", &text);
     let second = async {
         // Who only looks whether the port is open is not a node.
-        until("the port is open", async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
-        script(&sandbox, "gpu02", &text).await
+        wait_until("the port is open", async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
+        run_script(&sandbox, "gpu02", &text).await
     };
     let (first, second) = tokio::join!(first, second);
     let mut ranks: Vec<String> = [&first, &second]
@@ -401,12 +405,12 @@ async fn torchrun_meets_by_c10d_restarts_and_is_stopped() {
     let text = format!(
         "python3 -m torch.distributed.run --max_restarts 2 --master_port {port} --no_python sh -c 'echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'"
     );
-    assert_eq!(ok(&sandbox, "gpu01", &text).await, "try 0\ntry 1\n");
+    assert_eq!(run_ok(&sandbox, "gpu01", &text).await, "try 0\ntry 1\n");
 
     let text = format!(
         "torchrun --master_port {port} --no_python sh -c 'trap \"echo saved; exit 0\" TERM; echo up >up; while :; do sleep 0.05; done' & p=$!; while ! [ -e up ]; do sleep 0.02; done; kill -TERM $p; wait $p"
     );
-    let out = script(&sandbox, "gpu01", &text).await;
+    let out = run_script(&sandbox, "gpu01", &text).await;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.code() == Some(1) && out.stdout == b"saved\n" && said.contains("SignalException: Process"), "{out:?}");
     sandbox.stop().await.expect("nothing is left");
@@ -414,25 +418,26 @@ async fn torchrun_meets_by_c10d_restarts_and_is_stopped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn sessions_are_counted_and_passwords_asked() {
-    let sandbox = start("{hosts: 1, password: open sesame, faults: {max_sessions: 2}}").await;
+async fn session_limit_and_password_auth_work() {
+    let sandbox = start_sandbox("{hosts: 1, password: open sesame, faults: {max_sessions: 2}}").await;
     let socket = sandbox.dir().join("mux");
     let socket = socket.to_str().expect("text");
-    let mut master = ssh(&sandbox, "gpu01", &["-M", "-S", socket, "-N"]).spawn().expect("ssh");
-    until("the master is there", async || std::fs::metadata(socket).ok()).await;
+    let mut master = ssh_command(&sandbox, "gpu01", &["-M", "-S", socket, "-N"]).spawn().expect("ssh");
+    wait_until("the master is there", async || std::fs::metadata(socket).ok()).await;
     // Never a connection of its own: what the master's connection refuses is refused.
-    let through = |command: &str| ssh(&sandbox, "gpu01", &["-S", socket, "-o", "ProxyCommand=false", command]).spawn().expect("ssh");
+    let through =
+        |command: &str| ssh_command(&sandbox, "gpu01", &["-S", socket, "-o", "ProxyCommand=false", command]).spawn().expect("ssh");
     let mut held = [through("echo >a; exec sleep 1000"), through("echo >b; exec sleep 1000")];
     let home = sandbox.host_root(0).expect("a host").join("home");
-    until("both run", async || (home.join("a").exists() && home.join("b").exists()).then_some(())).await;
-    let refused = finish(through("echo third")).await;
+    wait_until("both run", async || (home.join("a").exists() && home.join("b").exists()).then_some(())).await;
+    let refused = wait_output(through("echo third")).await;
     assert!(refused.status.code() == Some(255) && refused.stdout.is_empty(), "{refused:?}");
     let pid = sandbox
         .processes()
         .into_iter()
         .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|l| l.starts_with("sleep")));
     std::process::Command::new("kill").arg(pid.expect("a sleep").to_string()).status().expect("kill ran");
-    until("a place is free again", async || (finish(through("echo third")).await.stdout == b"third\n").then_some(())).await;
+    wait_until("a place is free again", async || (wait_output(through("echo third")).await.stdout == b"third\n").then_some(())).await;
     master.kill().await.expect("killed");
     for child in &mut held {
         child.wait().await.expect("ended with its master");
@@ -441,16 +446,16 @@ async fn sessions_are_counted_and_passwords_asked() {
     let askpass = sandbox.dir().join("askpass");
     std::fs::write(&askpass, "#!/bin/sh\necho open sesame\n").expect("written");
     std::fs::set_permissions(&askpass, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("changed");
-    let mut command = ssh(&sandbox, "gpu01", &["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no", "hostname"]);
-    let out = finish(command.env("SSH_ASKPASS", &askpass).env("SSH_ASKPASS_REQUIRE", "force").spawn().expect("ssh")).await;
+    let mut command = ssh_command(&sandbox, "gpu01", &["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no", "hostname"]);
+    let out = wait_output(command.env("SSH_ASKPASS", &askpass).env("SSH_ASKPASS_REQUIRE", "force").spawn().expect("ssh")).await;
     assert_eq!(out.stdout, b"gpu01\n", "{out:?}");
     sandbox.stop().await.expect("nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
-async fn a_killed_sandbox_takes_its_containers_along() {
-    let mut command = Command::new(program());
+async fn killed_sandbox_ends_its_containers() {
+    let mut command = Command::new(program_path());
     let mut server = command.args(["sandbox", "--hosts", "1"]).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("started");
     let mut said = tokio::io::BufReader::new(server.stdout.take().expect("piped")).lines();
     let inventory = PathBuf::from(said.next_line().await.expect("read").expect("a line"));
@@ -459,16 +464,16 @@ async fn a_killed_sandbox_takes_its_containers_along() {
                 torchrun --nproc_per_node 2 --master_port 0 --no_python sleep 4321 >/dev/null 2>&1 & while [ $(ps -e -o args= | grep -c '[s]leep 4321') -lt 3 ]; do sleep 0.05; done";
     let mut child = Command::new("ssh");
     child.arg("-F").arg(dir.join("ssh_config")).args(["gpu01", text]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    assert!(finish(child.spawn().expect("ssh")).await.status.success());
+    assert!(wait_output(child.spawn().expect("ssh")).await.status.success());
     let marker = format!("SANDBOX_DIR={}", dir.display());
-    until("the container and the ranks run", async || (carrying(&marker) >= 6).then_some(())).await;
+    wait_until("the container and the ranks run", async || (count_processes_with(&marker) >= 6).then_some(())).await;
     server.kill().await.expect("killed");
-    until("all of them end", async || (carrying(&marker) == 0).then_some(())).await;
+    wait_until("all of them end", async || (count_processes_with(&marker) == 0).then_some(())).await;
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 /// How many processes have this variable.
-fn carrying(marker: &str) -> usize {
+fn count_processes_with(marker: &str) -> usize {
     let entries = std::fs::read_dir("/proc").expect("Linux");
     let environs = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
     environs.filter(|bytes| bytes.split(|b| *b == 0).any(|variable| variable == marker.as_bytes())).count()

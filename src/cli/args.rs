@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::values::{RankList, duration, ranks, speed, theme};
+use super::value_parsers::{RankList, parse_duration, parse_ranks, parse_speed, parse_theme};
 
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
@@ -26,11 +26,11 @@ pub enum Command {
     /// Fetch what this laptop lacks of the logs, then stop and remove everything of this name, and verify it
     Down(DownArgs),
     /// What runs where
-    Ps(HostArgs),
+    Ps(CommonArgs),
     /// Read the logs, from the hosts or from this laptop's copies where the hosts have none any more
     Logs(LogsArgs),
     /// Follow what runs; Ctrl-C detaches
-    Attach(HostArgs),
+    Attach(CommonArgs),
     /// Preflight only: find what would cost the night, and say what to do about it
     Check(CheckArgs),
     /// Show every command that would run, and the environment of each rank
@@ -57,7 +57,7 @@ pub enum Command {
 
 /// Which inventory, which hosts, and how to show it.
 #[derive(Debug, Clone, Args)]
-pub struct HostArgs {
+pub struct CommonArgs {
     /// The inventory file [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
     #[arg(value_name = "INVENTORY")]
     pub inventory: Option<PathBuf>,
@@ -80,14 +80,14 @@ pub struct HostArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub forks: usize,
     /// How progress is shown
-    #[arg(long, value_enum, default_value_t = Progress::Auto)]
-    pub progress: Progress,
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    pub progress: ProgressMode,
     /// When to use colours (NO_COLOR is respected)
-    #[arg(long, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
     /// How the dashboard is.
     #[command(flatten)]
-    pub board: BoardArgs,
+    pub dashboard: DashboardArgs,
     /// The language of what is said of failures (else from LANG)
     #[arg(long, value_enum)]
     pub lang: Option<Language>,
@@ -101,12 +101,12 @@ pub struct HostArgs {
 
 /// How the dashboard is.
 #[derive(Debug, Clone, Default, Args)]
-pub struct BoardArgs {
+pub struct DashboardArgs {
     /// Only look: the dashboard (of tui, attach, replay) has no key that changes something
     #[arg(long)]
     pub readonly: bool,
     /// Colours of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
-    #[arg(long, value_name = "NAME", value_parser = theme)]
+    #[arg(long, value_name = "NAME", value_parser = parse_theme)]
     pub theme: Option<String>,
     /// Draw the dashboard with ASCII only
     #[arg(long)]
@@ -115,7 +115,7 @@ pub struct BoardArgs {
 
 /// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Progress {
+pub enum ProgressMode {
     /// Bars on a terminal, lines else
     Auto,
     /// The dashboard
@@ -141,7 +141,7 @@ pub enum Language {
 
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub enum ColorChoice {
     /// On a terminal
     Auto,
     /// Yes
@@ -152,7 +152,7 @@ pub enum Color {
 
 /// `--preflight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Preflight {
+pub enum PreflightLevel {
     /// Only what a launch cannot do without
     Off,
     /// Everything but the inside of the image
@@ -166,7 +166,7 @@ pub enum Preflight {
 pub struct UpArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// Return once every rank runs
     #[arg(short = 'd', long)]
     pub detach: bool,
@@ -183,17 +183,17 @@ pub struct UpArgs {
     #[arg(long)]
     pub diff: bool,
     /// How much is checked before anything is changed
-    #[arg(long, value_enum, default_value_t = Preflight::Fast)]
-    pub preflight: Preflight,
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
     /// How long to wait for another operator's lock
-    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
     pub lock_wait: std::time::Duration,
     /// `tui`: nothing is changed before it is asked for, and whatever runs is followed.
     #[arg(skip)]
-    pub ask: bool,
+    pub confirm_first: bool,
     /// `demo`: said on the dashboard when it opens; what happened can be looked at until the person leaves.
     #[arg(skip)]
-    pub guide: Option<&'static str>,
+    pub intro_text: Option<&'static str>,
 }
 
 /// `tui`.
@@ -201,15 +201,15 @@ pub struct UpArgs {
 pub struct TuiArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// Leave containers and logs at the end (teardown: never)
     #[arg(long)]
     pub keep: bool,
     /// How much is checked before anything is changed
-    #[arg(long, value_enum, default_value_t = Preflight::Fast)]
-    pub preflight: Preflight,
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
     /// How long to wait for another operator's lock
-    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
     pub lock_wait: std::time::Duration,
 }
 
@@ -218,7 +218,7 @@ pub struct TuiArgs {
 pub struct DownArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// Do not fetch the logs before they are deleted
     #[arg(long)]
     pub discard_logs: bool,
@@ -226,7 +226,7 @@ pub struct DownArgs {
     #[arg(long)]
     pub kill: bool,
     /// How long to wait for another operator's lock; `--yes` takes it over
-    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
     pub lock_wait: std::time::Duration,
     /// Change nothing; say what would be done
     #[arg(long, visible_alias = "check")]
@@ -238,7 +238,7 @@ pub struct DownArgs {
 pub struct LogsArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// Go on as the logs grow
     #[arg(short = 'f', long)]
     pub follow: bool,
@@ -246,7 +246,7 @@ pub struct LogsArgs {
     #[arg(long, value_name = "ID", conflicts_with = "follow")]
     pub run: Option<String>,
     /// Only these ranks: `3`, `r3`, `0-1`, `0,2-3` (repeatable)
-    #[arg(long, value_name = "RANKS", value_parser = ranks)]
+    #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
     pub rank: Vec<RankList>,
     /// Only the ranks of this host (repeatable)
     #[arg(long = "host", value_name = "H")]
@@ -268,7 +268,7 @@ impl LogsArgs {
 pub struct CheckArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// Only these checks or areas (host, docker, image, gpu, files, network), separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub only: Vec<String>,
@@ -291,7 +291,7 @@ pub struct CheckArgs {
 pub struct StacksArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// As JSON, a line a rank, with every thread
     #[arg(long)]
     pub json: bool,
@@ -302,7 +302,7 @@ pub struct StacksArgs {
 pub struct PlanArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -319,7 +319,7 @@ pub struct PlanArgs {
 pub struct RenderArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// Write `<host>.sh` into this folder instead of all to standard output
     #[arg(short = 'o', long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -347,13 +347,13 @@ pub struct InitArgs {
 pub struct ExecArgs {
     /// Which hosts.
     #[command(flatten)]
-    pub host: HostArgs,
+    pub common: CommonArgs,
     /// How long it may take on a host
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub timeout: std::time::Duration,
     /// The command; one word is a shell line, several are an argument vector
     #[arg(last = true, required = true, value_name = "CMD")]
-    pub words: Vec<String>,
+    pub command: Vec<String>,
 }
 
 /// `shell`.
@@ -361,7 +361,7 @@ pub struct ExecArgs {
 pub struct ShellArgs {
     /// The host, or the number of a rank: its host, and its variables (RANK, WORLD_SIZE, …) as well
     #[arg(value_name = "HOST|RANK")]
-    pub place: String,
+    pub target: String,
     /// Inventory file; several are merged, later ones override [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
     #[arg(short = 'i', value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -372,20 +372,20 @@ pub struct ShellArgs {
     #[arg(short = 'F', long = "ssh-config", value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
     /// When to use colours (NO_COLOR is respected)
-    #[arg(long, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
     /// Say more; twice: what the libraries say
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// A command instead of a shell; one word is a shell line, several are an argument vector
     #[arg(last = true, value_name = "CMD")]
-    pub words: Vec<String>,
+    pub command: Vec<String>,
 }
 
 impl ShellArgs {
     /// The same for what every command begins with.
-    pub fn hosts(&self) -> HostArgs {
-        HostArgs {
+    pub fn common_args(&self) -> CommonArgs {
+        CommonArgs {
             inventory: None,
             files: self.files.clone(),
             set: self.set.clone(),
@@ -393,9 +393,9 @@ impl ShellArgs {
             limit: None,
             ssh_config: self.ssh_config.clone(),
             forks: 64,
-            progress: Progress::Quiet,
+            progress: ProgressMode::Quiet,
             color: self.color,
-            board: BoardArgs::default(),
+            dashboard: DashboardArgs::default(),
             lang: None,
             yes: false,
             verbose: self.verbose,
@@ -429,25 +429,25 @@ pub struct ReplayArgs {
     #[arg(value_name = "RUN")]
     pub run: String,
     /// How many seconds of the run pass in one
-    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed)]
     pub speed: f64,
     /// When to use colours
-    #[arg(long, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
     /// How the dashboard is.
     #[command(flatten)]
-    pub board: BoardArgs,
+    pub dashboard: DashboardArgs,
 }
 
 /// `demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
     /// How progress is shown
-    #[arg(long, value_enum, default_value_t = Progress::Auto)]
-    pub progress: Progress,
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    pub progress: ProgressMode,
     /// When to use colours
-    #[arg(long, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
 }
 
 /// `sandbox`.

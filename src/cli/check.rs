@@ -2,48 +2,52 @@
 
 use tokio::time::Instant;
 
-use crate::cli::args::{CheckArgs, Progress};
-use crate::cli::checks::{addresses, deepen, judged, survey};
-use crate::cli::desk::Faces;
-use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{known_secrets, print, print_json, say};
-use crate::cli::session::{Need, Session, inventory};
+use crate::cli::args::{CheckArgs, ProgressMode};
+use crate::cli::exit::{CliError, worse_outcome};
+use crate::cli::local_env::{hide_known_secrets, print_json, print_stderr, print_stdout};
+use crate::cli::preflight::{cross_host_probes, evaluate, fabric_addresses, gather_facts_and_probes};
+use crate::cli::reporter_task::OutputOptions;
+use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::cli::smoke;
 use crate::event::{EventKind, Outcome};
-use crate::inventory::{Job, Known};
-use crate::plan::check::smoke::{CHECK, NAME};
-use crate::plan::check::{ALL, Answer, Check, chosen};
+use crate::inventory::{Job, RuntimeValues};
+use crate::plan::check::smoke::{CHECK, CHECK_NAME};
+use crate::plan::check::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
 use crate::plan::facts::HostFacts;
+use crate::plan::rank_layout::usable_gpu_count;
 use crate::plan::words::{Level, Phase};
-use crate::plan::world::given_gpus;
-use crate::report::check::{self as page, Page};
-use crate::report::loglines::Logs;
+use crate::report::log_filter::LogSelection;
+use crate::report::preflight_report::{self as page, PreflightPage};
 
 /// Runs it.
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
+pub async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     if args.list {
-        print(&page::list(&[&ALL[..], &[CHECK]].concat()));
+        print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat()));
         return Ok(Outcome::Ok);
     }
-    let wish = Wish::of(args);
+    let wish = CheckSelection::from_args(args);
     // A word that names no check is told before anybody is asked anything.
-    wish.checks(&[])?;
-    let (inventory, base) = inventory(&args.host, Need::Launch)?;
-    let unknown = Known { gpus: vec![None; inventory.hosts.len()], addresses: vec![None; inventory.hosts.len()], ..Known::default() };
+    wish.resolve_checks(&[])?;
+    let (inventory, base) = load_inventory(&args.common, LoadMode::Full)?;
+    let unknown = RuntimeValues {
+        gpu_counts: vec![None; inventory.hosts.len()],
+        fabric_addresses: vec![None; inventory.hosts.len()],
+        ..RuntimeValues::default()
+    };
     let draft = inventory.job(&unknown)?;
-    let checks = wish.checks(&draft.checks.skip)?;
-    let progress = if args.host.progress == Progress::Auto { Progress::Quiet } else { args.host.progress };
-    let secrets = known_secrets(&inventory);
-    let faces = Faces { progress, logs: Logs::None, data: false };
-    let mut session = Session::open("check", &args.host, inventory, base.clone(), faces, &secrets)?;
-    session.begin("", None);
+    let checks = wish.resolve_checks(&draft.checks.skip)?;
+    let progress = if args.common.progress == ProgressMode::Auto { ProgressMode::Quiet } else { args.common.progress };
+    let secrets = hide_known_secrets(&inventory);
+    let faces = OutputOptions { progress, logs: LogSelection::None, logs_to_stdout: false };
+    let mut session = Session::open("check", &args.common, inventory, base.clone(), faces, &secrets)?;
+    session.emit_run_started("", None);
     let began = Instant::now();
     let looked = async {
         let (mut facts, mut told, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, (answer, answers)) in session.names().into_iter().zip(survey(&session, &draft, &checks).await) {
+        for (name, (answer, answers)) in session.host_names().into_iter().zip(gather_facts_and_probes(&session, &draft, &checks).await) {
             match answer {
                 Ok(found) => facts.push(Some(found)),
                 Err(error) => {
@@ -54,10 +58,10 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
             told.push(answers);
         }
         session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
-        let known = known(&session, &facts);
-        let (job, problems) = known_job(&session, &draft, &known);
-        deepen(&session, &job, &checks, &facts, &mut told).await;
-        (judged(&session.inventory, &job, &facts, &told, &checks, false), lost, problems, facts, known)
+        let known = runtime_values(&session, &facts);
+        let (job, problems) = build_job_or_draft(&session, &draft, &known);
+        cross_host_probes(&session, &job, &checks, &facts, &mut told).await;
+        (evaluate(&session.inventory, &job, &facts, &told, &checks, false), lost, problems, facts, known)
     };
     let (mut answers, lost, problems, facts, known) = tokio::select! {
         looked = looked => looked,
@@ -67,87 +71,87 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
             return Ok(Outcome::Signal(2));
         }
     };
-    for (_, cell) in answers.iter_mut().flat_map(|answer| &mut answer.cells) {
-        cell.hint = session.desk.advice().complete(&cell.hint);
+    for (_, cell) in answers.iter_mut().flat_map(|answer| &mut answer.results) {
+        cell.hint = session.reporter.advice().complete_commands(&cell.hint);
     }
     for answer in &answers {
-        tell(&session, answer);
+        emit_check_report(&session, answer);
     }
     let mut ended = Outcome::Ok;
     if wish.smoke {
         let failed = (!lost.is_empty()).then_some("a host is unreachable");
         let failed = failed.or(answers.iter().any(|a| a.level() == Level::Fail).then_some("a check failed"));
         let failed = failed.or((!problems.is_empty()).then_some("the inventory does not fit the hosts"));
-        let before = smoke::Before { draft: &draft, known: &known, facts: &facts, failed };
-        let (answer, outcome) = smoke::run(&session, &args.host, &base, before).await?;
-        tell(&session, &answer);
+        let before = smoke::SmokeInputs { draft: &draft, runtime_values: &known, facts: &facts, skip_reason: failed };
+        let (answer, outcome) = smoke::run(&session, &args.common, &base, before).await?;
+        emit_check_report(&session, &answer);
         answers.push(answer);
         ended = outcome;
     }
-    let worst = answers.iter().map(Answer::level).max().unwrap_or(Level::Skipped);
+    let worst = answers.iter().map(CheckReport::level).max().unwrap_or(Level::Skipped);
     let mut outcome = if worst == Level::Fail || !problems.is_empty() { Outcome::Refused } else { Outcome::Ok };
     if !lost.is_empty() {
-        outcome = worse(Outcome::Unreachable, outcome);
+        outcome = worse_outcome(Outcome::Unreachable, outcome);
     }
-    outcome = worse(ended, outcome);
-    let context = Page {
+    outcome = worse_outcome(ended, outcome);
+    let context = PreflightPage {
         name: &session.inventory.name.clone(),
-        hosts: &session.names(),
-        lost: &lost,
-        style: session.desk.style(),
-        cleaner: session.desk.cleaner().clone(),
-        took: began.elapsed(),
+        hosts: &session.host_names(),
+        unreachable: &lost,
+        style: session.reporter.style(),
+        sanitizer: session.reporter.sanitizer().clone(),
+        elapsed: began.elapsed(),
     };
     if args.json {
-        print_json(&format!("{:#}\n", page::json(&context, &answers, &outcome)));
-    } else if args.host.progress != Progress::Json {
-        print(&page::text(&context, &answers));
+        print_json(&format!("{:#}\n", page::render_json(&context, &answers, &outcome)));
+    } else if args.common.progress != ProgressMode::Json {
+        print_stdout(&page::render_text(&context, &answers));
     }
     for problem in problems {
-        say(&problem);
+        print_stderr(&problem);
     }
     let (outcome, _) = session.finish(outcome, "", false).await;
     Ok(outcome)
 }
 
 /// Which checks the person wants, and whether the smoke as well.
-struct Wish {
+struct CheckSelection {
     only: Vec<String>,
     skip: Vec<String>,
     /// Nothing but the smoke.
-    alone: bool,
+    smoke_only: bool,
     smoke: bool,
 }
 
-impl Wish {
-    fn of(args: &CheckArgs) -> Wish {
-        let rest = |words: &[String]| words.iter().filter(|word| *word != NAME).cloned().collect::<Vec<_>>();
-        let names = |words: &[String]| words.iter().any(|word| word == NAME);
+impl CheckSelection {
+    fn from_args(args: &CheckArgs) -> CheckSelection {
+        let rest = |words: &[String]| words.iter().filter(|word| *word != CHECK_NAME).cloned().collect::<Vec<_>>();
+        let names = |words: &[String]| words.iter().any(|word| word == CHECK_NAME);
         let (only, skip) = (rest(&args.only), rest(&args.skip));
         let smoke = (args.smoke || names(&args.only)) && !names(&args.skip);
-        Wish { alone: names(&args.only) && only.is_empty(), only, skip, smoke }
+        CheckSelection { smoke_only: names(&args.only) && only.is_empty(), only, skip, smoke }
     }
 
-    fn checks(&self, skipped: &[String]) -> Result<Vec<Check>, Failure> {
-        let checks = chosen(&self.only, &self.skip, skipped).map_err(Failure::Usage)?;
-        Ok(if self.alone { Vec::new() } else { checks })
+    fn resolve_checks(&self, skipped: &[String]) -> Result<Vec<PreflightCheck>, CliError> {
+        let checks = select_checks(&self.only, &self.skip, skipped).map_err(CliError::Usage)?;
+        Ok(if self.smoke_only { Vec::new() } else { checks })
     }
 }
 
 /// What the hosts told of what a job is made of.
-fn known(session: &Session, facts: &[Option<HostFacts>]) -> Known {
+fn runtime_values(session: &Session, facts: &[Option<HostFacts>]) -> RuntimeValues {
     let inventory = &session.inventory;
-    let gpus = |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().map(|f| given_gpus(host, f)).filter(|n| *n > 0);
-    Known {
-        gpus: inventory.hosts.iter().zip(facts).map(gpus).collect(),
-        addresses: addresses(inventory, facts).into_iter().map(|a| Some(a).filter(|a| !a.is_empty())).collect(),
+    let gpus = |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().map(|f| usable_gpu_count(host, f)).filter(|n| *n > 0);
+    RuntimeValues {
+        gpu_counts: inventory.hosts.iter().zip(facts).map(gpus).collect(),
+        fabric_addresses: fabric_addresses(inventory, facts).into_iter().map(|a| Some(a).filter(|a| !a.is_empty())).collect(),
         master_port: facts.first().and_then(Option::as_ref).and_then(|f| f.free_port),
-        ..Known::default()
+        ..RuntimeValues::default()
     }
 }
 
 /// The job with what the hosts told; the draft where that does not fit, with what is wrong.
-fn known_job(session: &Session, draft: &Job, known: &Known) -> (Job, Vec<String>) {
+fn build_job_or_draft(session: &Session, draft: &Job, known: &RuntimeValues) -> (Job, Vec<String>) {
     match session.inventory.job(known) {
         Ok(job) => (job, Vec::new()),
         Err(problems) => (draft.clone(), problems.iter().map(ToString::to_string).collect()),
@@ -155,14 +159,14 @@ fn known_job(session: &Session, draft: &Job, known: &Known) -> (Job, Vec<String>
 }
 
 /// Tells what a check found, once for all hosts of which it is the same.
-pub fn tell(session: &Session, answer: &Answer) {
+pub fn emit_check_report(session: &Session, answer: &CheckReport) {
     for group in answer.groups() {
-        session.engine.emitter().send(EventKind::Checked {
+        session.engine.emitter().send(EventKind::CheckFinished {
             check: answer.check.name.to_owned(),
-            level: group.cell.level,
+            level: group.result.level,
             hosts: group.hosts.iter().map(|h| u32::try_from(*h).unwrap_or(u32::MAX)).collect(),
-            what: page::sentence(&group.cell),
-            hint: group.cell.hint,
+            message: page::result_text(&group.result),
+            hint: group.result.hint,
         });
     }
 }

@@ -7,52 +7,52 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use crate::cli::args::{BoardArgs, Cli, Command, DemoArgs, Progress};
-use crate::cli::exit::Failure;
-use crate::cli::laptop::{say, settings};
+use crate::cli::args::{Cli, Command, DashboardArgs, DemoArgs, ProgressMode};
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{dashboard_settings, print_stderr};
 use crate::event::Outcome;
-use crate::inventory::{Inventory, Source};
+use crate::inventory::{Inventory, InventorySource};
 use crate::sandbox::{Sandbox, Scenario};
 
 /// What a newcomer is told first.
-const GUIDE: &str = "a simulated run of a minute: 1 to 7 show its screens, ? all keys, q leaves";
+const INTRO_TEXT: &str = "a simulated run of a minute: 1 to 7 show its screens, ? all keys, q leaves";
 
 /// Runs it.
 ///
 /// # Errors
 /// Where the sandbox cannot be made.
-pub async fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
-    say("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
+pub async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
+    print_stderr("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
     let sandbox = Sandbox::start(Scenario::with_hosts(4)).await.context("the sandbox could not be started")?;
     let progress = match args.progress {
-        Progress::Auto if settings(&BoardArgs::default(), args.color, Vec::new()).is_ok() => Progress::Tui,
+        ProgressMode::Auto if dashboard_settings(&DashboardArgs::default(), args.color, Vec::new()).is_ok() => ProgressMode::Tui,
         other => other,
     };
-    let (file, text) = write(&sandbox, progress == Progress::Tui).context("the demo's files could not be written")?;
-    say(&format!("demo: orchestrate up {}", file.display()));
-    let source = Source { name: file.display().to_string(), text };
+    let (file, text) = write_demo_files(&sandbox, progress == ProgressMode::Tui).context("the demo's files could not be written")?;
+    print_stderr(&format!("demo: orchestrate up {}", file.display()));
+    let source = InventorySource { name: file.display().to_string(), text };
     let inventory = Inventory::load(&[source], &[])?;
     let Command::Up(mut up) = Cli::parse_from(["orchestrate", "up"]).command else {
         return Err(anyhow::anyhow!("`up` is no longer a command").into());
     };
-    up.host.inventory = Some(file.clone());
-    up.host.progress = progress;
-    up.guide = (progress == Progress::Tui).then_some(GUIDE);
-    up.host.color = args.color;
-    let outcome = super::up::run_with(&up, inventory, file.parent().map_or_else(PathBuf::new, PathBuf::from)).await;
+    up.common.inventory = Some(file.clone());
+    up.common.progress = progress;
+    up.intro_text = (progress == ProgressMode::Tui).then_some(INTRO_TEXT);
+    up.common.color = args.color;
+    let outcome = super::up::run_with_inventory(&up, inventory, file.parent().map_or_else(PathBuf::new, PathBuf::from)).await;
     let stopped = sandbox.stop().await;
     let outcome = outcome?;
     stopped.context("the sandbox did not end cleanly")?;
     if outcome == Outcome::Detached {
-        say("demo: the hosts were simulated: they have ended, and the run with them");
+        print_stderr("demo: the hosts were simulated: they have ended, and the run with them");
     }
     if outcome == Outcome::Ok {
-        say("demo: that was simulated; for your own hosts start from configs/two-hosts.yaml: `orchestrate up two-hosts.yaml`");
+        print_stderr("demo: that was simulated; for your own hosts start from configs/two-hosts.yaml: `orchestrate up two-hosts.yaml`");
     }
     Ok(outcome)
 }
 
-fn write(sandbox: &Sandbox, longer: bool) -> std::io::Result<(PathBuf, String)> {
+fn write_demo_files(sandbox: &Sandbox, longer: bool) -> std::io::Result<(PathBuf, String)> {
     let dir = sandbox.dir().join("demo");
     std::fs::create_dir_all(&dir)?;
     std::fs::write(dir.join("train.sh"), include_str!("../../assets/demo/train.sh"))?;

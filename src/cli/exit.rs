@@ -1,35 +1,35 @@
 //! From how it ended to the exit code; the only place that knows the numbers of `product.md` section 2.
 
 use crate::event::Outcome;
-use crate::inventory::Problem;
+use crate::inventory::InventoryProblem;
 
 /// Ended early, with the words for the person.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CliError {
     /// A usage or inventory error: 2.
     Usage(String),
     /// Every problem of the inventory: 2.
-    Inventory(Vec<Problem>),
+    Inventory(Vec<InventoryProblem>),
     /// A command on a host ended with this status, which is ours as well.
-    Status(u8),
+    RemoteExit(u8),
     /// A bug of ours, or a laptop that cannot do its part: 70.
     Bug(anyhow::Error),
 }
 
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        Failure::Bug(error)
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> CliError {
+        CliError::Bug(error)
     }
 }
 
-impl From<Vec<Problem>> for Failure {
-    fn from(problems: Vec<Problem>) -> Failure {
-        Failure::Inventory(problems)
+impl From<Vec<InventoryProblem>> for CliError {
+    fn from(problems: Vec<InventoryProblem>) -> CliError {
+        CliError::Inventory(problems)
     }
 }
 
 /// The code of an outcome.
-pub fn code(outcome: &Outcome) -> u8 {
+pub fn exit_code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Ok | Outcome::Detached => 0,
         Outcome::Failed | Outcome::Stopped => 1,
@@ -42,11 +42,11 @@ pub fn code(outcome: &Outcome) -> u8 {
 }
 
 /// Of two outcomes, the one whose code is given.
-pub fn worse(one: Outcome, other: Outcome) -> Outcome {
-    if weight(&one) >= weight(&other) { one } else { other }
+pub fn worse_outcome(one: Outcome, other: Outcome) -> Outcome {
+    if severity(&one) >= severity(&other) { one } else { other }
 }
 
-fn weight(outcome: &Outcome) -> u8 {
+fn severity(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Ok => 0,
         Outcome::Detached => 1,
@@ -65,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_in_the_products_order_wins() {
+    fn worse_outcome_decides_exit_code() {
         let order =
             [Outcome::Locked, Outcome::Leftovers, Outcome::Signal(2), Outcome::Unreachable, Outcome::Refused, Outcome::Failed, Outcome::Ok];
         for pair in order.windows(2) {
-            assert_eq!(worse(pair[1].clone(), pair[0].clone()), pair[0]);
-            assert_eq!(worse(pair[0].clone(), pair[1].clone()), pair[0]);
+            assert_eq!(worse_outcome(pair[1].clone(), pair[0].clone()), pair[0]);
+            assert_eq!(worse_outcome(pair[0].clone(), pair[1].clone()), pair[0]);
         }
-        assert_eq!(order.map(|o| code(&o)), [6, 5, 130, 4, 3, 1, 0]);
+        assert_eq!(order.map(|o| exit_code(&o)), [6, 5, 130, 4, 3, 1, 0]);
     }
 }

@@ -8,13 +8,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// The file in the state folder.
-const FILE: &str = "laptop-id";
+const ID_FILE_NAME: &str = "laptop-id";
 /// Hex digits of an id.
-const DIGITS: usize = 32;
+const ID_HEX_DIGITS: usize = 32;
 
 /// A random 128-bit id in hex.
-pub(super) fn random() -> String {
-    let mut bytes = [0_u8; DIGITS / 2];
+pub(super) fn random_128_bit_hex() -> String {
+    let mut bytes = [0_u8; ID_HEX_DIGITS / 2];
     let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
     if let Err(error) = drawn {
         // The standard library seeds its maps from the system as well.
@@ -32,35 +32,35 @@ pub(super) fn random() -> String {
 /// The laptop's id; made now if there is none. Where it cannot be kept, each process has one of its own: then its locks are stale by their age
 /// alone.
 pub(super) fn laptop_id(state: &Path) -> String {
-    match kept(state) {
+    match read_or_create_id(state) {
         Ok(id) => id,
         Err(error) => {
             tracing::warn!(%error, "no laptop id is kept in {}: locks of this laptop are known by their age alone", state.display());
-            random()
+            random_128_bit_hex()
         }
     }
 }
 
-fn kept(state: &Path) -> io::Result<String> {
-    let file = state.join(FILE);
-    if let Some(id) = read(&file)? {
+fn read_or_create_id(state: &Path) -> io::Result<String> {
+    let file = state.join(ID_FILE_NAME);
+    if let Some(id) = read_id(&file)? {
         return Ok(id);
     }
     DirBuilder::new().recursive(true).mode(0o700).create(state)?;
     // Whole or not at all, and the first of several processes wins.
-    let id = random();
-    let mine = state.join(format!("{FILE}.{}", &id[..8]));
+    let id = random_128_bit_hex();
+    let mine = state.join(format!("{ID_FILE_NAME}.{}", &id[..8]));
     let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mine)?;
     let made = new.write_all(format!("{id}\n").as_bytes()).and_then(|()| new.sync_all()).and_then(|()| std::fs::hard_link(&mine, &file));
     std::fs::remove_file(&mine)?;
     match made {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => read(&file)?.ok_or_else(|| io::Error::other("it cannot be read back")),
+        Ok(()) | Err(_) => read_id(&file)?.ok_or_else(|| io::Error::other("it cannot be read back")),
     }
 }
 
 /// The id that a file holds; one that is damaged is taken away.
-fn read(path: &Path) -> io::Result<Option<String>> {
+fn read_id(path: &Path) -> io::Result<Option<String>> {
     let file = match OpenOptions::new().read(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -69,7 +69,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     let mut text = String::new();
     let whole = file.take(100).read_to_string(&mut text).is_ok();
     let id = text.trim_end();
-    if whole && id.len() == DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if whole && id.len() == ID_HEX_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(Some(id.to_owned()));
     }
     std::fs::remove_file(path)?;
@@ -83,21 +83,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_made_once_by_whoever_comes_first_and_is_another_in_each_folder() {
+    fn laptop_id_is_created_once_per_folder() {
         let dir = tempfile::tempdir().expect("a folder");
         let state = dir.path().join("state/orchestrate");
         let ids: Vec<String> = std::thread::scope(|all| {
             let threads: Vec<_> = (0..8).map(|_| all.spawn(|| laptop_id(&state))).collect();
             threads.into_iter().map(|thread| thread.join().expect("an id")).collect()
         });
-        assert!(ids.iter().all(|id| id == &ids[0] && id.len() == DIGITS), "{ids:?}");
+        assert!(ids.iter().all(|id| id == &ids[0] && id.len() == ID_HEX_DIGITS), "{ids:?}");
         assert_eq!(laptop_id(&state), ids[0]);
         let left: Vec<_> = std::fs::read_dir(&state).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
-        assert_eq!(left, [FILE]);
-        assert_eq!(std::fs::metadata(state.join(FILE)).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(left, [ID_FILE_NAME]);
+        assert_eq!(std::fs::metadata(state.join(ID_FILE_NAME)).expect("there").permissions().mode() & 0o777, 0o600);
         assert_ne!(laptop_id(&dir.path().join("another")), ids[0]);
         // A damaged id is replaced, and the new one is kept.
-        std::fs::write(state.join(FILE), "x\n").expect("written");
+        std::fs::write(state.join(ID_FILE_NAME), "x\n").expect("written");
         let new = laptop_id(&state);
         assert!(new != ids[0] && new == laptop_id(&state));
         // Where nothing can be kept, each process has its own.

@@ -5,28 +5,28 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::cli::args::InitArgs;
-use crate::cli::exit::Failure;
-use crate::cli::laptop::{print_file, say};
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{print_raw_unless_tty, print_stderr};
 use crate::event::Outcome;
-use crate::inventory::import::{self, Form};
-use crate::inventory::{Inventory, Source};
+use crate::inventory::import::{self, ImportFormat};
+use crate::inventory::{Inventory, InventorySource};
 
 /// Runs it.
 ///
 /// # Errors
 /// What must be said to the person.
-pub fn run(args: &InitArgs) -> Result<Outcome, Failure> {
+pub fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     let (hosts, config) = match &args.from {
         None => (Vec::new(), None),
-        Some(file) => read(file)?,
+        Some(file) => read_import_file(file)?,
     };
     let from = args.from.as_ref().map(|file| file.display().to_string());
-    let text = import::write(&args.name, &hosts, from.as_deref(), config.as_deref());
+    let text = import::write_inventory(&args.name, &hosts, from.as_deref(), config.as_deref());
     let name = args.output.display().to_string();
     // What we write must be what we read.
-    Inventory::load(&[Source { name: name.clone(), text: text.clone() }], &[])?;
+    Inventory::load(&[InventorySource { name: name.clone(), text: text.clone() }], &[])?;
     if args.output == Path::new("-") {
-        print_file(&text);
+        print_raw_unless_tty(&text);
         return Ok(Outcome::Ok);
     }
     let made = std::fs::File::create_new(&args.output).and_then(|mut file| file.write_all(text.as_bytes()));
@@ -36,24 +36,25 @@ pub fn run(args: &InitArgs) -> Result<Outcome, Failure> {
         } else {
             ""
         };
-        Failure::Usage(format!("{name}: cannot be made: {error}{hint}"))
+        CliError::Usage(format!("{name}: cannot be made: {error}{hint}"))
     })?;
-    say(&format!(
+    print_stderr(&format!(
         "{name}: {}; edit `launch`, then `orchestrate plan {}`",
-        crate::report::words::count(hosts.len().max(2), "host"),
+        crate::report::style::count_noun(hosts.len().max(2), "host"),
         crate::shell::quote(&name)
     ));
     Ok(Outcome::Ok)
 }
 
-fn read(file: &Path) -> Result<(Vec<import::Imported>, Option<String>), Failure> {
+fn read_import_file(file: &Path) -> Result<(Vec<import::ImportedHost>, Option<String>), CliError> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
+    let text = std::fs::read_to_string(file).map_err(|error| CliError::Usage(format!("{name}: cannot be read: {error}")))?;
     let hint = "a hostfile (gpu01 slots=8), an Ansible inventory, an ssh_config, or one host a line";
-    let (form, hosts) = import::read(&text).map_err(|why| Failure::Usage(format!("{name}: {why}\n    help: {hint}")))?;
-    say(&format!("{name}: {}, {}", import::said(form), crate::report::words::count(hosts.len(), "host")));
+    let (form, hosts) = import::read_hosts(&text).map_err(|why| CliError::Usage(format!("{name}: {why}\n    help: {hint}")))?;
+    print_stderr(&format!("{name}: {}, {}", import::describe_format(form), crate::report::style::count_noun(hosts.len(), "host")));
     // The user's own file applies anyway.
     let own = file.ends_with(".ssh/config");
-    let config = (form == Form::SshConfig && !own).then(|| std::path::absolute(file).map_or(name, |path| path.display().to_string()));
+    let config =
+        (form == ImportFormat::SshConfig && !own).then(|| std::path::absolute(file).map_or(name, |path| path.display().to_string()));
     Ok((hosts, config))
 }

@@ -4,105 +4,105 @@
 
 pub mod args;
 pub mod attach;
-mod beside;
-pub mod board;
 pub mod check;
-pub mod checks;
-pub mod config;
+pub mod clipboard;
+pub mod confirm;
+pub mod dashboard_config;
+pub mod dashboard_shell;
 pub mod demo;
-pub mod desk;
 pub mod down;
 pub mod exec;
 pub mod exit;
-pub mod hand;
-pub mod hang;
+#[cfg(debug_assertions)]
+mod fault_injection;
+pub mod hang_watchdog;
 mod identity;
 pub mod init;
-pub mod laptop;
+pub mod interactive;
+pub mod local_env;
 pub mod logs;
+pub mod passthrough;
 pub mod plan;
+pub mod preflight;
+pub mod probe_listing;
 pub mod ps;
-pub mod questions;
-mod recorded;
-#[cfg(debug_assertions)]
-mod rehearsal;
-pub mod relay;
+mod recorded_hosts;
+mod remaining_items;
 pub mod render;
 pub mod replay;
+pub mod reporter_task;
 pub mod runs;
 pub mod sandbox;
 pub mod session;
 pub mod shell;
 pub mod signals;
 pub mod smoke;
+pub mod ssh_report;
 pub mod stacks;
-pub mod talk;
+pub mod teardown;
 pub mod tui;
-pub mod undo;
 pub mod up;
-mod values;
-pub mod visit;
-pub mod ways;
+mod value_parsers;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::args::{Cli, Command};
-use crate::cli::exit::{Failure, code};
-use crate::cli::laptop::say;
+use crate::cli::exit::{CliError, exit_code};
+use crate::cli::local_env::print_stderr;
 use crate::event::Outcome;
 
 /// The whole program.
 pub fn main() -> ExitCode {
-    laptop::no_core_dumps();
+    local_env::disable_core_dumps();
     let cli = Cli::parse();
     // What a panic says may quote a host, like any other text.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
         let more = if backtrace.status() == std::backtrace::BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
-        say(&format!("{panic}{more}"));
+        print_stderr(&format!("{panic}{more}"));
     }));
-    trace(&cli);
+    init_tracing(&cli);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            say(&format!("could not start: {error}"));
+            print_stderr(&format!("could not start: {error}"));
             return ExitCode::from(70);
         }
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run(cli.command))))
-        .unwrap_or_else(|_| Err(Failure::Bug(anyhow::anyhow!("orchestrate panicked; what it said stands above"))));
+        .unwrap_or_else(|_| Err(CliError::Bug(anyhow::anyhow!("orchestrate panicked; what it said stands above"))));
     // However it ended: the terminal is as it was before anything is said.
-    crate::tui::screen::restore();
+    crate::tui::terminal::restore();
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
-    if crate::tui::screen::broken() {
+    if crate::tui::terminal::has_panicked() {
         return ExitCode::from(70);
     }
     ExitCode::from(match ended {
-        Ok(outcome) => code(&outcome),
-        Err(failure) => tell(failure),
+        Ok(outcome) => exit_code(&outcome),
+        Err(failure) => report_error(failure),
     })
 }
 
 /// A command that changes hosts is not asked to only look.
-fn looks(command: &Command) -> Result<(), Failure> {
+fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
     let (name, host) = match command {
-        Command::Up(args) => ("up", &args.host),
-        Command::Down(args) => ("down", &args.host),
-        Command::Exec(args) => ("exec", &args.host),
+        Command::Up(args) => ("up", &args.common),
+        Command::Down(args) => ("down", &args.common),
+        Command::Exec(args) => ("exec", &args.common),
         _ => return Ok(()),
     };
-    if !host.board.readonly {
+    if !host.dashboard.readonly {
         return Ok(());
     }
     let help = "`tui`, `attach` and `replay` have it: a dashboard without the keys that change something";
     let dry = if name == "exec" { "" } else { "; `--dry-run` says what would be done" };
-    Err(Failure::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry}")))
+    Err(CliError::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry}")))
 }
 
-async fn run(command: Command) -> Result<Outcome, Failure> {
-    looks(&command)?;
+async fn run(command: Command) -> Result<Outcome, CliError> {
+    reject_readonly_changes(&command)?;
     match command {
         Command::Up(args) => up::run(&args).await,
         Command::Tui(args) => tui::run(&args).await,
@@ -124,41 +124,41 @@ async fn run(command: Command) -> Result<Outcome, Failure> {
     }
 }
 
-fn tell(failure: Failure) -> u8 {
+fn report_error(failure: CliError) -> u8 {
     match failure {
-        Failure::Usage(text) => {
-            say(&text);
+        CliError::Usage(text) => {
+            print_stderr(&text);
             2
         }
-        Failure::Inventory(problems) => {
+        CliError::Inventory(problems) => {
             for problem in &problems {
-                say(&problem.to_string());
+                print_stderr(&problem.to_string());
             }
-            say(&crate::report::words::count(problems.len(), "problem"));
+            print_stderr(&crate::report::style::count_noun(problems.len(), "problem"));
             2
         }
-        Failure::Status(code) => code,
-        Failure::Bug(error) => {
-            say(&format!("internal error: {error:#}"));
-            say("    help: this is a bug of orchestrate; please report it with the command and this text");
+        CliError::RemoteExit(code) => code,
+        CliError::Bug(error) => {
+            print_stderr(&format!("internal error: {error:#}"));
+            print_stderr("    help: this is a bug of orchestrate; please report it with the command and this text");
             70
         }
     }
 }
 
 /// What the libraries say goes to standard error, and only when asked for; russh prints signed data when it is let talk.
-fn trace(cli: &Cli) {
+fn init_tracing(cli: &Cli) {
     let verbose = match &cli.command {
-        Command::Up(a) => a.host.verbose,
-        Command::Tui(a) => a.host.verbose,
-        Command::Down(a) => a.host.verbose,
+        Command::Up(a) => a.common.verbose,
+        Command::Tui(a) => a.common.verbose,
+        Command::Down(a) => a.common.verbose,
         Command::Ps(a) | Command::Attach(a) => a.verbose,
-        Command::Logs(a) => a.host.verbose,
-        Command::Check(a) => a.host.verbose,
+        Command::Logs(a) => a.common.verbose,
+        Command::Check(a) => a.common.verbose,
         Command::Plan(_) | Command::Render(_) | Command::Init(_) => 0,
         Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => 0,
-        Command::Exec(a) => a.host.verbose,
-        Command::Stacks(a) => a.host.verbose,
+        Command::Exec(a) => a.common.verbose,
+        Command::Stacks(a) => a.common.verbose,
         Command::Shell(a) => a.verbose,
     };
     let filter = match verbose {
@@ -166,16 +166,16 @@ fn trace(cli: &Cli) {
         1 => "orchestrate=info,russh=warn",
         _ => "orchestrate=debug,russh=warn",
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Talk).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| StderrWriter).init();
 }
 
 /// Standard error, or what is kept for it while the dashboard has the screen.
-struct Talk;
+struct StderrWriter;
 
-impl std::io::Write for Talk {
+impl std::io::Write for StderrWriter {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
         // One event a call, with its newline. What libraries quote of a host is cleaned like anything else.
-        say(String::from_utf8_lossy(text).trim_end());
+        print_stderr(String::from_utf8_lossy(text).trim_end());
         Ok(text.len())
     }
 
@@ -190,12 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_only_look_is_refused_what_changes() {
+    fn readonly_rejects_mutating_commands() {
         let told = |words: &str| {
             let cli = Cli::try_parse_from(format!("orchestrate {words}").split(' ')).expect("words of the command line");
-            match looks(&cli.command) {
+            match reject_readonly_changes(&cli.command) {
                 Ok(()) => None,
-                Err(Failure::Usage(text)) => Some(text),
+                Err(CliError::Usage(text)) => Some(text),
                 Err(other) => panic!("{other:?}"),
             }
         };

@@ -2,158 +2,181 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::args::{HostArgs, PlanArgs, Progress};
-use crate::cli::desk::Faces;
-use crate::cli::exec::tell_unreached;
-use crate::cli::exit::Failure;
-use crate::cli::laptop::{Laptop, known_secrets, print, print_json, say};
-use crate::cli::session::{Need, Session, inventory};
-use crate::cli::{questions, ways};
+use crate::cli::args::{CommonArgs, PlanArgs, ProgressMode};
+use crate::cli::exec::print_unreachable;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout};
+use crate::cli::reporter_task::OutputOptions;
+use crate::cli::session::{LoadMode, Session, load_inventory};
+use crate::cli::{probe_listing, ssh_report};
 use crate::event::Outcome;
-use crate::inventory::{Inventory, Job, Known};
+use crate::inventory::{Inventory, Job, RuntimeValues};
 use crate::plan::Plan;
-use crate::plan::build::{self, Ids, Terms};
+use crate::plan::build::{self, LaunchInputs, RunIdentity};
+use crate::plan::display;
 use crate::plan::facts::HostFacts;
-use crate::plan::text;
-use crate::plan::world::given_gpus;
+use crate::plan::rank_layout::usable_gpu_count;
 use crate::remote::SshFleet;
-use crate::report::loglines::Logs;
+use crate::report::log_filter::LogSelection;
 
 /// Runs it.
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
-    let need = if args.suggest { Need::Connection } else { Need::Launch };
-    let (inventory, base, facts) = match look("plan", &args.host, need, args.facts).await? {
+pub async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
+    let need = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
+    let (inventory, base, facts) = match load_with_facts("plan", &args.common, need, args.facts).await? {
         Ok(found) => found,
         Err(outcome) => return Ok(outcome),
     };
     if args.suggest {
         return suggest(&inventory, &facts, args);
     }
-    let (job, plan) = planned(&inventory, &facts, "<run id>", "<run stamp>")?;
-    let asked = questions::all(&inventory, &job, &facts);
-    let ways = ways(&inventory, &base, args).await?;
+    let (job, plan) = build_plan(&inventory, &facts, "<run id>", "<run stamp>")?;
+    let asked = probe_listing::launch_probes(&inventory, &job, &facts);
+    let ways = host_routes(&inventory, &base, args).await?;
     if args.json {
-        let mut value = text::json(&plan);
-        value["ssh"] = ways::json(&ways);
-        value["checks"] = questions::json(&inventory, &asked);
+        let mut value = display::plan_to_json(&plan);
+        value["ssh"] = ssh_report::to_json(&ways);
+        value["checks"] = probe_listing::to_json(&inventory, &asked);
         print_json(&format!("{value:#}\n"));
     } else {
-        print(&ways::text(&ways));
-        print(&questions::text(&inventory, &asked, args.host.verbose > 0));
-        print(&text::plan(&plan, args.facts.then_some(&facts), args.host.verbose > 0));
+        print_stdout(&ssh_report::format_text(&ways));
+        print_stdout(&probe_listing::format_text(&inventory, &asked, args.common.verbose > 0));
+        print_stdout(&display::format_plan(&plan, args.facts.then_some(&facts), args.common.verbose > 0));
     }
     Ok(Outcome::Ok)
 }
 
 /// An inventory, the folder that its paths are relative to, and what its hosts are.
-pub(super) type Looked = (Inventory, PathBuf, Vec<HostFacts>);
+pub(super) type InventoryWithFacts = (Inventory, PathBuf, Vec<HostFacts>);
 
 /// The inventory and what its hosts are: asked, or with placeholders for what only they know. The outcome where one did not answer.
-pub(super) async fn look(command: &'static str, args: &HostArgs, need: Need, ask: bool) -> Result<Result<Looked, Outcome>, Failure> {
-    let (inventory, base) = inventory(args, need)?;
-    let secrets = known_secrets(&inventory);
+pub(super) async fn load_with_facts(
+    command: &'static str,
+    args: &CommonArgs,
+    need: LoadMode,
+    ask: bool,
+) -> Result<Result<InventoryWithFacts, Outcome>, CliError> {
+    let (inventory, base) = load_inventory(args, need)?;
+    let secrets = hide_known_secrets(&inventory);
     if !ask {
-        let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| unknown(&inventory, &h.name)).collect();
+        let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| placeholder_facts(&inventory, &h.name)).collect();
         return Ok(Ok((inventory, base, facts)));
     }
-    let faces = Faces { progress: Progress::Quiet, logs: Logs::None, data: false };
-    let unknown = Known { gpus: vec![None; inventory.hosts.len()], addresses: vec![None; inventory.hosts.len()], ..Known::default() };
-    let draft = if need == Need::Launch { Some(inventory.job(&unknown)?) } else { None };
+    let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
+    let unknown = RuntimeValues {
+        gpu_counts: vec![None; inventory.hosts.len()],
+        fabric_addresses: vec![None; inventory.hosts.len()],
+        ..RuntimeValues::default()
+    };
+    let draft = if need == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
     let session = Session::open(command, args, inventory, base.clone(), faces, &secrets)?;
-    let answers = session.gather(draft.as_ref()).await;
+    let answers = session.gather_facts(draft.as_ref()).await;
     session.engine.close().await;
     let (mut facts, mut lost) = (Vec::new(), Vec::new());
-    for (name, answer) in session.names().into_iter().zip(answers) {
+    for (name, answer) in session.host_names().into_iter().zip(answers) {
         match answer {
             Ok(found) => facts.push(found),
             Err(error) => lost.push((name, error.to_string(), error.hint().to_owned())),
         }
     }
     if !lost.is_empty() {
-        tell_unreached(session.desk.cleaner(), session.desk.style(), lost);
+        print_unreachable(session.reporter.sanitizer(), session.reporter.style(), lost);
         return Ok(Err(Outcome::Unreachable));
     }
     Ok(Ok((session.inventory, base, facts)))
 }
 
 /// How the hosts are reached, where that is to be told.
-async fn ways(inventory: &Inventory, base: &Path, args: &PlanArgs) -> Result<Vec<ways::Way>, Failure> {
-    if !args.json && args.host.verbose == 0 {
+async fn host_routes(inventory: &Inventory, base: &Path, args: &PlanArgs) -> Result<Vec<ssh_report::HostRoute>, CliError> {
+    if !args.json && args.common.verbose == 0 {
         return Ok(Vec::new());
     }
-    let fleet = SshFleet::new(inventory.hosts.clone(), Laptop::read()?.settings(base, &args.host));
-    let found = fleet.explain().await;
+    let fleet = SshFleet::new(inventory.hosts.clone(), LocalEnv::read()?.connection_settings(base, &args.common));
+    let found = fleet.describe_routes().await;
     let told = found.into_iter().map(|way| way.map_err(|e| if e.hint().is_empty() { e.to_string() } else { format!("{e}; {}", e.hint()) }));
     Ok(inventory.hosts.iter().map(|host| host.name.clone()).zip(told).collect())
 }
 
 /// What stands for a fact that nobody asked for.
-fn unknown(inventory: &Inventory, host: &str) -> HostFacts {
+fn placeholder_facts(inventory: &Inventory, host: &str) -> HostFacts {
     HostFacts {
         run_dir: inventory.run_dir.clone(),
         home: format!("<from {host}: home>"),
-        arrived_at: Some(format!("<from {host}: address>")),
-        writable: true,
+        ssh_address: Some(format!("<from {host}: address>")),
+        is_writable: true,
         ..HostFacts::default()
     }
 }
 
 /// The job and the plan of its launch. Secrets stand in it by their names.
-pub(super) fn planned(inventory: &Inventory, facts: &[HostFacts], run: &str, stamp: &str) -> Result<(Job, Plan), Failure> {
-    let addresses = build::addresses(inventory, facts)
-        .map_err(|t| Failure::Usage(t.iter().map(|(_, t)| t.what.as_str()).collect::<Vec<_>>().join("\n")))?;
-    let values = Known {
+pub(super) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run: &str, stamp: &str) -> Result<(Job, Plan), CliError> {
+    let addresses = build::resolve_addresses(inventory, facts)
+        .map_err(|t| CliError::Usage(t.iter().map(|(_, t)| t.message.as_str()).collect::<Vec<_>>().join("\n")))?;
+    let values = RuntimeValues {
         run_id: run.to_owned(),
         run_stamp: stamp.to_owned(),
-        gpus: gpus(inventory, facts),
-        addresses: addresses.into_iter().map(Some).collect(),
+        gpu_counts: gpu_counts(inventory, facts),
+        fabric_addresses: addresses.into_iter().map(Some).collect(),
         master_port: facts.first().and_then(|f| f.free_port),
     };
     let job = inventory.job(&values)?;
     let texts: Vec<(String, String)> =
-        (0..inventory.hosts.len()).map(|i| inventory.hash_text(i)).map(|t| (t.container, t.launch)).collect();
-    let ids = Ids { run: run.to_owned(), token: None, owner: "<user@laptop>".to_owned(), started: String::new(), recreate: false };
-    let secrets: Vec<(String, String)> = job.secrets.iter().map(|name| (name.clone(), format!("<secret {name}>"))).collect();
-    let plan =
-        build::launch(Terms { inventory, job: &job, facts, texts: &texts, ids: &ids, secrets: &secrets, passwords: &[], checks: &[] })
-            .map_err(|t| Failure::Usage(t.iter().map(|(_, t)| format!("{}; help: {}", t.what, t.hint)).collect::<Vec<_>>().join("\n")))?;
+        (0..inventory.hosts.len()).map(|i| inventory.fingerprint_text(i)).map(|t| (t.container, t.launch)).collect();
+    let ids = RunIdentity {
+        run_id: run.to_owned(),
+        lock_token: None,
+        owner: "<user@laptop>".to_owned(),
+        started_at: String::new(),
+        recreate_containers: false,
+    };
+    let secrets: Vec<(String, String)> = job.secret_names.iter().map(|name| (name.clone(), format!("<secret {name}>"))).collect();
+    let plan = build::plan_launch(LaunchInputs {
+        inventory,
+        job: &job,
+        facts,
+        config_texts: &texts,
+        identity: &ids,
+        secrets: &secrets,
+        registry_passwords: &[],
+        check_reports: &[],
+    })
+    .map_err(|t| CliError::Usage(t.iter().map(|(_, t)| format!("{}; help: {}", t.message, t.hint)).collect::<Vec<_>>().join("\n")))?;
     Ok((job, plan))
 }
 
-fn gpus(inventory: &Inventory, facts: &[HostFacts]) -> Vec<Option<u32>> {
-    inventory.hosts.iter().zip(facts).map(|(h, f)| Some(given_gpus(h, f)).filter(|n| *n > 0)).collect()
+fn gpu_counts(inventory: &Inventory, facts: &[HostFacts]) -> Vec<Option<u32>> {
+    inventory.hosts.iter().zip(facts).map(|(h, f)| Some(usable_gpu_count(h, f)).filter(|n| *n > 0)).collect()
 }
 
 /// Which numbers of processes satisfy all constraints.
-fn suggest(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Result<Outcome, Failure> {
-    let known = Known { gpus: gpus(inventory, facts), ..Known::default() };
-    let (constraints, fits) = inventory.suggest(&known);
+fn suggest(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Result<Outcome, CliError> {
+    let known = RuntimeValues { gpu_counts: gpu_counts(inventory, facts), ..RuntimeValues::default() };
+    let (constraints, fits) = inventory.suggest_gang_sizes(&known);
     if args.json {
-        let fit = |fit: &crate::inventory::constraint::Fit| serde_json::json!({ "hosts": fit.hosts, "nproc_per_node": fit.nproc, "processes": fit.processes(), "idle_gpus": fit.idle });
+        let fit = |fit: &crate::inventory::constraint::GangSize| serde_json::json!({ "hosts": fit.hosts, "nproc_per_node": fit.nproc, "processes": fit.world_size(), "idle_gpus": fit.idle_gpus });
         let all: Vec<serde_json::Value> = fits.iter().map(fit).collect();
         print_json(&format!("{:#}\n", serde_json::json!({ "constraints": constraints, "suggestions": all })));
     } else {
         let mut text = "hosts  nproc_per_node  processes  idle GPUs\n".to_owned();
         for fit in fits.iter().take(20) {
-            let idle = fit.idle.map_or_else(|| "?".to_owned(), |idle| idle.to_string());
-            text.push_str(&format!("{:>5}  {:>14}  {:>9}  {idle:>9}\n", fit.hosts, fit.nproc, fit.processes()));
+            let idle = fit.idle_gpus.map_or_else(|| "?".to_owned(), |idle| idle.to_string());
+            text.push_str(&format!("{:>5}  {:>14}  {:>9}  {idle:>9}\n", fit.hosts, fit.nproc, fit.world_size()));
         }
         if !fits.is_empty() {
-            print(&text);
+            print_stdout(&text);
         }
     }
     match fits.first() {
-        Some(best) if best.hosts == inventory.hosts.len() => say(&format!("help: --set launch.nproc_per_node={}", best.nproc)),
-        Some(best) => say(&format!(
+        Some(best) if best.hosts == inventory.hosts.len() => print_stderr(&format!("help: --set launch.nproc_per_node={}", best.nproc)),
+        Some(best) => print_stderr(&format!(
             "help: --set launch.nproc_per_node={} --limit {}",
             best.nproc,
             inventory.hosts.iter().take(best.hosts).map(|h| h.name.as_str()).collect::<Vec<_>>().join(",")
         )),
         None => {
-            say(&format!("nothing satisfies all of: {}", constraints.join("; ")));
+            print_stderr(&format!("nothing satisfies all of: {}", constraints.join("; ")));
             return Ok(Outcome::Refused);
         }
     }

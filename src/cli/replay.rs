@@ -4,46 +4,46 @@
 use std::time::{Duration, Instant};
 
 use crate::cli::args::ReplayArgs;
-use crate::cli::desk::{Copies, chain};
-use crate::cli::exit::Failure;
-use crate::cli::hand::Keeper;
-use crate::cli::laptop::{Laptop, colored, columns, say, settings};
-use crate::cli::signals::{Part, Signals};
-use crate::event::{Event, Millis, Outcome};
-use crate::report::journal::JOURNAL;
-use crate::report::past::{self, Past, Recaller};
-use crate::report::runs::{RunDir, list, open_logs};
-use crate::report::sanitize::Cleaner;
-use crate::report::words::Style;
-use crate::report::{Sink as _, recap};
+use crate::cli::clipboard::LocalClipboard;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, terminal_columns, use_color};
+use crate::cli::reporter_task::{LogReader, error_chain};
+use crate::cli::signals::{InterruptPolicy, StopController};
+use crate::event::{Event, Outcome, UnixMillis};
+use crate::report::journal::JOURNAL_FILE;
+use crate::report::replay_source::{self, LogTextLoader, ReplayData};
+use crate::report::runs::{RunDir, list_runs, open_logs};
+use crate::report::sanitize::Sanitizer;
+use crate::report::style::TextStyle;
+use crate::report::{ReportSink as _, recap};
 use crate::state::RunState;
-use crate::tui::feed::{Ask, Mouth, Note, Offer, Pace, Role};
+use crate::tui::feed::{Capabilities, DashboardRole, FeedMessage, FeedSender, ReplayClock, UserAction};
 
 /// The slowest and the fastest that a journal is played.
-pub(crate) const SPEEDS: (f64, f64) = (0.25, 1024.0);
+pub(crate) const SPEED_RANGE: (f64, f64) = (0.25, 1024.0);
 /// What has come due is told no more often than this.
-const TICK: Duration = Duration::from_millis(100);
+const MIN_TICK: Duration = Duration::from_millis(100);
 
 /// Runs it.
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
-    let laptop = Laptop::read()?;
-    let dir = find(&laptop, &args.run)?;
-    let Past { events, trouble } = read(&dir)?;
-    let look = settings(&args.board, args.color, Vec::new())?;
-    let mut signals = Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?;
-    let open = crate::tui::open(Role::Replay, Cleaner::default(), look);
-    let open = open.map_err(|e| Failure::Usage(format!("the dashboard could not take the terminal: {e}")))?;
-    let (mouth, mut asks, ended) = (open.mouth, open.asks, open.ended);
-    let mut player = Player::new(&events, Recaller::new(open_logs(dir.path()).ok()), mouth, args.speed);
-    player.mouth.tell(Note::Offer(Offer::of(Role::Replay)));
-    player.mouth.tell(Note::Stored(Box::new(Copies(dir.path().to_owned()))));
-    player.mouth.tell(Note::Hand(Box::new(Keeper::new(&laptop))));
-    player.mouth.tell(Note::Zone(jiff::Zoned::now().offset().seconds().into()));
+pub async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
+    let laptop = LocalEnv::read()?;
+    let dir = find_run(&laptop, &args.run)?;
+    let ReplayData { events, problems: trouble } = read_journal(&dir)?;
+    let look = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
+    let mut signals = StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?;
+    let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), look);
+    let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
+    let (mouth, mut asks, ended) = (open.sender, open.actions, open.ended);
+    let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), mouth, args.speed);
+    player.feed_sender.send(FeedMessage::Capabilities(Capabilities::view_only(DashboardRole::Replay)));
+    player.feed_sender.send(FeedMessage::StoredLogs(Box::new(LogReader(dir.path().to_owned()))));
+    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop))));
+    player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
     if !trouble.is_empty() {
-        player.mouth.tell(Note::Say(trouble.clone()));
+        player.feed_sender.send(FeedMessage::ShowToast(trouble.clone()));
     }
     let mut last = Instant::now();
     loop {
@@ -53,35 +53,36 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
                 None => break,
             },
             _ = signals.controls.recv() => break,
-            () = signals.leave.cancelled() => break,
-            () = pass(player.due()) => None,
+            () = signals.leave_token.cancelled() => break,
+            () = sleep_or_wait_forever(player.next_wakeup()) => None,
         };
         player.advance(last.elapsed());
         last = Instant::now();
-        if ask.is_some_and(|ask| !player.obey(ask)) {
+        if ask.is_some_and(|ask| !player.handle_action(ask)) {
             break;
         }
     }
     let mut state = RunState::new();
-    player.mouth.finish(&state).map_err(anyhow::Error::from)?;
+    player.feed_sender.finish(&state).map_err(anyhow::Error::from)?;
     if tokio::time::timeout(Duration::from_secs(5), ended).await.is_err() {
         tracing::debug!("the dashboard did not end");
     }
     if !trouble.is_empty() {
-        say(&trouble);
+        print_stderr(&trouble);
     }
     events.iter().for_each(|event| state.apply(event));
-    let logs = Some(dir.logs().display().to_string());
-    let style = Style { color: colored(args.color) };
-    let context = recap::Context { style, logs, lines: 20, columns: columns(), ..recap::Context::default() };
+    let logs = Some(dir.logs_dir().display().to_string());
+    let style = TextStyle { color: use_color(args.color) };
+    let context =
+        recap::RecapContext { style, log_dir: logs, tail_lines: 20, columns: terminal_columns(), ..recap::RecapContext::default() };
     // A recap ends with commands to go on with; here there is nothing to go on with.
     let onward = |line: &&String| ["  next ", "  end it "].iter().any(|label| line.starts_with(label));
-    recap::recap(&state, &context).iter().filter(|line| !onward(line)).for_each(|line| say(line));
+    recap::render_recap(&state, &context).iter().filter(|line| !onward(line)).for_each(|line| print_stderr(line));
     Ok(Outcome::Ok)
 }
 
 /// Waits so long; without an end where nothing will come due.
-async fn pass(time: Option<Duration>) {
+async fn sleep_or_wait_forever(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
@@ -90,146 +91,162 @@ async fn pass(time: Option<Duration>) {
 
 /// How long until there is something to tell: the next event, or a second more on the clock. Nothing comes due while it is paused, so that a
 /// screen on which nothing changes costs nothing.
-fn due(pace: Pace, now: Millis, rest: f64, next: Option<Millis>) -> Option<Duration> {
+fn time_until_next_event(pace: ReplayClock, now: UnixMillis, rest: f64, next: Option<UnixMillis>) -> Option<Duration> {
     if pace.paused {
         return None;
     }
     let second = (now.div_euclid(1000) + 1) * 1000;
-    let left = next.map_or(second, |next| next.min(second)).min(pace.to) - now;
+    let left = next.map_or(second, |next| next.min(second)).min(pace.end) - now;
     // At most a second.
     #[expect(clippy::cast_precision_loss, reason = "at most a second of milliseconds")]
     let seconds = (left as f64 - rest) / 1000.0 / pace.speed;
-    Some(Duration::try_from_secs_f64(seconds).unwrap_or(TICK).max(TICK))
+    Some(Duration::try_from_secs_f64(seconds).unwrap_or(MIN_TICK).max(MIN_TICK))
 }
 
 /// The folder of the run that is named, or that alone begins so.
-fn find(laptop: &Laptop, name: &str) -> Result<RunDir, Failure> {
-    let cannot = |e: std::io::Error| Failure::Usage(format!("{}: {e}", laptop.state.display()));
-    let runs: Vec<String> = list(&laptop.state).map_err(cannot)?.into_iter().map(|run| run.run).collect();
+fn find_run(laptop: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
+    let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", laptop.state_dir.display()));
+    let runs: Vec<String> = list_runs(&laptop.state_dir).map_err(cannot)?.into_iter().map(|run| run.run).collect();
     let begin: Vec<&String> = runs.iter().filter(|run| run.starts_with(name)).collect();
     let run = match (runs.iter().find(|run| *run == name), &begin[..]) {
         (Some(run), _) => run,
         (None, [one]) => one,
-        (None, []) => return Err(Failure::Usage(format!("{name}: no such run on this laptop\n    help: `orchestrate runs` lists them"))),
+        (None, []) => return Err(CliError::Usage(format!("{name}: no such run on this laptop\n    help: `orchestrate runs` lists them"))),
         (None, several) => {
             let all: Vec<&str> = several.iter().map(|run| run.as_str()).collect();
-            return Err(Failure::Usage(format!("{name}: several runs begin so: {}", all.join(" "))));
+            return Err(CliError::Usage(format!("{name}: several runs begin so: {}", all.join(" "))));
         }
     };
-    RunDir::open(&laptop.state, run).map_err(cannot)
+    RunDir::open(&laptop.state_dir, run).map_err(cannot)
 }
 
 /// The events of the run, and what could not be read.
-fn read(dir: &RunDir) -> Result<Past, Failure> {
-    let past = past::read(dir.path()).map_err(|e| Failure::Usage(chain(&e)))?;
+fn read_journal(dir: &RunDir) -> Result<ReplayData, CliError> {
+    let past = replay_source::load_replay(dir.path()).map_err(|e| CliError::Usage(error_chain(&e)))?;
     if past.events.is_empty() {
-        let path = dir.path().join(JOURNAL);
-        return Err(Failure::Usage(format!("{}: nothing happened in it{}", path.display(), past.trouble)));
+        let path = dir.path().join(JOURNAL_FILE);
+        return Err(CliError::Usage(format!("{}: nothing happened in it{}", path.display(), past.problems)));
     }
     Ok(past)
 }
 
 /// A journal on its way to the dashboard.
-struct Player<'a> {
+struct JournalPlayer<'a> {
     events: &'a [Event],
-    logs: Recaller,
-    next: usize,
-    now: Millis,
-    pace: Pace,
-    mouth: Mouth,
+    logs: LogTextLoader,
+    next_event: usize,
+    now: UnixMillis,
+    clock: ReplayClock,
+    feed_sender: FeedSender,
     /// Milliseconds that were too few to count.
-    rest: f64,
+    fractional_ms: f64,
 }
 
-impl<'a> Player<'a> {
-    fn new(events: &'a [Event], logs: Recaller, mouth: Mouth, speed: f64) -> Self {
+impl<'a> JournalPlayer<'a> {
+    fn new(events: &'a [Event], logs: LogTextLoader, mouth: FeedSender, speed: f64) -> Self {
         let from = events.first().map_or(0, |event| event.at);
         let to = events.last().map_or(0, |event| event.at);
-        let player = Player { events, logs, next: 0, now: from, pace: Pace { paused: false, speed, from, to }, mouth, rest: 0.0 };
-        player.tell_pace();
+        let player = JournalPlayer {
+            events,
+            logs,
+            next_event: 0,
+            now: from,
+            clock: ReplayClock { paused: false, speed, start: from, end: to },
+            feed_sender: mouth,
+            fractional_ms: 0.0,
+        };
+        player.send_clock();
         player
     }
 
-    fn tell_pace(&self) {
-        self.mouth.tell(Note::Pace(self.pace));
+    fn send_clock(&self) {
+        self.feed_sender.send(FeedMessage::ReplayClock(self.clock));
     }
 
     /// As the run told it: with the text of its logs.
-    fn tell(&mut self, event: &Event) {
-        for event in self.logs.recall(event) {
-            self.mouth.tell(Note::Event(event));
+    fn send_event(&mut self, event: &Event) {
+        for event in self.logs.fill_log_text(event) {
+            self.feed_sender.send(FeedMessage::Event(event));
         }
     }
 
     /// See [`due`].
-    fn due(&self) -> Option<Duration> {
-        due(self.pace, self.now, self.rest, self.events.get(self.next).map(|event| event.at))
+    fn next_wakeup(&self) -> Option<Duration> {
+        time_until_next_event(self.clock, self.now, self.fractional_ms, self.events.get(self.next_event).map(|event| event.at))
     }
 
     /// Time goes by.
     fn advance(&mut self, by: Duration) {
-        if self.pace.paused {
+        if self.clock.paused {
             return;
         }
-        self.rest += by.as_secs_f64() * 1000.0 * self.pace.speed;
+        self.fractional_ms += by.as_secs_f64() * 1000.0 * self.clock.speed;
         // Less than a day of milliseconds.
         #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds are meant")]
-        let whole = self.rest as Millis;
+        let whole = self.fractional_ms as UnixMillis;
         #[expect(clippy::cast_precision_loss, reason = "less than a day of milliseconds")]
         let counted = whole as f64;
-        self.rest -= counted;
-        self.go_to(self.now + whole);
-        if self.now >= self.pace.to {
-            self.pace.paused = true;
-            self.tell_pace();
+        self.fractional_ms -= counted;
+        self.play_until(self.now + whole);
+        if self.now >= self.clock.end {
+            self.clock.paused = true;
+            self.send_clock();
         }
     }
 
     /// Tells all that happened until then.
-    fn go_to(&mut self, to: Millis) {
-        self.now = to.min(self.pace.to);
-        while let Some(event) = self.events.get(self.next).filter(|event| event.at <= self.now) {
-            self.tell(event);
-            self.next += 1;
+    fn play_until(&mut self, to: UnixMillis) {
+        self.now = to.min(self.clock.end);
+        while let Some(event) = self.events.get(self.next_event).filter(|event| event.at <= self.now) {
+            self.send_event(event);
+            self.next_event += 1;
         }
-        self.mouth.tell(Note::Now(self.now));
+        self.feed_sender.send(FeedMessage::Tick(self.now));
     }
 
     /// Does what the person asks; `false`: they leave.
-    fn obey(&mut self, ask: Ask) -> bool {
+    fn handle_action(&mut self, ask: UserAction) -> bool {
         match ask {
-            Ask::Pause if self.now >= self.pace.to => {
-                self.seek(self.pace.from);
-                self.pace.paused = false;
+            UserAction::TogglePause if self.now >= self.clock.end => {
+                self.seek(self.clock.start);
+                self.clock.paused = false;
             }
-            Ask::Pause => self.pace.paused = !self.pace.paused,
-            Ask::Step => {
-                self.pace.paused = true;
-                if let Some(event) = self.events.get(self.next) {
-                    self.tell(event);
+            UserAction::TogglePause => self.clock.paused = !self.clock.paused,
+            UserAction::StepEvent => {
+                self.clock.paused = true;
+                if let Some(event) = self.events.get(self.next_event) {
+                    self.send_event(event);
                     self.now = event.at;
-                    self.next += 1;
-                    self.mouth.tell(Note::Now(self.now));
+                    self.next_event += 1;
+                    self.feed_sender.send(FeedMessage::Tick(self.now));
                 }
             }
-            Ask::Speed(times) => self.pace.speed = (self.pace.speed * times).clamp(SPEEDS.0, SPEEDS.1),
-            Ask::Seek(by) => self.seek((self.now + by).clamp(self.pace.from, self.pace.to)),
-            Ask::Detach | Ask::Interrupt | Ask::Hangup | Ask::LeaveNow | Ask::Broken => return false,
+            UserAction::ScaleSpeed(times) => self.clock.speed = (self.clock.speed * times).clamp(SPEED_RANGE.0, SPEED_RANGE.1),
+            UserAction::Seek(by) => self.seek((self.now + by).clamp(self.clock.start, self.clock.end)),
+            UserAction::Detach | UserAction::Interrupt | UserAction::Hangup | UserAction::LeaveNow | UserAction::DashboardPanicked => {
+                return false;
+            }
             // There is no run to ask it of.
-            Ask::Start | Ask::Stop | Ask::Kill | Ask::Teardown | Ask::Restart | Ask::Look(_) | Ask::Shell(..) => {}
+            UserAction::Start
+            | UserAction::Stop
+            | UserAction::Kill
+            | UserAction::TearDown
+            | UserAction::Restart
+            | UserAction::QueryNvidiaSmi(_)
+            | UserAction::OpenShell(..) => {}
         }
-        self.tell_pace();
+        self.send_clock();
         true
     }
 
-    fn seek(&mut self, to: Millis) {
+    fn seek(&mut self, to: UnixMillis) {
         if to < self.now {
-            self.mouth.tell(Note::Anew);
-            self.logs.begin_again();
-            self.next = 0;
+            self.feed_sender.send(FeedMessage::Reset);
+            self.logs.restart();
+            self.next_event = 0;
         }
-        self.rest = 0.0;
-        self.go_to(to);
+        self.fractional_ms = 0.0;
+        self.play_until(to);
     }
 }
 
@@ -238,25 +255,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_is_pressed_quickly_counts_every_time() {
-        let (mouth, _ear) = crate::tui::feed::feed().expect("a feed");
-        let mut player = Player::new(&[], Recaller::new(None), mouth, 1.0);
-        [2.0, 2.0, 2.0, 0.5].into_iter().for_each(|times| assert!(player.obey(Ask::Speed(times))));
-        assert!((player.pace.speed - 4.0).abs() < f64::EPSILON, "{}", player.pace.speed);
-        (0..20).for_each(|_| assert!(player.obey(Ask::Speed(0.5))));
-        assert!((player.pace.speed - SPEEDS.0).abs() < f64::EPSILON, "{}", player.pace.speed);
+    fn repeated_speed_keys_all_count() {
+        let (mouth, _ear) = crate::tui::feed::feed_channel().expect("a feed");
+        let mut player = JournalPlayer::new(&[], LogTextLoader::new(None), mouth, 1.0);
+        [2.0, 2.0, 2.0, 0.5].into_iter().for_each(|times| assert!(player.handle_action(UserAction::ScaleSpeed(times))));
+        assert!((player.clock.speed - 4.0).abs() < f64::EPSILON, "{}", player.clock.speed);
+        (0..20).for_each(|_| assert!(player.handle_action(UserAction::ScaleSpeed(0.5))));
+        assert!((player.clock.speed - SPEED_RANGE.0).abs() < f64::EPSILON, "{}", player.clock.speed);
     }
 
     #[test]
-    fn the_player_sleeps_until_something_comes_due() {
-        let pace = Pace { paused: false, speed: 1.0, from: 0, to: 60_000 };
+    fn player_sleeps_until_next_event() {
+        let pace = ReplayClock { paused: false, speed: 1.0, start: 0, end: 60_000 };
         let ms = |n| Some(Duration::from_millis(n));
-        assert_eq!(due(pace, 2_000, 0.0, None), ms(1_000), "a second more on the clock");
-        assert_eq!(due(pace, 2_300, 0.0, Some(2_500)), ms(200));
-        assert_eq!(due(pace, 2_300, 0.0, Some(2_301)), ms(100), "what comes together is told together");
-        assert_eq!(due(pace, 59_900, 0.0, Some(90_000)), ms(100));
-        assert_eq!(due(Pace { speed: 0.5, ..pace }, 2_000, 0.0, None), ms(2_000));
-        assert_eq!(due(Pace { speed: 1000.0, ..pace }, 2_000, 0.0, None), ms(100));
-        assert_eq!(due(Pace { paused: true, ..pace }, 2_000, 0.0, Some(2_001)), None);
+        assert_eq!(time_until_next_event(pace, 2_000, 0.0, None), ms(1_000), "a second more on the clock");
+        assert_eq!(time_until_next_event(pace, 2_300, 0.0, Some(2_500)), ms(200));
+        assert_eq!(time_until_next_event(pace, 2_300, 0.0, Some(2_301)), ms(100), "what comes together is told together");
+        assert_eq!(time_until_next_event(pace, 59_900, 0.0, Some(90_000)), ms(100));
+        assert_eq!(time_until_next_event(ReplayClock { speed: 0.5, ..pace }, 2_000, 0.0, None), ms(2_000));
+        assert_eq!(time_until_next_event(ReplayClock { speed: 1000.0, ..pace }, 2_000, 0.0, None), ms(100));
+        assert_eq!(time_until_next_event(ReplayClock { paused: true, ..pace }, 2_000, 0.0, Some(2_001)), None);
     }
 }

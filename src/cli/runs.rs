@@ -1,41 +1,41 @@
 //! `runs`: what this laptop knows of past runs.
 
 use crate::cli::args::{RunsArgs, RunsVerb};
-use crate::cli::exit::Failure;
-use crate::cli::laptop::{Laptop, print};
-use crate::cli::ps::table;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{LocalEnv, print_stdout};
+use crate::cli::ps::format_table;
 use crate::event::Outcome;
-use crate::report::runs::{list, prune};
-use crate::report::words;
+use crate::report::runs::{list_runs, prune_runs};
+use crate::report::style;
 
 /// Runs it.
 ///
 /// # Errors
 /// What must be said to the person.
-pub fn run(args: &RunsArgs) -> Result<Outcome, Failure> {
-    let state = Laptop::read()?.state;
-    let cannot = |e: std::io::Error| Failure::Usage(format!("{}: {e}", state.display()));
+pub fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
+    let state = LocalEnv::read()?.state_dir;
+    let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", state.display()));
     if let Some(RunsVerb::Prune { keep }) = &args.verb {
-        let gone = prune(&state, i64::MAX, *keep).map_err(cannot)?;
-        print(&format!("{} removed\n", words::count(gone.len(), "run")));
+        let gone = prune_runs(&state, i64::MAX, *keep).map_err(cannot)?;
+        print_stdout(&format!("{} removed\n", style::count_noun(gone.len(), "run")));
         return Ok(Outcome::Ok);
     }
-    let runs = list(&state).map_err(cannot)?;
+    let runs = list_runs(&state).map_err(cannot)?;
     if runs.is_empty() {
-        print(&format!("no runs in {}\n", state.join("runs").display()));
+        print_stdout(&format!("no runs in {}\n", state.join("runs").display()));
         return Ok(Outcome::Ok);
     }
     let mut rows = vec![["RUN", "NAME", "HOSTS", "RANKS", "TOOK", "ENDED"].map(str::to_owned)];
     for run in runs {
-        let took = run.took.map_or_else(|| "-".to_owned(), words::span);
+        let took = run.took.map_or_else(|| "-".to_owned(), style::format_duration);
         let ended = match (&run.damaged, run.run_end, &run.outcome) {
             (Some(damage), ..) => format!("damaged: {damage}"),
-            (None, Some(end), _) => words::run_end(end).0.to_owned(),
-            (None, None, Some(outcome)) => words::outcome(outcome).0.to_owned(),
+            (None, Some(end), _) => style::run_end_label(end).0.to_owned(),
+            (None, None, Some(outcome)) => style::outcome_label(outcome).0.to_owned(),
             (None, None, None) => "end not seen from this laptop".to_owned(),
         };
         rows.push([run.run, run.name, run.hosts.to_string(), run.ranks.to_string(), took, ended]);
     }
-    print(&table(&rows));
+    print_stdout(&format_table(&rows));
     Ok(Outcome::Ok)
 }

@@ -4,9 +4,9 @@
 use anyhow::Context as _;
 
 use crate::cli::args::SandboxArgs;
-use crate::cli::exit::Failure;
-use crate::cli::laptop::print;
-use crate::cli::signals::{Part, Signals};
+use crate::cli::exit::CliError;
+use crate::cli::local_env::print_stdout;
+use crate::cli::signals::{InterruptPolicy, StopController};
 use crate::event::Outcome;
 use crate::sandbox::{Sandbox, Scenario};
 
@@ -14,19 +14,19 @@ use crate::sandbox::{Sandbox, Scenario};
 ///
 /// # Errors
 /// Where the sandbox cannot be made.
-pub async fn run(args: &SandboxArgs) -> Result<Outcome, Failure> {
+pub async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
     let scenario = match &args.scenario {
         Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(|e| Failure::Usage(format!("{}: cannot be read: {e}", file.display())))?;
-            Scenario::parse(&text).map_err(|e| Failure::Usage(format!("{}: {e}", file.display())))?
+            let text = std::fs::read_to_string(file).map_err(|e| CliError::Usage(format!("{}: cannot be read: {e}", file.display())))?;
+            Scenario::parse(&text).map_err(|e| CliError::Usage(format!("{}: {e}", file.display())))?
         }
         None => Scenario::with_hosts(args.hosts),
     };
-    let mut signals = Signals::listen(Part::Onlooker).map_err(anyhow::Error::from)?;
+    let mut signals = StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?;
     let sandbox = Sandbox::start(scenario).await.context("the sandbox could not be started")?;
     let file = sandbox.dir().join("inventory.yaml");
     std::fs::write(&file, sandbox.inventory_yaml("sandbox", "")).context("the inventory could not be written")?;
-    print(&format!("{}\n", file.display()));
+    print_stdout(&format!("{}\n", file.display()));
     signals.controls.recv().await;
     sandbox.stop().await.context("the sandbox did not end cleanly")?;
     Ok(Outcome::Ok)

@@ -4,77 +4,79 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cli::args::HostArgs;
-use crate::cli::desk::{Desk, Faces, Told, offsets};
-use crate::cli::exit::{Failure, worse};
-use crate::cli::laptop::{Laptop, advice, make_room, rules, say, sources};
-use crate::diagnose::Rules;
+use crate::cli::args::CommonArgs;
+use crate::cli::exit::{CliError, worse_outcome};
+use crate::cli::local_env::{LocalEnv, build_advice, load_diagnosis_rules, print_stderr, raise_nofile_limit, read_inventory_files};
+use crate::cli::reporter_task::{FinalReport, OutputOptions, ReporterHandle, stored_log_offsets};
+use crate::diagnose::RuleSet;
 use crate::engine::Engine;
-use crate::engine::emit::Emitter;
-use crate::engine::lock::{Held, Identity, LockError};
-use crate::engine::watch::Offsets;
-use crate::event::{EventKind, FORMAT, Outcome, RunInfo, StepInfo};
-use crate::inventory::lint::{Finding, Severity};
-use crate::inventory::{Become, Engine as Docker, Host, Inventory, Job, Known, Ssh, valid_host_name};
+use crate::engine::emitter::Emitter;
+use crate::engine::lock::{HeldLock, LockError, LockIdentity};
+use crate::engine::log_stream::LogOffsets;
+use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, StepInfo};
+use crate::inventory::lint::{LintFinding, Severity};
+use crate::inventory::{
+    Become, ContainerEngine as Docker, HostSshSettings, Inventory, InventoryHost, Job, RuntimeValues, is_valid_host_name,
+};
 use crate::plan::Plan;
-use crate::plan::build::{site, wanted};
-use crate::plan::facts::{self, Elsewhere, Found, HostFacts, Wanted};
-use crate::plan::run::{RunFile, RunHost};
-use crate::plan::site::Site;
-use crate::plan::situation::run_end;
+use crate::plan::build::{facts_request, host_context};
+use crate::plan::existing_run::run_outcome;
+use crate::plan::facts::{self, ContainerFacts, FactsRequest, HostFacts, OrphanFacts};
+use crate::plan::host_context::HostContext;
+use crate::plan::run_record::{RunRecord, RunRecordHost};
 use crate::remote::{Connect, RemoteError, SshFleet};
 use crate::report::runs::RunDir;
 use crate::state::RunState;
 
 /// How much of the inventory must be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum LoadMode {
     /// All of it.
-    Launch,
+    Full,
     /// Who the hosts are and how to reach them.
-    Connection,
+    ConnectionOnly,
 }
 
 /// Reads the inventory of a command.
 ///
 /// # Errors
 /// Every problem of it.
-pub fn inventory(args: &HostArgs, need: Need) -> Result<(Inventory, PathBuf), Failure> {
-    let (read, base) = sources(args)?;
+pub fn load_inventory(args: &CommonArgs, need: LoadMode) -> Result<(Inventory, PathBuf), CliError> {
+    let (read, base) = read_inventory_files(args)?;
     let mut inventory = match need {
-        Need::Launch => linted(Inventory::load(&read, &args.set)?, args)?,
-        Need::Connection => Inventory::load_connection(&read, &args.set)?,
+        LoadMode::Full => apply_lints(Inventory::load(&read, &args.set)?, args)?,
+        LoadMode::ConnectionOnly => Inventory::load_connection(&read, &args.set)?,
     };
     if let Some(pattern) = &args.limit {
-        inventory.limit(pattern).map_err(|problem| Failure::Inventory(vec![problem]))?;
+        inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
     Ok((inventory, base))
 }
 
 /// Tells what the lints find; what is denied is a problem.
-fn linted(inventory: Inventory, args: &HostArgs) -> Result<Inventory, Failure> {
-    let (denied, told): (Vec<Finding>, Vec<Finding>) =
-        inventory.lints(&Known::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == Severity::Deny);
+fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, CliError> {
+    let (denied, told): (Vec<LintFinding>, Vec<LintFinding>) =
+        inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == Severity::Deny);
     for finding in &told {
-        say(&advice(args, Path::new("."), &[]).complete(&format!("warning: {}", finding.problem)));
+        print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&format!("warning: {}", finding.problem)));
     }
-    if denied.is_empty() { Ok(inventory) } else { Err(Failure::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
+    if denied.is_empty() { Ok(inventory) } else { Err(CliError::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
 }
 
 /// A host that the record of a run names and the inventory does not.
 #[derive(Debug, Clone)]
 pub struct RecordedHost {
     /// How it is reached.
-    pub host: Host,
+    pub host: InventoryHost,
     /// Whether its ranks ran in a container.
-    pub contained: bool,
+    pub in_container: bool,
     jump: Vec<String>,
 }
 
 impl RecordedHost {
     /// `name (user@address:port via jump)`.
-    pub fn place(&self) -> String {
-        let Host { name, address, ssh, .. } = &self.host;
+    pub fn describe(&self) -> String {
+        let InventoryHost { name, address, ssh, .. } = &self.host;
         let user = ssh.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
         let port = ssh.port.map_or_else(String::new, |port| format!(":{port}"));
         let jump = if self.jump.is_empty() { String::new() } else { format!(" via {}", self.jump.join(",")) };
@@ -87,58 +89,58 @@ pub struct Session {
     /// Who the hosts are.
     pub inventory: Inventory,
     /// This laptop.
-    pub laptop: Laptop,
+    pub local_env: LocalEnv,
     /// Who we are to other operators.
-    pub identity: Identity,
+    pub identity: LockIdentity,
     /// The conductor.
     pub engine: Engine,
     /// The reporter.
-    pub desk: Desk,
+    pub reporter: ReporterHandle,
     /// The run's folder, once there is one.
-    pub dir: Option<RunDir>,
+    pub run_dir: Option<RunDir>,
     /// Counts the launches of this operation from 1.
     pub attempt: u32,
     command: &'static str,
-    args: HostArgs,
-    base: PathBuf,
+    args: CommonArgs,
+    base_dir: PathBuf,
     /// The run that is followed, launched or cleared away; empty: none yet.
-    pub run: String,
+    pub run_id: String,
 }
 
 impl Session {
     /// Opens it; nothing is connected yet.
     pub fn open(
         command: &'static str,
-        args: &HostArgs,
+        args: &CommonArgs,
         inventory: Inventory,
         base: PathBuf,
-        faces: Faces,
+        faces: OutputOptions,
         secrets: &[String],
-    ) -> Result<Session, Failure> {
-        let laptop = Laptop::read()?;
-        make_room(inventory.hosts.len()).map_err(Failure::Usage)?;
+    ) -> Result<Session, CliError> {
+        let laptop = LocalEnv::read()?;
+        raise_nofile_limit(inventory.hosts.len()).map_err(CliError::Usage)?;
         let (emit, events) = Emitter::new();
-        let desk = Desk::open(args, faces, (secrets, advice(args, &base, &inventory.hosts)), events)?;
+        let desk = ReporterHandle::open(args, faces, (secrets, build_advice(args, &base, &inventory.hosts)), events)?;
         // Who only clears away needs none, and no broken rule may stop that.
         if matches!(command, "up" | "tui" | "attach")
-            && let Some(own) = rules(inventory.diagnosis()?, &base)?
+            && let Some(own) = load_diagnosis_rules(inventory.diagnosis_source()?, &base)?
         {
-            desk.explain(Rules::with(own).map_err(Failure::Inventory)?);
+            desk.set_rules(RuleSet::with_user_rules(own).map_err(CliError::Inventory)?);
         }
-        let engine = engine(&laptop, &inventory, &base, args, emit);
-        let identity = laptop.identity();
+        let engine = build_engine(&laptop, &inventory, &base, args, emit);
+        let identity = laptop.lock_identity();
         Ok(Session {
             inventory,
-            laptop,
+            local_env: laptop,
             identity,
             engine,
-            desk,
-            dir: None,
+            reporter: desk,
+            run_dir: None,
             attempt: 1,
             command,
             args: args.clone(),
-            base,
-            run: String::new(),
+            base_dir: base,
+            run_id: String::new(),
         })
     }
 
@@ -148,25 +150,25 @@ impl Session {
     }
 
     /// The folder that paths of the inventory begin at.
-    pub fn base(&self) -> &std::path::Path {
-        &self.base
+    pub fn base_dir(&self) -> &std::path::Path {
+        &self.base_dir
     }
 
     /// The names of the hosts, in node-rank order.
-    pub fn names(&self) -> Vec<String> {
+    pub fn host_names(&self) -> Vec<String> {
         self.inventory.hosts.iter().map(|h| h.name.clone()).collect()
     }
 
     /// A command of this inventory, to be pasted.
-    pub fn advise(&self, verb: &str, rest: &str) -> String {
-        self.desk.advice().command(verb, rest)
+    pub fn suggest_command(&self, verb: &str, rest: &str) -> String {
+        self.reporter.advice().format_command(verb, rest)
     }
 
     /// Tells what is about to be done; with a plan, its steps and ranks.
-    pub fn begin(&mut self, run: &str, plan: Option<&Plan>) {
-        run.clone_into(&mut self.run);
+    pub fn emit_run_started(&mut self, run: &str, plan: Option<&Plan>) {
+        run.clone_into(&mut self.run_id);
         let steps = plan.map_or(Vec::new(), |p| {
-            let info = |s: &crate::plan::Step| StepInfo {
+            let info = |s: &crate::plan::PlanStep| StepInfo {
                 id: s.id,
                 host: u32::try_from(s.host).unwrap_or(u32::MAX),
                 phase: s.phase,
@@ -174,17 +176,17 @@ impl Session {
             };
             p.steps.iter().map(info).collect()
         });
-        let ranks = plan.map_or(Vec::new(), |p| match (&p.run, p.ranks.is_empty()) {
+        let ranks = plan.map_or(Vec::new(), |p| match (&p.run_record, p.ranks.is_empty()) {
             (Some(run), true) => run.ranks.clone(),
             _ => p.ranks.clone(),
         });
         self.engine.emitter().send(EventKind::RunStarted(RunInfo {
-            format: FORMAT.to_owned(),
+            format: JOURNAL_FORMAT.to_owned(),
             name: self.inventory.name.clone(),
-            run: run.to_owned(),
+            run_id: run.to_owned(),
             command: self.command.to_owned(),
             attempt: self.attempt,
-            hosts: self.names(),
+            hosts: self.host_names(),
             ranks,
             steps,
             metrics: self.inventory.metrics.clone(),
@@ -192,65 +194,68 @@ impl Session {
     }
 
     /// Tells how the current run of these hosts ended, or that it runs, as their record, statuses and marks say.
-    pub async fn tell_run_end(&self, facts: &[Option<HostFacts>]) {
+    pub async fn emit_run_found(&self, facts: &[Option<HostFacts>]) {
         let known: Vec<&HostFacts> = facts.iter().flatten().collect();
-        let Some((end, at)) = run_end(&known) else { return };
+        let Some((end, at)) = run_outcome(&known) else { return };
         // The host's second on our clock: of the host whose clock is known best it does not matter which.
-        let offset = self.desk.state().await.hosts.iter().find_map(|host| host.clock).map_or(0, |(offset, _)| offset);
+        let offset = self.reporter.state().await.hosts.iter().find_map(|host| host.clock_offset).map_or(0, |(offset, _)| offset);
         let when = if at > 0.0 { (at * 1000.0) as i64 - offset } else { 0 };
-        self.engine.emitter().send(EventKind::RunFound { end, when });
+        self.engine.emitter().send(EventKind::RunEndReported { end, ended_at: when });
     }
 
     /// Asks every host what it is and what of this name is on it.
-    pub async fn gather(&self, job: Option<&Job>) -> Vec<Result<HostFacts, RemoteError>> {
-        self.engine.gather(self.questions(job).collect()).await
+    pub async fn gather_facts(&self, job: Option<&Job>) -> Vec<Result<HostFacts, RemoteError>> {
+        self.engine.gather_facts(self.fact_commands(job).collect()).await
     }
 
     /// Asks again those who answered before; who does not answer now is told.
-    pub async fn gather_again(&self, seen: &[Option<HostFacts>]) -> Vec<Option<HostFacts>> {
-        let questions = self.questions(None).filter(|(host, _)| seen.get(*host).is_some_and(Option::is_some));
-        answered(self, self.engine.gather(questions.collect()).await).0
+    pub async fn gather_facts_again(&self, seen: &[Option<HostFacts>]) -> Vec<Option<HostFacts>> {
+        let questions = self.fact_commands(None).filter(|(host, _)| seen.get(*host).is_some_and(Option::is_some));
+        collect_facts(self, self.engine.gather_facts(questions.collect()).await).0
     }
 
-    fn questions(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::shell::Command)> {
+    fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::shell::RemoteCommand)> {
         self.inventory.hosts.iter().enumerate().map(move |(i, host)| {
-            let site = site(&self.inventory, host, &self.inventory.run_dir, "", None);
+            let site = host_context(&self.inventory, host, &self.inventory.run_dir, "", None);
             let left = self.command == "down";
-            let wanted =
-                if job.is_some() { wanted(&self.inventory, job, i) } else { Wanted { docker: site.contained, left, ..Wanted::default() } };
-            (i, facts::command(&site, &wanted))
+            let wanted = if job.is_some() {
+                facts_request(&self.inventory, job, i)
+            } else {
+                FactsRequest { docker: site.in_container, orphans: left, ..FactsRequest::default() }
+            };
+            (i, facts::facts_command(&site, &wanted))
         })
     }
 
     /// Looks at hosts that are no part of this operation, in silence; those that do not answer are left out.
-    pub async fn look_at(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
+    pub async fn gather_others(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
         let (emit, _silence) = Emitter::new();
-        let aside = engine(&self.laptop, others, &self.base, &self.args, emit);
-        let look = |host: &Host| {
-            let site = site(others, host, &others.run_dir, "", None);
-            facts::command(&site, &Wanted { docker: site.contained, ..Wanted::default() })
+        let aside = build_engine(&self.local_env, others, &self.base_dir, &self.args, emit);
+        let look = |host: &InventoryHost| {
+            let site = host_context(others, host, &others.run_dir, "", None);
+            facts::facts_command(&site, &FactsRequest { docker: site.in_container, ..FactsRequest::default() })
         };
-        let answers = aside.gather(others.hosts.iter().map(look).enumerate().collect()).await;
+        let answers = aside.gather_facts(others.hosts.iter().map(look).enumerate().collect()).await;
         aside.close().await;
         let names = others.hosts.iter().map(|h| h.name.clone());
         names.zip(answers).filter_map(|(name, answer)| answer.ok().map(|facts| (name, facts))).collect()
     }
 
     /// The sites of all hosts with the run directory that each host told; a host without facts keeps the inventory's text.
-    pub fn sites(&self, facts: &[Option<HostFacts>], token: Option<&str>) -> Vec<Site> {
+    pub fn host_contexts(&self, facts: &[Option<HostFacts>], token: Option<&str>) -> Vec<HostContext> {
         self.inventory
             .hosts
             .iter()
             .zip(facts)
             .map(|(host, facts)| {
                 let base = facts.as_ref().map_or(self.inventory.run_dir.as_str(), |f| f.run_dir.as_str());
-                let run = facts.as_ref().and_then(|f| f.current.clone()).unwrap_or_default();
-                let mut site = site(&self.inventory, host, base, &run, token.map(str::to_owned));
+                let run = facts.as_ref().and_then(|f| f.current_run.clone()).unwrap_or_default();
+                let mut site = host_context(&self.inventory, host, base, &run, token.map(str::to_owned));
                 if let Some(facts) = facts {
-                    site.old = facts.old;
-                    site.log_max = facts.run_file().map_or(0, |file| file.log_max);
-                    site.ranks = facts.run_file().map_or(0, |file| file.world_size);
-                    site.contained = facts.contained(site.contained);
+                    site.legacy_layout = facts.legacy_layout;
+                    site.max_log_bytes = facts.run_record().map_or(0, |file| file.max_log_bytes);
+                    site.world_size = facts.run_record().map_or(0, |file| file.world_size);
+                    site.in_container = facts.runs_in_container(site.in_container);
                 }
                 site
             })
@@ -261,51 +266,54 @@ impl Session {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub async fn keep(&mut self, run: &str, record: Option<&RunFile>) -> Result<Offsets, Failure> {
-        let dir = RunDir::open(&self.laptop.state, run)
-            .map_err(|e| Failure::Usage(format!("{}: the run cannot be kept here: {e}", self.laptop.state.display())))?;
-        let record = record.filter(|file| file.run == run && !file.hosts.is_empty());
-        let record = record.map_or_else(|| self.names(), |file| file.hosts.iter().map(|host| host.name.clone()).collect());
-        self.dir = Some(dir.clone());
-        self.desk.keep(dir.clone(), record).await.map_err(Failure::Usage)?;
-        Ok(offsets(dir, self.names()))
+    pub async fn open_run_dir(&mut self, run: &str, record: Option<&RunRecord>) -> Result<LogOffsets, CliError> {
+        let dir = RunDir::open(&self.local_env.state_dir, run)
+            .map_err(|e| CliError::Usage(format!("{}: the run cannot be kept here: {e}", self.local_env.state_dir.display())))?;
+        let record = record.filter(|file| file.run_id == run && !file.hosts.is_empty());
+        let record = record.map_or_else(|| self.host_names(), |file| file.hosts.iter().map(|host| host.name.clone()).collect());
+        self.run_dir = Some(dir.clone());
+        self.reporter.open_run_dir(dir.clone(), record).await.map_err(CliError::Usage)?;
+        Ok(stored_log_offsets(dir, self.host_names()))
     }
 
     /// Locks the name on the hosts that answered, on all of them or on none.
     ///
     /// # Errors
     /// The outcome, told to the person.
-    pub async fn lock(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<Held, Outcome> {
-        self.engine.lock(self.lockable(facts), &self.identity, wait, force).await.map_err(|error| self.not_locked(&error))
+    pub async fn lock(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<HeldLock, Outcome> {
+        self.engine
+            .lock_hosts(self.lockable_hosts(facts), &self.identity, wait, force)
+            .await
+            .map_err(|error| self.report_lock_error(&error))
     }
 
     /// Locks the name on those of the hosts that answered where that can be done, and tells where it cannot.
     ///
     /// # Errors
     /// The outcome, told to the person: another operator holds it.
-    pub async fn lock_what_can_be(
+    pub async fn lock_available_hosts(
         &self,
         facts: &[Option<HostFacts>],
         wait: Duration,
         force: bool,
-    ) -> Result<(Held, Vec<(usize, LockError)>), Outcome> {
-        let locked = self.engine.lock_what_can_be(self.lockable(facts), &self.identity, wait, force).await;
-        locked.map_err(|error| self.not_locked(&error))
+    ) -> Result<(HeldLock, Vec<(usize, LockError)>), Outcome> {
+        let locked = self.engine.lock_available_hosts(self.lockable_hosts(facts), &self.identity, wait, force).await;
+        locked.map_err(|error| self.report_lock_error(&error))
     }
 
-    fn lockable(&self, facts: &[Option<HostFacts>]) -> Vec<(usize, Site)> {
-        let sites = self.sites(facts, Some(&self.identity.token));
+    fn lockable_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<(usize, HostContext)> {
+        let sites = self.host_contexts(facts, Some(&self.identity.token));
         sites.into_iter().enumerate().filter(|(i, _)| facts.get(*i).is_some_and(Option::is_some)).collect()
     }
 
-    fn not_locked(&self, error: &LockError) -> Outcome {
+    fn report_lock_error(&self, error: &LockError) -> Outcome {
         let outcome = match error {
             LockError::Held { .. } => Outcome::Locked,
             LockError::Remote { .. } => Outcome::Unreachable,
-            LockError::Impossible { .. } => Outcome::Refused,
+            LockError::AcquireFailed { .. } => Outcome::Refused,
         };
         let hint = if outcome == Outcome::Locked { "; wait for it, or take it over: `orchestrate down --yes`" } else { "" };
-        self.engine.emitter().notice(None, format!("{error}{hint}"), true);
+        self.engine.emitter().send_notice(None, format!("{error}{hint}"), true);
         outcome
     }
 
@@ -313,14 +321,14 @@ impl Session {
     /// alone: a rank could have written it.
     pub fn recorded_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<RecordedHost> {
         let mut found: Vec<RecordedHost> = Vec::new();
-        let current = facts.iter().flatten().filter(|facts| !facts.old).filter_map(HostFacts::run_file);
-        let elsewhere = facts.iter().flatten().flat_map(|facts| &facts.elsewhere.records);
+        let current = facts.iter().flatten().filter(|facts| !facts.legacy_layout).filter_map(HostFacts::run_record);
+        let elsewhere = facts.iter().flatten().flat_map(|facts| &facts.orphans.run_records);
         for file in current.chain(elsewhere) {
-            for host in file.hosts.iter().filter(|_| file.name == self.inventory.name && !file.exposed) {
+            for host in file.hosts.iter().filter(|_| file.name == self.inventory.name && !file.boundary_voided) {
                 let known = self.inventory.hosts.iter().any(|h| h.name == host.name) || found.iter().any(|f| f.host.name == host.name);
                 if !known {
                     let jump = host.jump.clone().unwrap_or_default();
-                    found.push(RecordedHost { contained: file.contained, jump, host: stored_host(host, self.like()) });
+                    found.push(RecordedHost { in_container: file.in_container, jump, host: host_from_record(host, self.default_ssh()) });
                 }
             }
         }
@@ -333,16 +341,20 @@ impl Session {
         let mut found: Vec<RecordedHost> = Vec::new();
         for (host, facts) in self.inventory.hosts.iter().zip(facts) {
             let Some(facts) = facts else { continue };
-            let Elsewhere { containers, processes, dirs, records, .. } = &facts.elsewhere;
+            let OrphanFacts { containers, processes, host_names: dirs, run_records: records, .. } = &facts.orphans;
             let ours = containers.iter().filter(|c| self.is_ours(c, facts)).map(|c| (&c.host, true));
             let explained = |name: &String| records.iter().any(|file| file.hosts.iter().any(|host| host.name == *name));
             let dirs = dirs.iter().filter(|name| !explained(name)).map(|name| (name, !facts.containers.is_empty()));
             for (name, contained) in ours.chain(processes.iter().map(|p| (&p.host, false))).chain(dirs) {
                 let known = self.inventory.hosts.iter().any(|h| h.name == *name) || found.iter().any(|f| f.host.name == *name);
-                if !known && valid_host_name(name) {
+                if !known && is_valid_host_name(name) {
                     let address = host.address.clone().or_else(|| Some(host.name.clone()));
-                    let jump = host.ssh.jump.clone().unwrap_or_default();
-                    found.push(RecordedHost { contained, jump, host: Host { name: name.clone(), address, ..host.clone() } });
+                    let jump = host.ssh.jump_hosts.clone().unwrap_or_default();
+                    found.push(RecordedHost {
+                        in_container: contained,
+                        jump,
+                        host: InventoryHost { name: name.clone(), address, ..host.clone() },
+                    });
                 }
             }
         }
@@ -350,118 +362,120 @@ impl Session {
     }
 
     /// Whether a container of this name is ours: its files are where ours are, or, where that is not known, we launched it.
-    pub fn is_ours(&self, found: &Found, facts: &HostFacts) -> bool {
+    pub fn is_ours(&self, found: &ContainerFacts, facts: &HostFacts) -> bool {
         match found.run_dir.as_str() {
             "" => found.owner == self.identity.owner,
-            dir => dir == facts.run_dir && facts.elsewhere.foreign.is_none(),
+            dir => dir == facts.run_dir && facts.orphans.foreign_dir.is_none(),
         }
     }
 
     /// Whether a host of a record is one of the inventory under another name: the same address, user and port.
     pub fn is_renamed(&self, recorded: &RecordedHost) -> bool {
-        let at = |host: &Host| (host.address.clone().unwrap_or_else(|| host.name.clone()), host.ssh.user.clone(), host.ssh.port);
+        let at = |host: &InventoryHost| (host.address.clone().unwrap_or_else(|| host.name.clone()), host.ssh.user.clone(), host.ssh.port);
         self.inventory.hosts.iter().any(|host| at(host) == at(&recorded.host))
     }
 
-    fn like(&self) -> Option<&Ssh> {
+    fn default_ssh(&self) -> Option<&HostSshSettings> {
         self.inventory.hosts.first().map(|h| &h.ssh)
     }
 
     /// Makes them part of this operation, so that they are cleaned too.
     pub fn add_hosts(&mut self, recorded: Vec<RecordedHost>) {
-        for RecordedHost { host, contained, .. } in recorded {
+        for RecordedHost { host, in_container: contained, .. } in recorded {
             if contained && self.inventory.engine.is_none() {
                 self.inventory.engine = Some(Docker::default());
             }
             self.inventory.hosts.push(host);
         }
         let emit = self.engine.emitter().clone();
-        self.engine = engine(&self.laptop, &self.inventory, &self.base, &self.args, emit);
+        self.engine = build_engine(&self.local_env, &self.inventory, &self.base_dir, &self.args, emit);
     }
 
     /// Whether the person lets hosts be reached that only the record of a run names: `--yes`, or an answer on the terminal. They are named.
-    pub fn may_reach(&self, recorded: &[RecordedHost]) -> bool {
-        let names = recorded.iter().map(RecordedHost::place).collect::<Vec<_>>().join(", ");
+    pub fn confirm_reaching_hosts(&self, recorded: &[RecordedHost]) -> bool {
+        let names = recorded.iter().map(RecordedHost::describe).collect::<Vec<_>>().join(", ");
         if self.args.yes {
-            self.engine.emitter().notice(None, format!("also on hosts that only the run's record names: {names}"), false);
+            self.engine.emitter().send_notice(None, format!("also on hosts that only the run's record names: {names}"), false);
             return true;
         }
-        crate::cli::laptop::agrees(&format!("The run's record also names hosts that are not in the inventory: {names}. Reach them too?"))
+        crate::cli::local_env::confirm_on_terminal(&format!(
+            "The run's record also names hosts that are not in the inventory: {names}. Reach them too?"
+        ))
     }
 
     /// The last words: the final event, the recap, the goodbye to the hosts; the outcome as given.
     pub async fn finish(self, outcome: Outcome, why: &str, recap: bool) -> (Outcome, RunState) {
-        self.conclude(&outcome, why);
+        self.emit_run_finished(&outcome, why);
         self.close(outcome, recap).await
     }
 
     /// The final event.
-    pub fn conclude(&self, outcome: &Outcome, why: &str) {
-        self.engine.emitter().send(EventKind::RunFinished { outcome: outcome.clone(), why: why.to_owned() });
+    pub fn emit_run_finished(&self, outcome: &Outcome, why: &str) {
+        self.engine.emitter().send(EventKind::RunFinished { outcome: outcome.clone(), reason: why.to_owned() });
     }
 
     /// What follows the final event.
     pub async fn close(self, outcome: Outcome, recap: bool) -> (Outcome, RunState) {
-        let screen = self.desk.has_dashboard();
+        let screen = self.reporter.has_dashboard();
         // A person in a shell on a host is not thrown out of it by the end of the run.
-        crate::cli::visit::none().await;
-        let logs = self.dir.as_ref().map(|d| d.logs().display().to_string());
-        let mut context = self.desk.context(logs);
-        let Told { state, findings, lost } = self.desk.finish().await;
+        crate::cli::dashboard_shell::wait_closed().await;
+        let logs = self.run_dir.as_ref().map(|d| d.logs_dir().display().to_string());
+        let mut context = self.reporter.recap_context(logs);
+        let FinalReport { state, findings, output_errors: lost } = self.reporter.finish().await;
         context.findings = findings;
         self.engine.close().await;
         for text in lost {
-            say(&format!("warning: {text}"));
+            print_stderr(&format!("warning: {text}"));
         }
         // What a face of lines would have said is not on the normal screen yet.
         for note in state.notices.iter().filter(|note| screen && note.warn) {
             let place = note.host.map_or_else(String::new, |host| format!("{}: ", state.host_name(host)));
-            say(&format!("warning: {}", context.cleaner.line(&format!("{place}{}", note.text))));
+            print_stderr(&format!("warning: {}", context.sanitizer.sanitize_line(&format!("{place}{}", note.text))));
         }
         if recap {
-            for line in crate::report::recap::recap(&state, &context) {
-                say(&line);
+            for line in crate::report::recap::render_recap(&state, &context) {
+                print_stderr(&line);
             }
         }
         (outcome, *state)
     }
 }
 
-fn engine(laptop: &Laptop, inventory: &Inventory, base: &std::path::Path, args: &HostArgs, emit: Emitter) -> Engine {
-    let fleet: Arc<dyn Connect> = Arc::new(SshFleet::new(inventory.hosts.clone(), laptop.settings(base, args)));
+fn build_engine(laptop: &LocalEnv, inventory: &Inventory, base: &std::path::Path, args: &CommonArgs, emit: Emitter) -> Engine {
+    let fleet: Arc<dyn Connect> = Arc::new(SshFleet::new(inventory.hosts.clone(), laptop.connection_settings(base, args)));
     Engine::new(&fleet, inventory.hosts.len(), args.forks, emit)
 }
 
-fn stored_host(host: &RunHost, like: Option<&Ssh>) -> Host {
+fn host_from_record(host: &RunRecordHost, like: Option<&HostSshSettings>) -> InventoryHost {
     let mut ssh = like.cloned().unwrap_or_default();
     ssh.user.clone_from(&host.user);
     ssh.port = host.port;
-    ssh.jump.clone_from(&host.jump);
+    ssh.jump_hosts.clone_from(&host.jump);
     ssh.r#become = if host.sudo { Become::Sudo } else { Become::None };
-    Host {
+    InventoryHost {
         name: host.name.clone(),
         address: host.address.clone(),
-        fabric_address: Some(host.fabric.clone()),
-        gpus: crate::inventory::Gpus::Any,
+        fabric_address: Some(host.fabric_address.clone()),
+        gpus: crate::inventory::GpuSelection::Any,
         ssh,
     }
 }
 
 /// What a run says of itself on the first host that has it.
-pub fn record<'a>(mut facts: impl Iterator<Item = &'a HostFacts>, run: &str) -> Option<&'a RunFile> {
-    facts.find_map(|facts| facts.run_file().filter(|file| file.run == run))
+pub fn find_run_record<'a>(mut facts: impl Iterator<Item = &'a HostFacts>, run: &str) -> Option<&'a RunRecord> {
+    facts.find_map(|facts| facts.run_record().filter(|file| file.run_id == run))
 }
 
 /// The facts of those who answered; the others are told, and how it ends for them.
-pub fn answered(session: &Session, answers: Vec<Result<HostFacts, RemoteError>>) -> (Vec<Option<HostFacts>>, Outcome) {
+pub fn collect_facts(session: &Session, answers: Vec<Result<HostFacts, RemoteError>>) -> (Vec<Option<HostFacts>>, Outcome) {
     let mut outcome = Outcome::Ok;
     let facts = answers.into_iter().enumerate().map(|(i, answer)| match answer {
         Ok(facts) => Some(facts),
         Err(error) => {
-            outcome = worse(Outcome::Unreachable, outcome.clone());
+            outcome = worse_outcome(Outcome::Unreachable, outcome.clone());
             let hint = error.hint();
             if !hint.is_empty() {
-                session.engine.emitter().notice(Some(i), format!("help: {hint}"), true);
+                session.engine.emitter().send_notice(Some(i), format!("help: {hint}"), true);
             }
             None
         }

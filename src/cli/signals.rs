@@ -8,81 +8,86 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::laptop::say;
-use crate::cli::visit::Door;
-use crate::event::Control;
-use crate::tui::feed::{Ask, Role};
+use crate::cli::dashboard_shell::HostShell;
+use crate::cli::local_env::print_stderr;
+use crate::event::RunControl;
+use crate::tui::feed::{DashboardRole, UserAction};
 
 /// Who is asked to end: the launcher of the run, or one who merely looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum InterruptPolicy {
     /// Ctrl-C stops the run, then kills it, then leaves at once.
-    Launcher,
+    Stop,
     /// Ctrl-C detaches.
-    Onlooker,
+    Detach,
 }
 
 /// What signals turn into.
-pub struct Signals {
+pub struct StopController {
     /// For the follower.
-    pub controls: mpsc::Receiver<Control>,
+    pub controls: mpsc::Receiver<RunControl>,
     /// Cancelled by the first stop: no further step is begun.
-    pub breaking: CancellationToken,
+    pub stop_token: CancellationToken,
     /// Cancelled by the third: leave now.
-    pub leave: CancellationToken,
+    pub leave_token: CancellationToken,
     /// The signal that came first, if one came.
-    pub first: std::sync::Arc<std::sync::atomic::AtomicI32>,
+    pub first_signal: std::sync::Arc<std::sync::atomic::AtomicI32>,
     /// Rings when the person at the dashboard asks for the start.
-    pub go: std::sync::Arc<tokio::sync::Notify>,
+    pub start_requested: std::sync::Arc<tokio::sync::Notify>,
     /// The way to the follower, for what is no signal; it does not keep the way open.
-    pub orders: mpsc::WeakSender<Control>,
+    pub control_sender: mpsc::WeakSender<RunControl>,
     // One ask for a key that a person presses: no host can fill it.
-    asks: mpsc::UnboundedSender<Ask>,
-    ladder: Arc<Ladder>,
-    part: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    user_actions: mpsc::UnboundedSender<UserAction>,
+    escalation: Arc<StopEscalation>,
+    stops_on_interrupt: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// How often one was asked to end, and what is told at the first time.
 #[derive(Default)]
-struct Ladder {
-    count: AtomicU32,
+struct StopEscalation {
+    interrupt_count: AtomicU32,
     by_key: AtomicBool,
-    breaking: Mutex<CancellationToken>,
+    stop_token: Mutex<CancellationToken>,
 }
 
-impl Ladder {
-    fn break_off(&self) {
-        self.breaking.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+impl StopEscalation {
+    fn cancel_steps(&self) {
+        self.stop_token.lock().unwrap_or_else(PoisonError::into_inner).cancel();
     }
 }
 
-impl Signals {
+impl StopController {
     /// Listens from now on.
     ///
     /// # Errors
     /// Where the system refuses.
-    pub fn listen(part: Part) -> std::io::Result<Signals> {
+    pub fn listen(part: InterruptPolicy) -> std::io::Result<StopController> {
         use std::sync::atomic::Ordering::Relaxed;
         let (sender, controls) = mpsc::channel(16);
         let (asks, mut asked) = mpsc::unbounded_channel();
-        let ladder = Arc::new(Ladder::default());
-        let breaking = ladder.breaking.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let signals = Signals {
+        let ladder = Arc::new(StopEscalation::default());
+        let breaking = ladder.stop_token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let signals = StopController {
             controls,
-            breaking,
-            leave: CancellationToken::new(),
-            first: std::sync::Arc::default(),
-            go: std::sync::Arc::default(),
-            orders: sender.downgrade(),
-            asks,
-            ladder,
-            part: std::sync::Arc::new((part == Part::Launcher).into()),
+            stop_token: breaking,
+            leave_token: CancellationToken::new(),
+            first_signal: std::sync::Arc::default(),
+            start_requested: std::sync::Arc::default(),
+            control_sender: sender.downgrade(),
+            user_actions: asks,
+            escalation: ladder,
+            stops_on_interrupt: std::sync::Arc::new((part == InterruptPolicy::Stop).into()),
         };
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let (ladder, leave, first, go, launcher) =
-            (Arc::clone(&signals.ladder), signals.leave.clone(), signals.first.clone(), signals.go.clone(), signals.part.clone());
+        let (ladder, leave, first, go, launcher) = (
+            Arc::clone(&signals.escalation),
+            signals.leave_token.clone(),
+            signals.first_signal.clone(),
+            signals.start_requested.clone(),
+            signals.stops_on_interrupt.clone(),
+        );
         tokio::spawn(async move {
             let came = |number: i32| {
                 // The first one counts.
@@ -94,13 +99,13 @@ impl Signals {
                     _ = terminate.recv() => (15, "SIGTERM"),
                     _ = hangup.recv() => (1, "SIGHUP"),
                     Some(ask) = asked.recv() => match ask {
-                        Ask::Interrupt => (2, "Ctrl-C"),
-                        Ask::Hangup => (1, "SIGHUP"),
-                        Ask::Start => {
+                        UserAction::Interrupt => (2, "Ctrl-C"),
+                        UserAction::Hangup => (1, "SIGHUP"),
+                        UserAction::Start => {
                             go.notify_one();
                             continue;
                         }
-                        Ask::LeaveNow | Ask::Broken => {
+                        UserAction::LeaveNow | UserAction::DashboardPanicked => {
                             came(2);
                             leave.cancel();
                             return;
@@ -108,17 +113,17 @@ impl Signals {
                         other => {
                             let why = "asked for on the dashboard".to_owned();
                             let control = match other {
-                                Ask::Stop => Control::Stop { why },
-                                Ask::Kill => Control::Kill { why },
-                                Ask::Teardown => Control::Teardown,
-                                Ask::Restart => Control::Restart,
-                                _ => Control::Detach,
+                                UserAction::Stop => RunControl::Stop { reason: why },
+                                UserAction::Kill => RunControl::Kill { reason: why },
+                                UserAction::TearDown => RunControl::Teardown,
+                                UserAction::Restart => RunControl::Restart,
+                                _ => RunControl::Detach,
                             };
-                            if matches!(control, Control::Stop { .. } | Control::Kill { .. }) {
+                            if matches!(control, RunControl::Stop { .. } | RunControl::Kill { .. }) {
                                 came(2);
                                 ladder.by_key.store(true, Relaxed);
-                                ladder.break_off();
-                                ladder.count.fetch_max(1, Relaxed);
+                                ladder.cancel_steps();
+                                ladder.interrupt_count.fetch_max(1, Relaxed);
                             }
                             if sender.send(control).await.is_err() {
                                 return;
@@ -128,25 +133,25 @@ impl Signals {
                     },
                 };
                 came(number);
-                let count = ladder.count.load(Relaxed);
+                let count = ladder.interrupt_count.load(Relaxed);
                 let control = if number == 1 || !launcher.load(Relaxed) {
                     if count > 0 {
                         leave.cancel();
                     }
-                    Control::Detach
+                    RunControl::Detach
                 } else if count == 0 {
-                    say(&format!("{name}: stopping the ranks; once more kills them"));
-                    ladder.break_off();
-                    Control::Stop { why: name.to_owned() }
+                    print_stderr(&format!("{name}: stopping the ranks; once more kills them"));
+                    ladder.cancel_steps();
+                    RunControl::Stop { reason: name.to_owned() }
                 } else if count == 1 {
-                    say(&format!("{name}: killing the ranks; once more leaves at once"));
-                    Control::Kill { why: format!("second {name}") }
+                    print_stderr(&format!("{name}: killing the ranks; once more leaves at once"));
+                    RunControl::Kill { reason: format!("second {name}") }
                 } else {
                     leave.cancel();
                     return;
                 };
                 if number != 1 || !launcher.load(Relaxed) {
-                    ladder.count.fetch_add(1, Relaxed);
+                    ladder.interrupt_count.fetch_add(1, Relaxed);
                 }
                 if sender.send(control).await.is_err() {
                     return;
@@ -157,29 +162,29 @@ impl Signals {
     }
 
     /// Whether the stop was asked for by a key of the dashboard, and not by a signal.
-    pub fn by_key(&self) -> bool {
-        self.ladder.by_key.load(std::sync::atomic::Ordering::Relaxed)
+    pub fn is_stopped_by_key(&self) -> bool {
+        self.escalation.by_key.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Forgets what was asked: another launch begins.
-    pub fn anew(&mut self) {
+    pub fn reset(&mut self) {
         let fresh = CancellationToken::new();
-        *self.ladder.breaking.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
-        self.breaking = fresh;
-        self.ladder.by_key.store(false, std::sync::atomic::Ordering::Relaxed);
-        self.ladder.count.store(0, std::sync::atomic::Ordering::Relaxed);
-        self.first.store(0, std::sync::atomic::Ordering::Relaxed);
+        *self.escalation.stop_token.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+        self.stop_token = fresh;
+        self.escalation.by_key.store(false, std::sync::atomic::Ordering::Relaxed);
+        self.escalation.interrupt_count.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.first_signal.store(0, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Obeys the person at the dashboard besides. What only looks goes to the hosts at once.
-    pub fn obey(&self, mut asks: mpsc::UnboundedReceiver<Ask>, door: Door) {
-        let ours = self.asks.clone();
+    pub fn spawn_action_handler(&self, mut asks: mpsc::UnboundedReceiver<UserAction>, door: HostShell) {
+        let ours = self.user_actions.clone();
         tokio::spawn(async move {
             while let Some(ask) = asks.recv().await {
                 let door = door.clone();
                 match ask {
-                    Ask::Look(host) => drop(tokio::spawn(async move { door.engine().look(host).await })),
-                    Ask::Shell(host, rank) => drop(tokio::spawn(async move { door.visit(host, rank).await })),
+                    UserAction::QueryNvidiaSmi(host) => drop(tokio::spawn(async move { door.engine().query_nvidia_smi(host).await })),
+                    UserAction::OpenShell(host, rank) => drop(tokio::spawn(async move { door.open_shell(host, rank).await })),
                     other if ours.send(other).is_err() => return,
                     _ => {}
                 }
@@ -188,17 +193,17 @@ impl Signals {
     }
 
     /// What the dashboard may offer to this one.
-    pub fn role(&self) -> Role {
-        if self.part.load(std::sync::atomic::Ordering::Relaxed) { Role::Launcher } else { Role::Onlooker }
+    pub fn dashboard_role(&self) -> DashboardRole {
+        if self.stops_on_interrupt.load(std::sync::atomic::Ordering::Relaxed) { DashboardRole::Owner } else { DashboardRole::Observer }
     }
 
     /// From now on this one merely looks, or launches.
-    pub fn become_part(&self, part: Part) {
-        self.part.store(part == Part::Launcher, std::sync::atomic::Ordering::Relaxed);
+    pub fn set_policy(&self, part: InterruptPolicy) {
+        self.stops_on_interrupt.store(part == InterruptPolicy::Stop, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The signal that came first.
-    pub fn came(&self) -> Option<i32> {
-        Some(self.first.load(std::sync::atomic::Ordering::Relaxed)).filter(|n| *n != 0)
+    pub fn first_signal(&self) -> Option<i32> {
+        Some(self.first_signal.load(std::sync::atomic::Ordering::Relaxed)).filter(|n| *n != 0)
     }
 }

@@ -1,18 +1,18 @@
 //! `tui`: the dashboard. Follows what runs; where nothing runs, shows the plan and starts it when asked to.
 
-use crate::cli::args::{Progress, TuiArgs, UpArgs};
-use crate::cli::exit::Failure;
+use crate::cli::args::{ProgressMode, TuiArgs, UpArgs};
+use crate::cli::exit::CliError;
 use crate::event::Outcome;
 
 /// Runs it.
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &TuiArgs) -> Result<Outcome, Failure> {
-    let mut host = args.host.clone();
-    host.progress = Progress::Tui;
+pub async fn run(args: &TuiArgs) -> Result<Outcome, CliError> {
+    let mut host = args.common.clone();
+    host.progress = ProgressMode::Tui;
     let up = UpArgs {
-        host,
+        common: host,
         detach: false,
         keep: args.keep,
         recreate: false,
@@ -20,8 +20,8 @@ pub async fn run(args: &TuiArgs) -> Result<Outcome, Failure> {
         diff: true,
         preflight: args.preflight,
         lock_wait: args.lock_wait,
-        ask: true,
-        guide: None,
+        confirm_first: true,
+        intro_text: None,
     };
     super::up::run(&up).await
 }

@@ -3,31 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::advice::Advice;
-use crate::event::{Event, EventKind, LogFile, Millis};
+use super::command_advice::CommandAdvice;
+use crate::event::{Event, EventKind, LogFile, UnixMillis};
 
-use super::matcher::{LINE, Rules};
+use super::rule_set::{MAX_LINE_BYTES, RuleSet};
 
 /// How many logs are looked at.
-const FILES: usize = 8_192;
+const MAX_LOGS: usize = 8_192;
 /// How many different rules of one log are remembered.
-const HITS: usize = 24;
+const MAX_HITS_PER_LOG: usize = 24;
 /// The most bytes of a line that are quoted.
-const QUOTED: usize = 600;
+const MAX_QUOTED_BYTES: usize = 600;
 /// Hits further apart than so many lines do not belong to one another; the later ones count.
-pub(super) const BURST: u64 = 200;
+pub(super) const MAX_BURST_GAP: u64 = 200;
 
 /// A rule that a log's lines met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hit {
+pub(super) struct RuleHit {
     /// Its place in the table.
-    pub(super) rule: usize,
+    pub(super) rule_index: usize,
     /// The line's number, from 0: of the first one of the last burst.
-    pub(super) first: u64,
+    pub(super) first_line: u64,
     /// Of the last one.
-    pub(super) last: u64,
+    pub(super) last_line: u64,
     /// When it was learned.
-    pub(super) at: Millis,
+    pub(super) at: UnixMillis,
     /// The first line of the last burst, or the first one of it that names something.
     pub(super) text: String,
     /// What its groups matched.
@@ -35,49 +35,49 @@ pub(super) struct Hit {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    next: u64,
+pub(super) struct LogScan {
+    next_offset: u64,
     /// The line that has no end yet.
-    carry: Vec<u8>,
-    pub(super) lines: u64,
-    pub(super) hits: Vec<Hit>,
+    partial_line: Vec<u8>,
+    pub(super) line_count: u64,
+    pub(super) hits: Vec<RuleHit>,
 }
 
 /// What the logs gave away.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    rules: Option<Arc<Rules>>,
-    files: BTreeMap<(u32, LogFile), Seen>,
-    hosts: BTreeMap<u32, Vec<Hit>>,
-    advice: Advice,
+    rules: Option<Arc<RuleSet>>,
+    log_scans: BTreeMap<(u32, LogFile), LogScan>,
+    postmortem_hits: BTreeMap<u32, Vec<RuleHit>>,
+    advice: CommandAdvice,
 }
 
 impl Evidence {
     /// Nothing yet; by these rules.
-    pub fn new(rules: Arc<Rules>) -> Self {
+    pub fn new(rules: Arc<RuleSet>) -> Self {
         Evidence { rules: Some(rules), ..Evidence::default() }
     }
 
     /// By the program's own rules.
-    pub fn built_in() -> Self {
-        Evidence { rules: Rules::built_in(), ..Evidence::default() }
+    pub fn with_built_in_rules() -> Self {
+        Evidence { rules: RuleSet::built_in(), ..Evidence::default() }
     }
 
     /// Writes commands as this operation's person has to type them.
     #[must_use]
-    pub fn advising(self, advice: Advice) -> Self {
+    pub fn with_advice(self, advice: CommandAdvice) -> Self {
         Evidence { advice, ..self }
     }
 
     /// What makes an advised command complete.
-    pub fn advice(&self) -> &Advice {
+    pub fn advice(&self) -> &CommandAdvice {
         &self.advice
     }
 
     /// Forgets what was seen; the rules stay.
     pub fn clear(&mut self) {
-        self.files.clear();
-        self.hosts.clear();
+        self.log_scans.clear();
+        self.postmortem_hits.clear();
     }
 
     /// Takes an event.
@@ -85,28 +85,28 @@ impl Evidence {
         let Some(rules) = self.rules.clone() else { return };
         match &event.kind {
             EventKind::Log { host, file, offset, bytes, .. } => {
-                if self.files.len() >= FILES && !self.files.contains_key(&(*host, *file)) {
+                if self.log_scans.len() >= MAX_LOGS && !self.log_scans.contains_key(&(*host, *file)) {
                     return;
                 }
-                self.files.entry((*host, *file)).or_default().push(&rules, *offset, bytes, event.at);
+                self.log_scans.entry((*host, *file)).or_default().scan_bytes(&rules, *offset, bytes, event.at);
             }
-            EventKind::LogShrunk { host, file, .. } => {
-                self.finish(&rules, *host, *file, event.at);
-                if let Some(seen) = self.files.get_mut(&(*host, *file)) {
-                    seen.next = 0;
+            EventKind::LogTruncated { host, file, .. } => {
+                self.finish_partial_line(&rules, *host, *file, event.at);
+                if let Some(seen) = self.log_scans.get_mut(&(*host, *file)) {
+                    seen.next_offset = 0;
                 }
             }
-            EventKind::NodeExited { host, .. } => self.finish(&rules, *host, LogFile::Node, event.at),
+            EventKind::LauncherExited { host, .. } => self.finish_partial_line(&rules, *host, LogFile::Launcher, event.at),
             EventKind::RankExited { host, rank, restart, .. } => {
-                self.finish(&rules, *host, LogFile::Rank { rank: *rank, restart: *restart }, event.at);
+                self.finish_partial_line(&rules, *host, LogFile::Rank { rank: *rank, restart: *restart }, event.at);
             }
-            EventKind::Aftermath { host, lines } if self.hosts.len() < FILES => {
-                let mut seen = Seen::default();
+            EventKind::Postmortem { host, lines } if self.postmortem_hits.len() < MAX_LOGS => {
+                let mut seen = LogScan::default();
                 for line in lines {
-                    seen.line(&rules, line.as_bytes(), event.at);
-                    seen.lines += 1;
+                    seen.scan_line(&rules, line.as_bytes(), event.at);
+                    seen.line_count += 1;
                 }
-                self.hosts.insert(*host, seen.hits);
+                self.postmortem_hits.insert(*host, seen.hits);
             }
             // A new attempt writes new logs.
             EventKind::RunStarted(info) if info.attempt > 1 && !info.ranks.is_empty() && info.command != "down" => self.clear(),
@@ -114,102 +114,103 @@ impl Evidence {
         }
     }
 
-    fn finish(&mut self, rules: &Rules, host: u32, file: LogFile, at: Millis) {
-        if let Some(seen) = self.files.get_mut(&(host, file)) {
-            let line = std::mem::take(&mut seen.carry);
-            seen.line(rules, &line, at);
+    fn finish_partial_line(&mut self, rules: &RuleSet, host: u32, file: LogFile, at: UnixMillis) {
+        if let Some(seen) = self.log_scans.get_mut(&(host, file)) {
+            let line = std::mem::take(&mut seen.partial_line);
+            seen.scan_line(rules, &line, at);
         }
     }
 
     /// Names of the rules that a line has met so far.
-    pub fn met(&self) -> Vec<String> {
+    pub fn matched_rule_ids(&self) -> Vec<String> {
         let Some(rules) = &self.rules else { return Vec::new() };
-        let mut met: Vec<String> = self.files.values().flat_map(|seen| &seen.hits).map(|hit| rules.all()[hit.rule].id.clone()).collect();
+        let mut met: Vec<String> =
+            self.log_scans.values().flat_map(|seen| &seen.hits).map(|hit| rules.rules()[hit.rule_index].id.clone()).collect();
         met.sort();
         met.dedup();
         met
     }
 
-    pub(super) fn rules(&self) -> Option<&Rules> {
+    pub(super) fn rules(&self) -> Option<&RuleSet> {
         self.rules.as_deref()
     }
 
     /// What a host said after a failure.
-    pub(super) fn host(&self, host: u32) -> &[Hit] {
-        self.hosts.get(&host).map_or(&[], Vec::as_slice)
+    pub(super) fn postmortem_hits(&self, host: u32) -> &[RuleHit] {
+        self.postmortem_hits.get(&host).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn of(&self, host: u32, file: LogFile) -> Option<&Seen> {
-        self.files.get(&(host, file))
+    pub(super) fn log_scan(&self, host: u32, file: LogFile) -> Option<&LogScan> {
+        self.log_scans.get(&(host, file))
     }
 }
 
-impl Seen {
+impl LogScan {
     /// Takes the bytes at `offset`; what was seen before is not looked at twice.
-    fn push(&mut self, rules: &Rules, offset: u64, bytes: &[u8], at: Millis) {
+    fn scan_bytes(&mut self, rules: &RuleSet, offset: u64, bytes: &[u8], at: UnixMillis) {
         let end = offset.saturating_add(bytes.len() as u64);
-        if end <= self.next {
+        if end <= self.next_offset {
             return;
         }
-        if offset > self.next {
-            self.carry.clear();
+        if offset > self.next_offset {
+            self.partial_line.clear();
         }
-        let seen = usize::try_from(self.next.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
-        self.next = end;
+        let seen = usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
+        self.next_offset = end;
         let mut bytes = &bytes[seen..];
-        if !self.carry.is_empty() {
+        if !self.partial_line.is_empty() {
             let end = memchr::memchr2(b'\n', b'\r', bytes);
-            self.keep(&bytes[..end.unwrap_or(bytes.len())]);
+            self.append_partial_line(&bytes[..end.unwrap_or(bytes.len())]);
             let Some(end) = end else { return };
-            let line = std::mem::take(&mut self.carry);
-            self.line(rules, &line, at);
+            let line = std::mem::take(&mut self.partial_line);
+            self.scan_line(rules, &line, at);
             bytes = &bytes[end..];
         }
         let whole = memchr::memrchr2(b'\n', b'\r', bytes).map_or(0, |at| at + 1);
         let (text, rest) = bytes.split_at(whole);
         let (mut told, mut counted) = (Vec::new(), 0);
-        rules.likely(text, |from, to| told.push((from, to)));
+        rules.for_each_candidate_line(text, |from, to| told.push((from, to)));
         for (from, to) in told {
-            self.lines += newlines(&text[counted..from]);
+            self.line_count += count_newlines(&text[counted..from]);
             counted = from;
-            self.line(rules, &text[from..to], at);
+            self.scan_line(rules, &text[from..to], at);
         }
-        self.lines += newlines(&text[counted..]);
-        self.keep(rest);
+        self.line_count += count_newlines(&text[counted..]);
+        self.append_partial_line(rest);
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = LINE.saturating_sub(self.carry.len()).min(bytes.len());
-        self.carry.extend_from_slice(&bytes[..room]);
+    fn append_partial_line(&mut self, bytes: &[u8]) {
+        let room = MAX_LINE_BYTES.saturating_sub(self.partial_line.len()).min(bytes.len());
+        self.partial_line.extend_from_slice(&bytes[..room]);
     }
 
-    fn line(&mut self, rules: &Rules, line: &[u8], at: Millis) {
-        let Some((rule, groups)) = rules.line(line) else { return };
-        let number = self.lines;
-        let quoted = String::from_utf8_lossy(&line[..line.len().min(QUOTED)]).into_owned();
-        match self.hits.iter_mut().find(|hit| hit.rule == rule) {
-            Some(hit) if number <= hit.last + BURST => {
-                hit.last = number;
-                if blank(&hit.groups) && !blank(&groups) {
+    fn scan_line(&mut self, rules: &RuleSet, line: &[u8], at: UnixMillis) {
+        let Some((rule, groups)) = rules.match_line(line) else { return };
+        let number = self.line_count;
+        let quoted = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTED_BYTES)]).into_owned();
+        match self.hits.iter_mut().find(|hit| hit.rule_index == rule) {
+            Some(hit) if number <= hit.last_line + MAX_BURST_GAP => {
+                hit.last_line = number;
+                if are_groups_empty(&hit.groups) && !are_groups_empty(&groups) {
                     (hit.text, hit.groups) = (quoted, groups);
                 }
             }
-            Some(hit) => *hit = Hit { rule, first: number, last: number, at, text: quoted, groups },
+            Some(hit) => *hit = RuleHit { rule_index: rule, first_line: number, last_line: number, at, text: quoted, groups },
             None => {
-                if self.hits.len() >= HITS {
+                if self.hits.len() >= MAX_HITS_PER_LOG {
                     self.hits.remove(0);
                 }
-                self.hits.push(Hit { rule, first: number, last: number, at, text: quoted, groups });
+                self.hits.push(RuleHit { rule_index: rule, first_line: number, last_line: number, at, text: quoted, groups });
             }
         }
     }
 }
 
 /// Whether nothing is named.
-fn blank(groups: &BTreeMap<String, String>) -> bool {
+fn are_groups_empty(groups: &BTreeMap<String, String>) -> bool {
     groups.values().all(String::is_empty)
 }
 
-fn newlines(text: &[u8]) -> u64 {
+fn count_newlines(text: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', text).count() as u64
 }

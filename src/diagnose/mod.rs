@@ -3,20 +3,20 @@
 //! Uses `state` and the rules of `inventory`. [`Evidence`] is the second fold of the events, beside `RunState`; [`findings`] reads both.
 //! Knows no clock and no terminal: what it quotes is still the hosts' text, unsafe to show before `report/sanitize`.
 
-pub mod advice;
+pub mod command_advice;
+mod diagnoser;
 mod evidence;
-pub mod hang;
-mod judge;
-mod literal;
-mod matcher;
+pub mod hang_detector;
+mod prefilter;
+mod rule_set;
 
+pub use diagnoser::diagnose_run;
 pub use evidence::Evidence;
-pub use judge::findings;
-pub use matcher::Rules;
+pub use rule_set::RuleSet;
 
 use std::collections::BTreeMap;
 
-pub use crate::inventory::rules::{Role, Words};
+pub use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
 
 /// The language of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,11 +30,11 @@ pub enum Lang {
 
 /// One thing that went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct DiagnosisFinding {
     /// The rule's stable name.
     pub rule: String,
     /// Whether it is to blame.
-    pub role: Role,
+    pub blame: Blame,
     /// The ranks it was seen at, the first first; empty: it is about hosts.
     pub ranks: Vec<u32>,
     /// The hosts it was seen on.
@@ -44,29 +44,29 @@ pub struct Finding {
     /// What its groups matched.
     pub groups: BTreeMap<String, String>,
     /// What happened.
-    pub what: Words,
+    pub summary: LocalizedTemplate,
     /// Why that happens; may be empty.
-    pub why: Words,
+    pub explanation: LocalizedTemplate,
     /// What to do next; may be empty.
-    pub next: Words,
+    pub next_step: LocalizedTemplate,
     /// Ranks that only felt it.
-    pub felt: Vec<u32>,
+    pub affected: Vec<u32>,
 }
 
-impl Finding {
+impl DiagnosisFinding {
     /// What happened.
-    pub fn what(&self, lang: Lang) -> String {
-        self.what.fill(lang == Lang::Zh, &self.groups)
+    pub fn summary(&self, lang: Lang) -> String {
+        self.summary.fill(lang == Lang::Zh, &self.groups)
     }
 
     /// Why that happens; may be empty.
-    pub fn why(&self, lang: Lang) -> String {
-        self.why.fill(lang == Lang::Zh, &self.groups)
+    pub fn explanation(&self, lang: Lang) -> String {
+        self.explanation.fill(lang == Lang::Zh, &self.groups)
     }
 
     /// What to do next; may be empty.
-    pub fn next(&self, lang: Lang) -> String {
-        self.next.fill(lang == Lang::Zh, &self.groups)
+    pub fn next_step(&self, lang: Lang) -> String {
+        self.next_step.fill(lang == Lang::Zh, &self.groups)
     }
 }
 

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::event::{Event, EventKind, Exit, LogFile, RankInfo, RunInfo};
-use crate::inventory::rules::Role;
+use crate::inventory::diagnosis_rules::Blame;
 use crate::state::RunState;
 
-use super::{Evidence, Finding, Lang, Rules, findings};
+use super::{DiagnosisFinding, Evidence, Lang, RuleSet, diagnose_run};
 
 #[test]
-fn every_rule_knows_its_own_lines_first() {
-    let rules = Rules::built_in().expect("a good table");
+fn rules_match_their_own_examples_first() {
+    let rules = RuleSet::built_in().expect("a good table");
     let mut wrong = Vec::new();
-    for rule in rules.all() {
+    for rule in rules.rules() {
         for line in &rule.examples {
-            let found = rules.line(line.as_bytes()).map(|(at, _)| rules.all()[at].id.as_str());
+            let found = rules.match_line(line.as_bytes()).map(|(at, _)| rules.rules()[at].id.as_str());
             if found != Some(rule.id.as_str()) {
                 wrong.push(format!("{line}\n    {} wanted, {found:?} found", rule.id));
             }
@@ -28,56 +28,56 @@ fn every_rule_knows_its_own_lines_first() {
 }
 
 #[test]
-fn every_rule_speaks_both_languages_and_needs_a_word() {
-    let rules = Rules::built_in().expect("a good table");
-    for rule in rules.all().iter().filter(|rule| rule.role != Role::Harmless) {
-        for words in [&rule.what, &rule.why, &rule.next] {
+fn rules_are_bilingual_and_prefiltered() {
+    let rules = RuleSet::built_in().expect("a good table");
+    for rule in rules.rules().iter().filter(|rule| rule.blame != Blame::Harmless) {
+        for words in [&rule.summary, &rule.explanation, &rule.next_step] {
             assert!(!words.en.is_empty() && !words.zh.is_empty(), "{}", rule.id);
             assert!(words.en.is_ascii() || words.en.contains(['×', '…']), "{}: {}", rule.id, words.en);
         }
-        assert!(rule.what.zh.chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c)) || rule.id == "python-exception", "{}", rule.id);
+        assert!(rule.summary.zh.chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c)) || rule.id == "python-exception", "{}", rule.id);
     }
-    assert_eq!(rules.slow(), Vec::<&str>::new(), "these are looked for in every line");
+    assert_eq!(rules.unfiltered_rule_ids(), Vec::<&str>::new(), "these are looked for in every line");
 }
 
 #[test]
-fn lines_of_a_training_are_not_even_looked_at() {
-    let rules = Rules::built_in().expect("a good table");
+fn training_lines_pass_the_prefilter_unmatched() {
+    let rules = RuleSet::built_in().expect("a good table");
     let text = b"step 7/1000 | loss 2.1234 | grad norm 0.12 | lr 3.00e-04 | 5212 tokens/s | mfu 41.3% | mem 61.2GiB\n\
         {'loss': 2.1, 'grad_norm': 0.1, 'learning_rate': 3.0e-04, 'epoch': 0.2}\n\
         2026-11-22 01:30:11,123 - INFO - trainer - saving checkpoint to /data/ckpt/step-1234\n\
         gpu01:10000:10090 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDRDMA\n";
     let mut looked = Vec::new();
-    rules.likely(text, |from, to| looked.push(String::from_utf8_lossy(&text[from..to]).into_owned()));
+    rules.for_each_candidate_line(text, |from, to| looked.push(String::from_utf8_lossy(&text[from..to]).into_owned()));
     assert_eq!(looked, Vec::<String>::new());
-    let nan = |line: &str| rules.line(line.as_bytes()).map(|(at, _)| rules.all()[at].id.clone());
+    let nan = |line: &str| rules.match_line(line.as_bytes()).map(|(at, _)| rules.rules()[at].id.clone());
     for line in ["loss is NaN at step 5", "grad_norm = inf", "Gradient became nan", "loss :inf"] {
         assert_eq!(nan(line).as_deref(), Some("nan"), "{line}");
     }
 }
 
-fn data(name: &str) -> PathBuf {
+fn test_data_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/diagnosis").join(name)
 }
 
 #[test]
-fn lines_of_healthy_programs_mean_nothing() {
-    let rules = Rules::built_in().expect("a good table");
-    let text = std::fs::read_to_string(data("harmless.txt")).expect("lines");
+fn harmless_lines_match_no_cause() {
+    let rules = RuleSet::built_in().expect("a good table");
+    let text = std::fs::read_to_string(test_data_path("harmless.txt")).expect("lines");
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with("## ")).collect();
     assert!(lines.len() >= 200, "{}", lines.len());
     let told = lines.iter().filter_map(|line| {
-        let (at, _) = rules.line(line.as_bytes())?;
-        let rule = &rules.all()[at];
-        (!matches!(rule.role, Role::Harmless | Role::Hint)).then(|| format!("{}: {line}", rule.id))
+        let (at, _) = rules.match_line(line.as_bytes())?;
+        let rule = &rules.rules()[at];
+        (!matches!(rule.blame, Blame::Harmless | Blame::PossibleCause)).then(|| format!("{}: {line}", rule.id))
     });
     let told: Vec<String> = told.collect();
     assert!(told.is_empty(), "{}", told.join("\n"));
 }
 
 /// A recorded run, with its log bytes from the files beside the journal.
-fn replayed(case: &Path) -> (RunState, Evidence) {
-    let (mut state, mut evidence) = (RunState::new(), Evidence::built_in());
+fn replay_recorded_run(case: &Path) -> (RunState, Evidence) {
+    let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
     let journal = std::fs::read_to_string(case.join("journal.jsonl")).expect("a journal");
     for line in journal.lines().filter(|line| line.starts_with("{\"seq\"")) {
         let mut event: Event = serde_json::from_str(line).expect("an event");
@@ -85,7 +85,7 @@ fn replayed(case: &Path) -> (RunState, Evidence) {
             let name = match file {
                 LogFile::Rank { rank, restart: 0 } => format!("rank-{rank}.log"),
                 LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}.log"),
-                LogFile::Node => format!("node-{host}.log"),
+                LogFile::Launcher => format!("node-{host}.log"),
             };
             let all = std::fs::read(case.join(name)).expect("a log");
             let (from, to) = (*offset as usize, (*offset + *len) as usize);
@@ -98,7 +98,7 @@ fn replayed(case: &Path) -> (RunState, Evidence) {
 }
 
 /// `rule @ ranks or hosts` of the first finding.
-fn said(found: &[Finding], state: &RunState) -> String {
+fn describe_first_finding(found: &[DiagnosisFinding], state: &RunState) -> String {
     let Some(first) = found.first() else { return "nothing".to_owned() };
     let ranks: Vec<String> = first.ranks.iter().map(u32::to_string).collect();
     if !ranks.is_empty() {
@@ -110,20 +110,20 @@ fn said(found: &[Finding], state: &RunState) -> String {
 
 /// The runs that were recorded on the test hosts (`tests/cluster/record.rs`), each with what was done to it.
 #[test]
-fn recorded_runs_are_explained() {
-    let expected = std::fs::read_to_string(data("expected.tsv")).expect("what is wanted");
+fn recorded_runs_get_expected_findings() {
+    let expected = std::fs::read_to_string(test_data_path("expected.tsv")).expect("what is wanted");
     let (mut right, mut report) = (0, String::new());
     let mut wrong = 0;
     for line in expected.lines().filter(|line| !line.starts_with('#')) {
         let (case, wanted) = line.split_once('\t').expect("case, tab, finding");
-        if !data("recorded").join(case).exists() {
+        if !test_data_path("recorded").join(case).exists() {
             wrong += 1;
             writeln!(report, "{case}: not recorded").expect("a String");
             continue;
         }
-        let (state, evidence) = replayed(&data("recorded").join(case));
-        let found = findings(&evidence, &state);
-        let said = said(&found, &state);
+        let (state, evidence) = replay_recorded_run(&test_data_path("recorded").join(case));
+        let found = diagnose_run(&evidence, &state);
+        let said = describe_first_finding(&found, &state);
         // `3|1`: whichever of them the clocks say was first.
         if said == wanted || wanted.strip_suffix("any").is_some_and(|rule| said.starts_with(rule)) {
             right += 1;
@@ -134,33 +134,33 @@ fn recorded_runs_are_explained() {
     }
     println!("recorded runs: {right} explained rightly, {wrong} not");
     assert_eq!(wrong, 0, "{report}");
-    let recorded = std::fs::read_dir(data("recorded")).expect("a folder").count();
+    let recorded = std::fs::read_dir(test_data_path("recorded")).expect("a folder").count();
     assert_eq!(recorded, right, "every recorded run has its line in expected.tsv");
 }
 
 #[test]
-fn a_finding_reads_in_both_languages() {
-    let (state, evidence) = replayed(&data("recorded/missing-module"));
-    let found = findings(&evidence, &state);
+fn finding_texts_are_bilingual() {
+    let (state, evidence) = replay_recorded_run(&test_data_path("recorded/missing-module"));
+    let found = diagnose_run(&evidence, &state);
     let first = &found[0];
-    assert_eq!(first.what(Lang::En), "Python cannot import flash_attn_that_is_not_there");
-    assert_eq!(first.what(Lang::Zh), "Python 无法导入 flash_attn_that_is_not_there");
-    assert!(!first.next(Lang::En).contains('{') && !first.why(Lang::Zh).is_empty());
+    assert_eq!(first.summary(Lang::En), "Python cannot import flash_attn_that_is_not_there");
+    assert_eq!(first.summary(Lang::Zh), "Python 无法导入 flash_attn_that_is_not_there");
+    assert!(!first.next_step(Lang::En).contains('{') && !first.explanation(Lang::Zh).is_empty());
 }
 
 #[test]
-fn the_line_that_names_something_is_quoted() {
-    let (state, evidence) = replayed(&data("recorded/wrong-address"));
-    let first = &findings(&evidence, &state)[0];
-    assert_eq!(first.what(Lang::En), "another host cannot be reached from this one: 172.30.77.250");
+fn line_with_group_values_is_quoted() {
+    let (state, evidence) = replay_recorded_run(&test_data_path("recorded/wrong-address"));
+    let first = &diagnose_run(&evidence, &state)[0];
+    assert_eq!(first.summary(Lang::En), "another host cannot be reached from this one: 172.30.77.250");
     assert!(first.evidence[0].contains("(172.30.77.250, 29611)"), "{:?}", first.evidence);
-    let found = died(Exit::Code(1), "OSError: [Errno 113] No route to host\n", &[]);
-    assert_eq!(found[0].what(Lang::Zh), "从该主机无法到达另一台主机");
+    let found = findings_for_dead_rank(Exit::Code(1), "OSError: [Errno 113] No route to host\n", &[]);
+    assert_eq!(found[0].summary(Lang::Zh), "从该主机无法到达另一台主机");
 }
 
 /// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
-fn died(exit: Exit, log: &str, aftermath: &[&str]) -> Vec<Finding> {
-    let (mut state, mut evidence) = (RunState::new(), Evidence::built_in());
+fn findings_for_dead_rank(exit: Exit, log: &str, aftermath: &[&str]) -> Vec<DiagnosisFinding> {
+    let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
     let file = LogFile::Rank { rank: 1, restart: 0 };
     let bytes = Bytes::copy_from_slice(log.as_bytes());
     let info = RunInfo {
@@ -170,26 +170,27 @@ fn died(exit: Exit, log: &str, aftermath: &[&str]) -> Vec<Finding> {
     };
     let kinds = [
         EventKind::RunStarted(info),
-        EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 1 },
-        EventKind::RankStarted { host: 1, rank: 1, restart: 0, when: 1 },
+        EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1 },
+        EventKind::RankStarted { host: 1, rank: 1, restart: 0, started_at: 1 },
         EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes },
-        EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, when: 9, uncertainty: 0 },
+        EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, ended_at: 9, uncertainty: 0 },
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
-        EventKind::Aftermath { host: 1, lines: aftermath.iter().map(|line| (*line).to_owned()).collect() },
+        EventKind::Postmortem { host: 1, lines: aftermath.iter().map(|line| (*line).to_owned()).collect() },
     ];
     for (seq, kind) in (1..).zip(kinds) {
         let event = Event { seq, at: 1000, kind };
         state.apply(&event);
         evidence.apply(&event);
     }
-    findings(&evidence, &state)
+    diagnose_run(&evidence, &state)
 }
 
 #[test]
-fn what_the_host_knows_explains_a_death_without_a_word() {
-    let rules = |found: Vec<Finding>| found.iter().map(|finding| format!("{} {:?}", finding.rule, finding.ranks)).collect::<Vec<_>>();
+fn postmortem_explains_silent_rank_death() {
+    let rules =
+        |found: Vec<DiagnosisFinding>| found.iter().map(|finding| format!("{} {:?}", finding.rule, finding.ranks)).collect::<Vec<_>>();
     let well = "docker: status=running exit=0 oom-killed=false error=";
-    assert_eq!(rules(died(Exit::Signal(9), "step 7\n", &[well])), ["killed [1]"]);
+    assert_eq!(rules(findings_for_dead_rank(Exit::Signal(9), "step 7\n", &[well])), ["killed [1]"]);
     for (line, rule) in [
         ("docker: status=running exit=0 oom-killed=true error=", "container-oom"),
         ("cgroup: oom_kill 1", "container-oom"),
@@ -199,22 +200,23 @@ fn what_the_host_knows_explains_a_death_without_a_word() {
         ("docker: status=exited exit=137 oom-killed=false error=", "container-ended"),
         ("disk: /tmp is full: 0 KiB of 65536 are free", "host-disk-full"),
     ] {
-        assert_eq!(rules(died(Exit::Signal(9), "step 7\n", &[line])), [format!("{rule} [1]")], "{line}");
+        assert_eq!(rules(findings_for_dead_rank(Exit::Signal(9), "step 7\n", &[line])), [format!("{rule} [1]")], "{line}");
         // Its own words come first, and a full disk alone is no second cause.
-        let own = rules(died(Exit::Code(1), "ModuleNotFoundError: No module named 'einops'\n", &[line]));
+        let own = rules(findings_for_dead_rank(Exit::Code(1), "ModuleNotFoundError: No module named 'einops'\n", &[line]));
         assert_eq!(own[0], "py-module [1]", "{line}");
     }
 }
 
 #[test]
-fn a_fault_of_the_gpu_comes_before_what_cuda_made_of_it() {
+fn xid_error_precedes_cuda_error() {
     let log = "RuntimeError: CUDA error: an illegal memory access was encountered\n";
-    let found = died(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."]);
+    let found =
+        findings_for_dead_rank(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."]);
     let rules: Vec<&str> = found.iter().map(|finding| finding.rule.as_str()).collect();
     assert_eq!(rules, ["xid", "cuda-illegal"]);
     assert_eq!((found[0].ranks.as_slice(), found[0].groups["xid"].as_str()), ([1].as_slice(), "79"));
     // One that a program causes is told after it.
-    let found = died(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, MMU fault"]);
+    let found = findings_for_dead_rank(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, MMU fault"]);
     assert_eq!(found[0].rule, "cuda-illegal");
     assert_eq!(found[1].rule, "xid");
 }

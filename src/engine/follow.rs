@@ -8,47 +8,47 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::engine::aftermath::Aftermath;
-use crate::engine::gang::{Failure, Gang};
-use crate::engine::log_event::Report;
-use crate::engine::log_words::emit;
-use crate::engine::vitals;
-use crate::engine::watch::{self, Offsets};
-use crate::event::{Control, EventKind, Goal, RunEnd};
+use crate::engine::gang::{Gang, ProcessFailure};
+use crate::engine::log_messages::emit_stream_event;
+use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::engine::metrics_stream;
+use crate::engine::postmortem::Postmortem;
+use crate::event::{EventKind, Goal, RunControl, RunOutcome};
 use crate::plan;
-use crate::plan::action::{Action, Do, Verdict, launch::Stop};
-use crate::plan::follow::Purpose;
-use crate::plan::site::Site;
+use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
+use crate::plan::host_context::HostContext;
+use crate::plan::log_frames::LogStreamPurpose;
 
 /// A run to follow.
-pub struct Run {
+pub struct FollowedRun {
     /// Its place on every host.
-    pub sites: Vec<Site>,
+    pub hosts: Vec<HostContext>,
     /// How many workers it has.
-    pub workers: usize,
+    pub rank_count: usize,
     /// The regex that marks it as training.
     pub ready_when: Option<Regex>,
     /// From TERM to KILL.
-    pub grace: Duration,
+    pub stop_grace: Duration,
     /// Return as soon as every rank runs.
-    pub until_running: bool,
+    pub return_when_running: bool,
     /// Whether its launchers start workers again, or go on with fewer hosts.
-    pub restarts: bool,
+    pub launcher_restarts_ranks: bool,
     /// How many of the hosts it needs; 0: all.
-    pub least: usize,
+    pub min_hosts: usize,
     /// Only look: a failed rank stops nothing.
-    pub only_look: bool,
+    pub read_only: bool,
 }
 
 /// How following ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finish {
+pub enum FollowOutcome {
     /// Every launcher ended.
     Ended {
         /// Whether all went well.
         ok: bool,
         /// What stopped it, if something did.
-        stopped: Option<String>,
+        stop_reason: Option<String>,
     },
     /// It was stopped from elsewhere.
     Stopped,
@@ -63,96 +63,96 @@ pub enum Finish {
 }
 
 /// How long reports of the same moment are awaited before a failed gang is stopped.
-const SETTLE: Duration = Duration::from_millis(150);
+const FAILURE_SETTLE_TIME: Duration = Duration::from_millis(150);
 
 /// Why a run ends that another command has stopped.
-const ELSEWHERE: &str = "stopped from elsewhere";
+const STOPPED_ELSEWHERE_REASON: &str = "stopped from elsewhere";
 
 /// How long they may take to answer: while the other ranks wait for their end, and when all have ended.
-const BEFORE_STOPPING: Duration = Duration::from_secs(1);
-const AT_THE_END: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT_BEFORE_STOP: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT_AT_END: Duration = Duration::from_secs(5);
 
 /// Reports that may wait, each with 256 KiB of a log at most: the watchers wait then, and with them their hosts.
-const REPORTS: usize = 128;
+const EVENT_QUEUE_CAPACITY: usize = 128;
 
 /// How many hosts of those who failed first are asked whether an order has stopped them.
-const ASKED: usize = 4;
+const MAX_QUERIED_HOSTS: usize = 4;
 
 /// How long every rank has to have lived before a run that is to be left alone is said to run: longer than a host takes to tell of an end.
-const STEADY: Duration = Duration::from_millis(600);
+const MIN_RUNNING_TIME: Duration = Duration::from_millis(600);
 
 struct Follower<'a> {
     engine: &'a Engine,
-    run: &'a Run,
+    run: &'a FollowedRun,
     gang: Gang,
     goal: Goal,
-    why: Option<String>,
+    goal_reason: Option<String>,
     ready: bool,
-    tails: std::collections::HashMap<(usize, crate::event::LogFile), Vec<u8>>,
-    stops: JoinSet<(usize, bool)>,
+    partial_lines: std::collections::HashMap<(usize, crate::event::LogFile), Vec<u8>>,
+    stop_tasks: JoinSet<(usize, bool)>,
     /// When a failed gang is stopped: the reports of one moment are awaited, so that the right one is named.
-    alarm: Option<tokio::time::Instant>,
+    stop_deadline: Option<tokio::time::Instant>,
     /// When it may be left alone: every rank was started a moment before.
-    steady: Option<tokio::time::Instant>,
+    running_deadline: Option<tokio::time::Instant>,
     /// Whether it was stopped for a failure of its own.
-    by_itself: bool,
+    stopped_for_failure: bool,
     /// Whether what looked like a failure was an order from elsewhere; `None`: the hosts were not asked.
-    elsewhere: Option<bool>,
-    aftermath: Aftermath,
+    stopped_elsewhere: Option<bool>,
+    postmortem: Postmortem,
 }
 
 impl Engine {
     /// Follows a run until it ends, or a control says otherwise.
-    pub async fn follow(&self, run: &Run, offsets: &Offsets, controls: &mut mpsc::Receiver<Control>) -> Finish {
-        let (up, mut reports) = mpsc::channel(REPORTS);
+    pub async fn follow_run(&self, run: &FollowedRun, offsets: &LogOffsets, controls: &mut mpsc::Receiver<RunControl>) -> FollowOutcome {
+        let (up, mut reports) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
-        let terms = (run.sites.len(), if run.only_look { Purpose::Look } else { Purpose::Guard });
-        for (link, site) in self.links.iter().zip(&run.sites) {
-            watchers.spawn(watch::watch(link.clone(), site.clone(), offsets.clone(), terms, up.clone(), end.clone()));
+        let terms = (run.hosts.len(), if run.read_only { LogStreamPurpose::Read } else { LogStreamPurpose::Supervise });
+        for (link, site) in self.connections.iter().zip(&run.hosts) {
+            watchers.spawn(log_stream::follow_logs(link.clone(), site.clone(), offsets.clone(), terms, up.clone(), end.clone()));
         }
         drop(up);
-        for (link, site) in self.links.iter().zip(&run.sites).filter(|_| !run.until_running && !run.only_look) {
-            watchers.spawn(vitals::watch(link.clone(), site.clone(), run.sites.len(), end.clone()));
+        for (link, site) in self.connections.iter().zip(&run.hosts).filter(|_| !run.return_when_running && !run.read_only) {
+            watchers.spawn(metrics_stream::stream_metrics(link.clone(), site.clone(), run.hosts.len(), end.clone()));
         }
         let mut follower = Follower {
             engine: self,
             run,
-            gang: Gang::new(run.sites.len(), run.restarts).needing(run.least),
+            gang: Gang::new(run.hosts.len(), run.launcher_restarts_ranks).with_min_hosts(run.min_hosts),
             goal: Goal::Up,
-            why: None,
+            goal_reason: None,
             ready: false,
-            tails: std::collections::HashMap::new(),
-            stops: JoinSet::new(),
-            alarm: None,
-            steady: None,
-            by_itself: false,
-            elsewhere: None,
-            aftermath: Aftermath::default(),
+            partial_lines: std::collections::HashMap::new(),
+            stop_tasks: JoinSet::new(),
+            stop_deadline: None,
+            running_deadline: None,
+            stopped_for_failure: false,
+            stopped_elsewhere: None,
+            postmortem: Postmortem::default(),
         };
-        let finish = follower.until_finished(&mut reports, controls).await;
+        let finish = follower.run_until_finished(&mut reports, controls).await;
         end.cancel();
         while watchers.join_next().await.is_some() {}
-        follower.tell_culprits();
-        follower.ask_culprits();
-        follower.aftermath.answered().await;
-        if matches!(finish, Finish::Detached | Finish::Running) && !run.only_look {
-            self.emit.send(EventKind::RunFound { end: RunEnd::Running, when: 0 });
-            self.leave(&run.sites).await;
+        follower.emit_culprits();
+        follower.request_postmortems();
+        follower.postmortem.wait_for_answers().await;
+        if matches!(finish, FollowOutcome::Detached | FollowOutcome::Running) && !run.read_only {
+            self.emitter.send(EventKind::RunEndReported { end: RunOutcome::Running, ended_at: 0 });
+            self.notify_detached(&run.hosts).await;
         }
         finish
     }
 
     /// Tells the hosts that they guard their ranks alone from now on. Where that fails they notice it by themselves within 30 s.
-    async fn leave(&self, sites: &[Site]) {
+    async fn notify_detached(&self, sites: &[HostContext]) {
         let mut tasks = JoinSet::new();
-        for (link, site) in self.links.iter().cloned().zip(sites) {
-            let command = plan::follow::gone(site);
+        for (link, site) in self.connections.iter().cloned().zip(sites) {
+            let command = plan::log_frames::detach_command(site);
             tasks.spawn(async move {
-                match tokio::time::timeout(command.timeout, link.urgent(&command)).await {
+                match tokio::time::timeout(command.timeout, link.exec_priority(&command)).await {
                     Ok(Ok(_)) => {}
-                    Ok(Err(error)) => tracing::debug!(%error, host = link.host(), "it was not told that we leave"),
-                    Err(_) => tracing::debug!(host = link.host(), "it was not told in time that we leave"),
+                    Ok(Err(error)) => tracing::debug!(%error, host = link.host_index(), "it was not told that we leave"),
+                    Err(_) => tracing::debug!(host = link.host_index(), "it was not told in time that we leave"),
                 }
             });
         }
@@ -162,13 +162,17 @@ impl Engine {
 
 impl Engine {
     /// Kills every process of a run on all its hosts, in the session that is kept free for it.
-    pub async fn kill(&self, sites: &[Site]) {
+    pub async fn kill_all_ranks(&self, sites: &[HostContext]) {
         let mut tasks = JoinSet::new();
-        for (link, site) in self.links.iter().cloned().zip(sites.iter().cloned()) {
+        for (link, site) in self.connections.iter().cloned().zip(sites.iter().cloned()) {
             tasks.spawn(async move {
-                let Do::Script(command) = Action::Stop(Stop { site, grace: None, ordered: true, lost: false }).command() else { return };
-                if let Err(error) = link.urgent(&command).await {
-                    link.emitter().notice(Some(link.host()), format!("its ranks could not be killed: {error}"), true);
+                let Execution::Script(command) =
+                    Action::StopRanks(StopRanks { context: site, grace: None, by_request: true, restore_scripts: false }).execution()
+                else {
+                    return;
+                };
+                if let Err(error) = link.exec_priority(&command).await {
+                    link.emitter().send_notice(Some(link.host_index()), format!("its ranks could not be killed: {error}"), true);
                 }
             });
         }
@@ -177,186 +181,208 @@ impl Engine {
 }
 
 impl Follower<'_> {
-    async fn until_finished(&mut self, reports: &mut mpsc::Receiver<Report>, controls: &mut mpsc::Receiver<Control>) -> Finish {
+    async fn run_until_finished(
+        &mut self,
+        reports: &mut mpsc::Receiver<LogStreamEvent>,
+        controls: &mut mpsc::Receiver<RunControl>,
+    ) -> FollowOutcome {
         let mut open = true;
         loop {
-            if self.gang.all_ended() && self.stops.is_empty() {
-                if self.stopped_elsewhere(AT_THE_END).await {
-                    return Finish::Stopped;
+            if self.gang.have_all_launchers_ended() && self.stop_tasks.is_empty() {
+                if self.query_stopped_elsewhere(QUERY_TIMEOUT_AT_END).await {
+                    return FollowOutcome::Stopped;
                 }
-                let stopped = if self.by_itself || self.goal == Goal::Up { self.blame() } else { self.why.take() };
-                return Finish::Ended { ok: self.gang.ok() && self.goal == Goal::Up, stopped };
+                let stopped =
+                    if self.stopped_for_failure || self.goal == Goal::Up { self.failure_reason() } else { self.goal_reason.take() };
+                return FollowOutcome::Ended { ok: self.gang.has_succeeded() && self.goal == Goal::Up, stop_reason: stopped };
             }
             let now = tokio::time::Instant::now();
-            let well = self.goal == Goal::Up && self.gang.first().is_none();
-            if self.run.until_running && well && self.gang.started() >= self.run.workers && now >= *self.steady.get_or_insert(now + STEADY)
+            let well = self.goal == Goal::Up && self.gang.first_reported_failure().is_none();
+            if self.run.return_when_running
+                && well
+                && self.gang.started_rank_count() >= self.run.rank_count
+                && now >= *self.running_deadline.get_or_insert(now + MIN_RUNNING_TIME)
             {
-                return Finish::Running;
+                return FollowOutcome::Running;
             }
             tokio::select! {
                 report = reports.recv(), if open => match report {
-                    Some(report) => self.take(&report),
+                    Some(report) => self.handle_log_event(&report),
                     None => open = false,
                 },
-                () = tokio::time::sleep_until(self.alarm.unwrap_or_else(tokio::time::Instant::now)), if self.alarm.is_some() => {
-                    self.alarm = None;
-                    if self.goal == Goal::Up && self.stopped_elsewhere(BEFORE_STOPPING).await {
-                        self.turn(Goal::Stop, ELSEWHERE.to_owned());
+                () = tokio::time::sleep_until(self.stop_deadline.unwrap_or_else(tokio::time::Instant::now)), if self.stop_deadline.is_some() => {
+                    self.stop_deadline = None;
+                    if self.goal == Goal::Up && self.query_stopped_elsewhere(QUERY_TIMEOUT_BEFORE_STOP).await {
+                        self.set_goal(Goal::Stop, STOPPED_ELSEWHERE_REASON.to_owned());
                     }
-                    if let Some(why) = self.blame().filter(|_| self.goal == Goal::Up) {
-                        self.by_itself = true;
-                        self.ask_culprits();
-                        self.turn(Goal::Stop, why);
+                    if let Some(why) = self.failure_reason().filter(|_| self.goal == Goal::Up) {
+                        self.stopped_for_failure = true;
+                        self.request_postmortems();
+                        self.set_goal(Goal::Stop, why);
                     }
                 }
-                () = tokio::time::sleep_until(self.steady.unwrap_or(now)), if self.steady.is_some() && well => {}
-                Some(stopped) = self.stops.join_next() => self.stopped(stopped, reports).await,
+                () = tokio::time::sleep_until(self.running_deadline.unwrap_or(now)), if self.running_deadline.is_some() && well => {}
+                Some(stopped) = self.stop_tasks.join_next() => self.handle_host_stopped(stopped, reports).await,
                 control = controls.recv() => match control {
-                    Some(Control::Stop { why }) => self.turn(Goal::Stop, why),
-                    Some(Control::Kill { why }) => self.turn(Goal::Kill, why),
-                    Some(Control::Detach) | None => return Finish::Detached,
-                    Some(Control::Teardown) => return Finish::Teardown,
-                    Some(Control::Restart) => return Finish::Restart,
+                    Some(RunControl::Stop { reason }) => self.set_goal(Goal::Stop, reason),
+                    Some(RunControl::Kill { reason }) => self.set_goal(Goal::Kill, reason),
+                    Some(RunControl::Detach) | None => return FollowOutcome::Detached,
+                    Some(RunControl::Teardown) => return FollowOutcome::Teardown,
+                    Some(RunControl::Restart) => return FollowOutcome::Restart,
                 },
                 // Every watcher has ended and no control can come: nothing more will be known.
-                else => return Finish::Detached,
+                else => return FollowOutcome::Detached,
             }
         }
     }
 
-    fn take(&mut self, report: &Report) {
-        let before = self.gang.lost().len();
+    fn handle_log_event(&mut self, report: &LogStreamEvent) {
+        let before = self.gang.lost_launchers().len();
         self.gang.apply(report);
-        if let Some(lost) = self.gang.lost().get(before) {
-            let text = format!("{}: the other hosts are enough and go on", self.describe(lost));
-            self.engine.emit.notice(Some(lost.host), text, true);
+        if let Some(lost) = self.gang.lost_launchers().get(before) {
+            let text = format!("{}: the other hosts are enough and go on", self.describe_failure(lost));
+            self.engine.emitter.send_notice(Some(lost.host), text, true);
         }
         let host = match report {
-            Report::Started(host, ..)
-            | Report::Ended(host, ..)
-            | Report::Nothing(host)
-            | Report::Log(host, ..)
-            | Report::GivenUp(host, _) => *host,
+            LogStreamEvent::ProcessStarted(host, ..)
+            | LogStreamEvent::ProcessEnded(host, ..)
+            | LogStreamEvent::RunMissing(host)
+            | LogStreamEvent::Log(host, ..)
+            | LogStreamEvent::HostGivenUp(host, _) => *host,
         };
-        if let Some(link) = self.engine.links.get(host) {
-            emit(link, report);
+        if let Some(link) = self.engine.connections.get(host) {
+            emit_stream_event(link, report);
         }
-        if let Report::Log(host, file, bytes) = report {
-            self.look_for_ready(*host, *file, bytes);
+        if let LogStreamEvent::Log(host, file, bytes) = report {
+            self.scan_for_ready_line(*host, *file, bytes);
         }
-        if !self.ready && self.run.ready_when.is_none() && self.run.workers > 0 && self.gang.started() >= self.run.workers {
-            self.say_ready();
+        if !self.ready && self.run.ready_when.is_none() && self.run.rank_count > 0 && self.gang.started_rank_count() >= self.run.rank_count
+        {
+            self.emit_ready();
         }
-        if self.goal == Goal::Up && !self.run.only_look && !self.gang.all_ended() && self.gang.first().is_some() {
-            self.alarm.get_or_insert_with(|| tokio::time::Instant::now() + SETTLE);
+        if self.goal == Goal::Up
+            && !self.run.read_only
+            && !self.gang.have_all_launchers_ended()
+            && self.gang.first_reported_failure().is_some()
+        {
+            self.stop_deadline.get_or_insert_with(|| tokio::time::Instant::now() + FAILURE_SETTLE_TIME);
         }
     }
 
     /// What is said of a failed run: those who failed first.
-    fn blame(&self) -> Option<String> {
-        self.gang.culprits().first().map(|failure| self.describe(failure))
+    fn failure_reason(&self) -> Option<String> {
+        self.gang.culprits().first().map(|failure| self.describe_failure(failure))
     }
 
-    fn describe(&self, failure: &Failure) -> String {
-        let host = self.run.sites.get(failure.host).map_or("?", |s| s.host.as_str());
+    fn describe_failure(&self, failure: &ProcessFailure) -> String {
+        let host = self.run.hosts.get(failure.host).map_or("?", |s| s.host.as_str());
         match failure.rank {
-            None if let Some(why) = self.gang.given_up(failure.host) => format!("{host} was given up: {why}"),
+            None if let Some(why) = self.gang.give_up_reason(failure.host) => format!("{host} was given up: {why}"),
             Some(rank) => format!("rank {rank} on {host} failed: {}", failure.exit),
             None => format!("the launcher on {host} failed: {}", failure.exit),
         }
     }
 
-    fn say_ready(&mut self) {
+    fn emit_ready(&mut self) {
         self.ready = true;
-        self.tails.clear();
-        self.engine.emit.send(EventKind::Ready);
+        self.partial_lines.clear();
+        self.engine.emitter.send(EventKind::Ready);
     }
 
     /// Looks at whole lines as they come; of a line without an end at most 4 KiB are kept.
-    fn look_for_ready(&mut self, host: usize, file: crate::event::LogFile, bytes: &[u8]) {
+    fn scan_for_ready_line(&mut self, host: usize, file: crate::event::LogFile, bytes: &[u8]) {
         let Some(regex) = self.run.ready_when.as_ref().filter(|_| !self.ready) else { return };
-        let tail = self.tails.entry((host, file)).or_default();
+        let tail = self.partial_lines.entry((host, file)).or_default();
         tail.extend_from_slice(bytes);
         let matched = tail.split(|b| *b == b'\n').any(|line| regex.is_match(line));
         let keep = tail.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1).max(tail.len().saturating_sub(4096));
         tail.drain(..keep);
         if matched {
-            self.say_ready();
+            self.emit_ready();
         }
     }
 
     /// Ends the ranks on every host: each host's own script completes it, so a second order only makes it sharper.
-    fn turn(&mut self, goal: Goal, why: String) {
-        self.engine.emit.send(EventKind::GoalChanged { goal, why: why.clone() });
+    fn set_goal(&mut self, goal: Goal, why: String) {
+        self.engine.emitter.send(EventKind::GoalChanged { goal, reason: why.clone() });
         self.goal = goal;
-        self.gang.told_to_end(crate::engine::emit::now());
-        self.why.get_or_insert(why);
-        if goal == Goal::Stop && !self.stops.is_empty() {
+        self.gang.record_stop_order(crate::engine::emitter::now_unix_millis());
+        self.goal_reason.get_or_insert(why);
+        if goal == Goal::Stop && !self.stop_tasks.is_empty() {
             return;
         }
-        let grace = if goal == Goal::Kill { None } else { Some(self.run.grace) };
-        let ordered = !self.by_itself;
-        for (link, site) in self.engine.links.iter().cloned().zip(self.run.sites.iter().cloned()) {
-            let emit = self.engine.emit.clone();
-            self.stops.spawn(async move {
-                let action = Action::Stop(Stop { site, grace, ordered, lost: false });
-                let Do::Script(command) = action.command() else { return (link.host(), false) };
-                emit.send(EventKind::Signalled { host: link.id(), signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned() });
-                let ended = match link.urgent(&command).await {
+        let grace = if goal == Goal::Kill { None } else { Some(self.run.stop_grace) };
+        let ordered = !self.stopped_for_failure;
+        for (link, site) in self.engine.connections.iter().cloned().zip(self.run.hosts.iter().cloned()) {
+            let emit = self.engine.emitter.clone();
+            self.stop_tasks.spawn(async move {
+                let action = Action::StopRanks(StopRanks { context: site, grace, by_request: ordered, restore_scripts: false });
+                let Execution::Script(command) = action.execution() else { return (link.host_index(), false) };
+                emit.send(EventKind::RanksSignaled {
+                    host: link.event_host(),
+                    signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned(),
+                });
+                let ended = match link.exec_priority(&command).await {
                     Ok(output) => match action.judge(&output) {
-                        Verdict::Done { .. } => true,
-                        Verdict::Failed(trouble) => {
-                            emit.notice(Some(link.host()), trouble.what, true);
+                        ActionResult::Done { .. } => true,
+                        ActionResult::Failed(trouble) => {
+                            emit.send_notice(Some(link.host_index()), trouble.message, true);
                             false
                         }
-                        Verdict::LockLost => false,
+                        ActionResult::LockLost => false,
                     },
                     Err(error) => {
-                        emit.notice(Some(link.host()), format!("its ranks could not be stopped: {error}"), true);
+                        emit.send_notice(Some(link.host_index()), format!("its ranks could not be stopped: {error}"), true);
                         false
                     }
                 };
-                (link.host(), ended)
+                (link.host_index(), ended)
             });
         }
     }
 
     /// A host's ranks are dead: its last words get a moment to arrive, then it counts as ended whatever its status file says.
-    async fn stopped(&mut self, stopped: Result<(usize, bool), tokio::task::JoinError>, reports: &mut mpsc::Receiver<Report>) {
+    async fn handle_host_stopped(
+        &mut self,
+        stopped: Result<(usize, bool), tokio::task::JoinError>,
+        reports: &mut mpsc::Receiver<LogStreamEvent>,
+    ) {
         let Ok((host, _)) = stopped else { return };
         let patience = tokio::time::sleep(Duration::from_secs(3));
         tokio::pin!(patience);
-        while !self.gang.ended(host) {
+        while !self.gang.has_launcher_ended(host) {
             tokio::select! {
-                () = &mut patience => { self.gang.give_up(host); }
+                () = &mut patience => { self.gang.mark_launcher_killed(host); }
                 report = reports.recv() => match report {
-                    Some(report) => self.take(&report),
-                    None => self.gang.give_up(host),
+                    Some(report) => self.handle_log_event(&report),
+                    None => self.gang.mark_launcher_killed(host),
                 }
             }
         }
     }
 
     /// Whether it failed; a run that a person stopped has no culprit.
-    fn failed(&self) -> bool {
-        (self.goal == Goal::Up || self.by_itself) && self.elsewhere != Some(true) && self.gang.first().is_some()
+    fn has_failed(&self) -> bool {
+        (self.goal == Goal::Up || self.stopped_for_failure)
+            && self.stopped_elsewhere != Some(true)
+            && self.gang.first_reported_failure().is_some()
     }
 
     /// Whether the ranks that failed did so because they were stopped from elsewhere: their hosts are asked, at most for so long.
-    async fn stopped_elsewhere(&mut self, patience: Duration) -> bool {
-        if let Some(known) = self.elsewhere {
+    async fn query_stopped_elsewhere(&mut self, patience: Duration) -> bool {
+        if let Some(known) = self.stopped_elsewhere {
             return known;
         }
-        if self.goal != Goal::Up || self.run.only_look || self.gang.first().is_none() {
+        if self.goal != Goal::Up || self.run.read_only || self.gang.first_reported_failure().is_none() {
             return false;
         }
         let mut asked = JoinSet::new();
-        for host in self.gang.culprits().iter().map(|failure| failure.host).take(ASKED) {
-            let (Some(link), Some(site)) = (self.engine.links.get(host).cloned(), self.run.sites.get(host)) else { continue };
-            let command = plan::follow::stopped(site);
+        for host in self.gang.culprits().iter().map(|failure| failure.host).take(MAX_QUERIED_HOSTS) {
+            let (Some(link), Some(site)) = (self.engine.connections.get(host).cloned(), self.run.hosts.get(host)) else { continue };
+            let command = plan::log_frames::stop_check_command(site);
             asked.spawn(async move {
-                let answer = tokio::time::timeout(patience, link.urgent(&command)).await;
-                answer.ok().map(|answer| answer.is_ok_and(|output| output.text().trim() == "stopped"))
+                let answer = tokio::time::timeout(patience, link.exec_priority(&command)).await;
+                answer.ok().map(|answer| answer.is_ok_and(|output| output.stdout_text().trim() == "stopped"))
             });
         }
         let (mut found, mut all) = (false, true);
@@ -367,32 +393,34 @@ impl Follower<'_> {
             }
         }
         if found {
-            self.engine.emit.send(EventKind::RunFound { end: RunEnd::Stopped, when: crate::engine::emit::now() });
+            self.engine
+                .emitter
+                .send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at: crate::engine::emitter::now_unix_millis() });
         }
         // Who did not answer in time is asked again when all has ended.
-        self.elsewhere = (found || all).then_some(found);
+        self.stopped_elsewhere = (found || all).then_some(found);
         found
     }
 
     /// Asks the hosts of those who failed first what they know of it.
-    fn ask_culprits(&mut self) {
-        if !self.failed() || self.run.only_look {
+    fn request_postmortems(&mut self) {
+        if !self.has_failed() || self.run.read_only {
             return;
         }
         for host in self.gang.culprits().iter().map(|failure| failure.host) {
-            if let (Some(link), Some(site)) = (self.engine.links.get(host), self.run.sites.get(host)) {
-                self.aftermath.ask(link, site);
+            if let (Some(link), Some(site)) = (self.engine.connections.get(host), self.run.hosts.get(host)) {
+                self.postmortem.request(link, site);
             }
         }
     }
 
-    fn tell_culprits(&mut self) {
-        if !self.failed() {
+    fn emit_culprits(&mut self) {
+        if !self.has_failed() {
             return;
         }
         let culprits = self.gang.culprits();
         let ranks = culprits.iter().filter_map(|f| f.rank).collect();
         let hosts = culprits.iter().map(|f| u32::try_from(f.host).unwrap_or(u32::MAX)).collect();
-        self.engine.emit.send(EventKind::Culprit { ranks, hosts });
+        self.engine.emitter.send(EventKind::Culprit { ranks, hosts });
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::log_event::Report;
-use crate::event::Millis;
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::event::UnixMillis;
 use crate::plan::words::{Exit, LogFile};
 
 /// One end that was no success.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct ProcessFailure {
     /// Where.
     pub host: usize,
     /// Which rank; `None`: the launcher itself.
@@ -16,176 +16,179 @@ pub struct Failure {
     /// How.
     pub exit: Exit,
     /// When on our clock; 0: unknown.
-    pub when: Millis,
+    pub ended_at: UnixMillis,
     /// How wrong that may be.
-    pub uncertainty: i64,
+    pub ended_at_uncertainty: i64,
 }
 
 /// The fold of all reports.
 #[derive(Debug, Default)]
 pub struct Gang {
-    nodes: Vec<Option<Exit>>,
-    ranks: BTreeMap<u32, Option<Exit>>,
-    failures: Vec<Failure>,
+    launcher_exits: Vec<Option<Exit>>,
+    rank_exits: BTreeMap<u32, Option<Exit>>,
+    failures: Vec<ProcessFailure>,
     /// Whether launchers start workers again: then only a launcher's own end is a failure.
-    restarts: bool,
+    launcher_restarts_ranks: bool,
     /// Workers that died where theirs may start them again.
-    deaths: Vec<Failure>,
+    restartable_failures: Vec<ProcessFailure>,
     /// How many hosts the gang can lose: 0 unless it is elastic.
-    spare: usize,
+    spare_hosts: usize,
     /// Launchers that failed while enough hosts were left.
-    lost: Vec<Failure>,
+    lost_launchers: Vec<ProcessFailure>,
     /// How many failures were known when the gang was told to end, and when that was.
-    told: Option<(usize, Millis)>,
+    stop_ordered: Option<(usize, UnixMillis)>,
     /// Hosts that can be followed no more, and why.
-    given_up: BTreeMap<usize, String>,
+    give_up_reasons: BTreeMap<usize, String>,
 }
 
 impl Gang {
     /// A gang of which nothing is known.
     pub fn new(hosts: usize, restarts: bool) -> Gang {
-        Gang { nodes: vec![None; hosts], restarts, ..Gang::default() }
+        Gang { launcher_exits: vec![None; hosts], launcher_restarts_ranks: restarts, ..Gang::default() }
     }
 
     /// The same, needing only so many of its hosts (0: all).
-    pub fn needing(self, least: usize) -> Gang {
-        let spare = if least == 0 { 0 } else { self.nodes.len().saturating_sub(least) };
-        Gang { spare, ..self }
+    pub fn with_min_hosts(self, least: usize) -> Gang {
+        let spare = if least == 0 { 0 } else { self.launcher_exits.len().saturating_sub(least) };
+        Gang { spare_hosts: spare, ..self }
     }
 
     /// A launcher failed: while an elastic gang has hosts enough, the others go on without this one. Not without the first host, where the
     /// rendezvous lives.
-    fn fail(&mut self, failure: Failure) {
-        if failure.host > 0 && self.failures.is_empty() && self.lost.len() < self.spare {
-            self.lost.push(failure);
+    fn record_failure(&mut self, failure: ProcessFailure) {
+        if failure.host > 0 && self.failures.is_empty() && self.lost_launchers.len() < self.spare_hosts {
+            self.lost_launchers.push(failure);
             // Its workers died with it.
-            self.deaths.clear();
+            self.restartable_failures.clear();
             return;
         }
         // The launchers have given up: now their workers' last deaths count, and who was given up for lost before.
-        self.failures.append(&mut self.deaths);
-        self.failures.append(&mut self.lost);
+        self.failures.append(&mut self.restartable_failures);
+        self.failures.append(&mut self.lost_launchers);
         self.failures.push(failure);
     }
 
     /// Takes a report in.
-    pub fn apply(&mut self, report: &Report) {
+    pub fn apply(&mut self, report: &LogStreamEvent) {
         match *report {
-            Report::Started(_, LogFile::Rank { rank, .. }, _) => {
-                self.ranks.insert(rank, None);
+            LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, .. }, _) => {
+                self.rank_exits.insert(rank, None);
             }
-            Report::Ended(host, file, exit, when, uncertainty) => {
+            LogStreamEvent::ProcessEnded(host, file, exit, when, uncertainty) => {
                 let rank = match file {
-                    LogFile::Node => {
-                        if let Some(node) = self.nodes.get_mut(host) {
+                    LogFile::Launcher => {
+                        if let Some(node) = self.launcher_exits.get_mut(host) {
                             *node = Some(exit);
                         }
                         None
                     }
                     LogFile::Rank { rank, .. } => {
-                        self.ranks.insert(rank, Some(exit));
+                        self.rank_exits.insert(rank, Some(exit));
                         Some(rank)
                     }
                 };
-                if !exit.ok() && rank.is_some() && self.restarts {
-                    self.deaths.push(Failure { host, rank, exit, when, uncertainty });
-                } else if !exit.ok() {
-                    self.fail(Failure { host, rank, exit, when, uncertainty });
+                if !exit.is_success() && rank.is_some() && self.launcher_restarts_ranks {
+                    self.restartable_failures.push(ProcessFailure { host, rank, exit, ended_at: when, ended_at_uncertainty: uncertainty });
+                } else if !exit.is_success() {
+                    self.record_failure(ProcessFailure { host, rank, exit, ended_at: when, ended_at_uncertainty: uncertainty });
                 }
             }
             // How it ended may be known already: then its directory was removed since.
-            Report::Nothing(host) if self.ended(host) => {}
-            Report::Nothing(host) => {
-                if let Some(node) = self.nodes.get_mut(host) {
+            LogStreamEvent::RunMissing(host) if self.has_launcher_ended(host) => {}
+            LogStreamEvent::RunMissing(host) => {
+                if let Some(node) = self.launcher_exits.get_mut(host) {
                     *node = Some(Exit::Killed);
                 }
-                self.fail(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
+                self.record_failure(ProcessFailure { host, rank: None, exit: Exit::Killed, ended_at: 0, ended_at_uncertainty: 0 });
             }
-            Report::GivenUp(host, _) if self.ended(host) => {}
-            Report::GivenUp(host, ref why) => {
-                self.give_up(host);
-                self.given_up.insert(host, why.clone());
-                self.fail(Failure { host, rank: None, exit: Exit::Killed, when: 0, uncertainty: 0 });
+            LogStreamEvent::HostGivenUp(host, _) if self.has_launcher_ended(host) => {}
+            LogStreamEvent::HostGivenUp(host, ref why) => {
+                self.mark_launcher_killed(host);
+                self.give_up_reasons.insert(host, why.clone());
+                self.record_failure(ProcessFailure { host, rank: None, exit: Exit::Killed, ended_at: 0, ended_at_uncertainty: 0 });
             }
-            Report::Started(_, LogFile::Node, _) | Report::Log(..) => {}
+            LogStreamEvent::ProcessStarted(_, LogFile::Launcher, _) | LogStreamEvent::Log(..) => {}
         }
     }
 
     /// Notes that a host's launcher cannot run any more, whatever its status was.
-    pub fn give_up(&mut self, host: usize) {
-        if let Some(node) = self.nodes.get_mut(host) {
+    pub fn mark_launcher_killed(&mut self, host: usize) {
+        if let Some(node) = self.launcher_exits.get_mut(host) {
             node.get_or_insert(Exit::Killed);
         }
     }
 
     /// Why a host was given up, if it was.
-    pub fn given_up(&self, host: usize) -> Option<&str> {
-        self.given_up.get(&host).map(String::as_str)
+    pub fn give_up_reason(&self, host: usize) -> Option<&str> {
+        self.give_up_reasons.get(&host).map(String::as_str)
     }
 
     /// Notes that the gang is told to end: what dies of that has not failed first, however little the clocks can tell.
-    pub fn told_to_end(&mut self, now: Millis) {
-        self.told.get_or_insert((self.failures.len(), now));
+    pub fn record_stop_order(&mut self, now: UnixMillis) {
+        self.stop_ordered.get_or_insert((self.failures.len(), now));
     }
 
     /// The failures that the order to end can not have caused.
-    fn own_failures(&self) -> Vec<&Failure> {
-        let (known, told) = self.told.unwrap_or((self.failures.len(), Millis::MAX));
-        let ours = |f: &Failure| {
-            let surely_before = f.when > 0 && f.when + f.uncertainty < told;
-            let surely_after = f.when == 0 || f.when - f.uncertainty >= told;
+    fn failures_not_caused_by_stop(&self) -> Vec<&ProcessFailure> {
+        let (known, told) = self.stop_ordered.unwrap_or((self.failures.len(), UnixMillis::MAX));
+        let ours = |f: &ProcessFailure| {
+            let surely_before = f.ended_at > 0 && f.ended_at + f.ended_at_uncertainty < told;
+            let surely_after = f.ended_at == 0 || f.ended_at - f.ended_at_uncertainty >= told;
             !surely_before && (surely_after || matches!(f.exit, Exit::Signal(9 | 15) | Exit::Killed))
         };
         self.failures.iter().enumerate().filter(|(i, f)| *i < known || !ours(f)).map(|(_, f)| f).collect()
     }
 
     /// Launchers that failed while an elastic gang had hosts enough.
-    pub fn lost(&self) -> &[Failure] {
-        &self.lost
+    pub fn lost_launchers(&self) -> &[ProcessFailure] {
+        &self.lost_launchers
     }
 
     /// How many workers have been seen.
-    pub fn started(&self) -> usize {
-        self.ranks.len()
+    pub fn started_rank_count(&self) -> usize {
+        self.rank_exits.len()
     }
 
     /// Whether a host's launcher has ended.
-    pub fn ended(&self, host: usize) -> bool {
-        self.nodes.get(host).is_some_and(Option::is_some)
+    pub fn has_launcher_ended(&self, host: usize) -> bool {
+        self.launcher_exits.get(host).is_some_and(Option::is_some)
     }
 
     /// Whether every launcher has ended.
-    pub fn all_ended(&self) -> bool {
-        self.nodes.iter().all(Option::is_some)
+    pub fn have_all_launchers_ended(&self) -> bool {
+        self.launcher_exits.iter().all(Option::is_some)
     }
 
     /// Whether all went well.
-    pub fn ok(&self) -> bool {
-        self.failures.is_empty() && self.all_ended()
+    pub fn has_succeeded(&self) -> bool {
+        self.failures.is_empty() && self.have_all_launchers_ended()
     }
 
     /// The first failure that was reported: enough to stop the gang.
-    pub fn first(&self) -> Option<&Failure> {
+    pub fn first_reported_failure(&self) -> Option<&ProcessFailure> {
         self.failures.first()
     }
 
     /// Those who failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only where no
     /// worker failed, since it merely passes on what its workers did.
-    pub fn culprits(&self) -> Vec<&Failure> {
-        let own = self.own_failures();
-        let workers: Vec<&Failure> = own.iter().copied().filter(|f| f.rank.is_some()).collect();
+    pub fn culprits(&self) -> Vec<&ProcessFailure> {
+        let own = self.failures_not_caused_by_stop();
+        let workers: Vec<&ProcessFailure> = own.iter().copied().filter(|f| f.rank.is_some()).collect();
         let candidates = if workers.is_empty() { own } else { workers };
-        let timed = |f: &&Failure| f.when > 0;
-        let Some(first) = candidates.iter().copied().filter(timed).min_by_key(|f| f.when) else {
+        let timed = |f: &&ProcessFailure| f.ended_at > 0;
+        let Some(first) = candidates.iter().copied().filter(timed).min_by_key(|f| f.ended_at) else {
             return candidates.into_iter().take(1).collect();
         };
         // Ranks of one host share a clock: there the earlier one is told for sure.
-        let mut found: Vec<&Failure> = candidates
+        let mut found: Vec<&ProcessFailure> = candidates
             .into_iter()
             .filter(timed)
-            .filter(|f| f.host != first.host && f.when - first.when <= f.uncertainty + first.uncertainty || f.when == first.when)
+            .filter(|f| {
+                f.host != first.host && f.ended_at - first.ended_at <= f.ended_at_uncertainty + first.ended_at_uncertainty
+                    || f.ended_at == first.ended_at
+            })
             .collect();
-        found.sort_by_key(|f| (f.when, f.rank));
+        found.sort_by_key(|f| (f.ended_at, f.rank));
         found
     }
 }
@@ -194,37 +197,41 @@ impl Gang {
 mod tests {
     use super::*;
 
-    fn died(host: usize, rank: u32, code: i32, when: Millis) -> Report {
-        Report::Ended(host, LogFile::Rank { rank, restart: 0 }, Exit::Code(code), when, 10)
+    fn rank_ended(host: usize, rank: u32, code: i32, when: UnixMillis) -> LogStreamEvent {
+        LogStreamEvent::ProcessEnded(host, LogFile::Rank { rank, restart: 0 }, Exit::Code(code), when, 10)
     }
 
     #[test]
-    fn the_first_is_found_whatever_came_first() {
+    fn culprit_is_earliest_not_first_reported() {
         let mut gang = Gang::new(2, false);
-        for report in
-            [died(1, 9, 1, 5000), died(0, 3, 7, 4000), died(0, 2, 1, 4001), Report::Ended(0, LogFile::Node, Exit::Code(1), 100, 10)]
-        {
+        for report in [
+            rank_ended(1, 9, 1, 5000),
+            rank_ended(0, 3, 7, 4000),
+            rank_ended(0, 2, 1, 4001),
+            LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(1), 100, 10),
+        ] {
             gang.apply(&report);
         }
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3)]);
-        assert_eq!(gang.first().and_then(|f| f.rank), Some(9));
-        assert!(!gang.all_ended());
+        assert_eq!(gang.first_reported_failure().and_then(|f| f.rank), Some(9));
+        assert!(!gang.have_all_launchers_ended());
     }
 
     #[test]
-    fn two_hosts_within_their_clocks_are_both_named() {
+    fn failures_within_clock_uncertainty_are_both_culprits() {
         let mut gang = Gang::new(2, false);
-        gang.apply(&died(1, 9, 1, 4015));
-        gang.apply(&died(0, 3, 7, 4000));
+        gang.apply(&rank_ended(1, 9, 1, 4015));
+        gang.apply(&rank_ended(0, 3, 7, 4000));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
     }
 
     #[test]
-    fn who_dies_of_the_order_to_end_has_not_failed_first() {
+    fn ranks_killed_by_stop_are_not_the_cause() {
         let mut gang = Gang::new(3, false);
-        let died = |host: usize, exit, when| Report::Ended(host, LogFile::Rank { rank: host as u32, restart: 0 }, exit, when, 3000);
+        let died =
+            |host: usize, exit, when| LogStreamEvent::ProcessEnded(host, LogFile::Rank { rank: host as u32, restart: 0 }, exit, when, 3000);
         gang.apply(&died(1, Exit::Code(7), 10_000));
-        gang.told_to_end(10_500);
+        gang.record_stop_order(10_500);
         gang.apply(&died(0, Exit::Signal(15), 9_900));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
         // What ended otherwise may have been first all the same.
@@ -233,68 +240,68 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_may_be_started_again_fails_nobody() {
+    fn restartable_rank_death_does_not_fail_gang() {
         let mut gang = Gang::new(1, true);
-        gang.apply(&died(0, 1, 7, 4000));
-        assert_eq!(gang.first(), None);
-        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(0), 9000, 10));
-        assert!(gang.ok());
+        gang.apply(&rank_ended(0, 1, 7, 4000));
+        assert_eq!(gang.first_reported_failure(), None);
+        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 9000, 10));
+        assert!(gang.has_succeeded());
         let mut gang = Gang::new(1, true);
-        gang.apply(&died(0, 1, 7, 4000));
-        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(1), 9000, 10));
+        gang.apply(&rank_ended(0, 1, 7, 4000));
+        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(1), 9000, 10));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
-        assert!(!gang.ok());
+        assert!(!gang.has_succeeded());
     }
 
     #[test]
-    fn an_elastic_gang_lives_while_it_has_hosts_enough() {
-        let node = |host: usize, exit| Report::Ended(host, LogFile::Node, exit, 5000, 10);
-        let mut gang = Gang::new(3, true).needing(2);
-        gang.apply(&died(2, 5, 9, 4000));
+    fn elastic_gang_survives_losing_spare_hosts() {
+        let node = |host: usize, exit| LogStreamEvent::ProcessEnded(host, LogFile::Launcher, exit, 5000, 10);
+        let mut gang = Gang::new(3, true).with_min_hosts(2);
+        gang.apply(&rank_ended(2, 5, 9, 4000));
         gang.apply(&node(2, Exit::Code(1)));
-        assert_eq!(gang.first(), None, "two of three are left");
+        assert_eq!(gang.first_reported_failure(), None, "two of three are left");
         gang.apply(&node(0, Exit::Code(0)));
         gang.apply(&node(1, Exit::Code(0)));
-        assert!(gang.ok());
+        assert!(gang.has_succeeded());
 
-        let mut gang = Gang::new(3, true).needing(2);
+        let mut gang = Gang::new(3, true).with_min_hosts(2);
         gang.apply(&node(2, Exit::Code(1)));
         gang.apply(&node(1, Exit::Signal(9)));
         assert_eq!(gang.culprits().iter().map(|f| f.host).collect::<Vec<_>>(), [2, 1], "one is too few");
 
-        let mut gang = Gang::new(3, true).needing(2);
+        let mut gang = Gang::new(3, true).with_min_hosts(2);
         gang.apply(&node(0, Exit::Code(1)));
-        assert!(gang.first().is_some(), "the rendezvous lives on the first");
-        assert!(Gang::new(2, true).needing(0).spare == 0 && Gang::new(2, true).needing(2).spare == 0);
+        assert!(gang.first_reported_failure().is_some(), "the rendezvous lives on the first");
+        assert!(Gang::new(2, true).with_min_hosts(0).spare_hosts == 0 && Gang::new(2, true).with_min_hosts(2).spare_hosts == 0);
     }
 
     #[test]
-    fn a_directory_that_vanishes_changes_no_end_that_is_known() {
+    fn missing_run_directory_keeps_known_exit() {
         let mut gang = Gang::new(2, false);
-        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(0), 100, 1));
-        gang.apply(&Report::Nothing(0));
-        assert_eq!(gang.first(), None);
-        gang.apply(&Report::Nothing(1));
-        assert_eq!(gang.first().map(|f| (f.host, f.exit)), Some((1, Exit::Killed)));
-        assert!(gang.all_ended());
+        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
+        gang.apply(&LogStreamEvent::RunMissing(0));
+        assert_eq!(gang.first_reported_failure(), None);
+        gang.apply(&LogStreamEvent::RunMissing(1));
+        assert_eq!(gang.first_reported_failure().map(|f| (f.host, f.exit)), Some((1, Exit::Killed)));
+        assert!(gang.have_all_launchers_ended());
     }
 
     #[test]
-    fn a_host_that_is_given_up_fails_the_gang_unless_it_had_ended() {
+    fn given_up_host_fails_gang_unless_already_ended() {
         let mut gang = Gang::new(2, false);
-        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(0), 100, 1));
-        gang.apply(&Report::GivenUp(0, "the key changed".to_owned()));
-        assert_eq!((gang.first(), gang.given_up(0)), (None, None));
-        gang.apply(&Report::GivenUp(1, "the key changed".to_owned()));
-        assert_eq!((gang.first().map(|f| f.host), gang.given_up(1)), (Some(1), Some("the key changed")));
-        assert!(gang.all_ended() && !gang.ok());
+        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
+        gang.apply(&LogStreamEvent::HostGivenUp(0, "the key changed".to_owned()));
+        assert_eq!((gang.first_reported_failure(), gang.give_up_reason(0)), (None, None));
+        gang.apply(&LogStreamEvent::HostGivenUp(1, "the key changed".to_owned()));
+        assert_eq!((gang.first_reported_failure().map(|f| f.host), gang.give_up_reason(1)), (Some(1), Some("the key changed")));
+        assert!(gang.have_all_launchers_ended() && !gang.has_succeeded());
     }
 
     #[test]
-    fn a_launcher_alone_is_named() {
+    fn lone_launcher_failure_is_the_culprit() {
         let mut gang = Gang::new(1, false);
-        gang.apply(&Report::Ended(0, LogFile::Node, Exit::Code(2), 100, 1));
+        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(2), 100, 1));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [None]);
-        assert!(gang.all_ended() && !gang.ok());
+        assert!(gang.have_all_launchers_ended() && !gang.has_succeeded());
     }
 }

@@ -8,29 +8,29 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::engine::emit::now;
-use crate::engine::link::Link;
+use crate::engine::emitter::now_unix_millis;
+use crate::engine::host_connection::HostConnection;
 use crate::plan::action::lock;
-use crate::plan::lock_record::Lock;
-use crate::plan::site::Site;
+use crate::plan::host_context::HostContext;
+use crate::plan::lock_record::LockRecord;
 use crate::remote::RemoteError;
 
 /// How often the holder shows that he lives.
-const BEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Who locks.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct LockIdentity {
     /// A random word.
     pub token: String,
     /// `user@laptop`.
     pub owner: String,
     /// Which laptop.
-    pub laptop: String,
+    pub local_machine_id: String,
     /// Our pid.
     pub pid: u32,
     /// Whether a process of this laptop lives.
-    pub alive: fn(u32) -> bool,
+    pub is_process_alive: fn(u32) -> bool,
 }
 
 /// Why a name could not be locked.
@@ -55,22 +55,22 @@ pub enum LockError {
         error: RemoteError,
     },
     /// The lock cannot be made.
-    #[error("{host}: could not take the lock: {says}")]
-    Impossible {
+    #[error("{host}: could not take the lock: {message}")]
+    AcquireFailed {
         /// Where.
         host: String,
         /// What the host said.
-        says: String,
+        message: String,
     },
 }
 
 /// A held lock. It must be released; dropped, it becomes stale by itself.
-pub struct Held {
+pub struct HeldLock {
     /// The run that was current on each host when it was locked; empty: none.
-    pub current: Vec<(usize, String)>,
-    sites: Vec<(usize, Site)>,
-    beating: CancellationToken,
-    beat: tokio::task::JoinHandle<()>,
+    pub current_runs: Vec<(usize, String)>,
+    hosts: Vec<(usize, HostContext)>,
+    heartbeat_cancel: CancellationToken,
+    heartbeat_task: tokio::task::JoinHandle<()>,
 }
 
 impl Engine {
@@ -79,8 +79,14 @@ impl Engine {
     ///
     /// # Errors
     /// Who holds it, or which host did not answer; what was taken is given back.
-    pub async fn lock(&self, sites: Vec<(usize, Site)>, who: &Identity, wait: Duration, force: bool) -> Result<Held, LockError> {
-        self.lock_where(sites, who, wait, force, |_| false).await.map(|(held, _)| held)
+    pub async fn lock_hosts(
+        &self,
+        sites: Vec<(usize, HostContext)>,
+        who: &LockIdentity,
+        wait: Duration,
+        force: bool,
+    ) -> Result<HeldLock, LockError> {
+        self.lock_hosts_tolerating(sites, who, wait, force, |_| false).await.map(|(held, _)| held)
     }
 
     /// Locks the name on those of the given hosts that can be locked, and tells which cannot: one that is lost or full keeps nobody from
@@ -88,24 +94,24 @@ impl Engine {
     ///
     /// # Errors
     /// Who holds it; what was taken is given back.
-    pub async fn lock_what_can_be(
+    pub async fn lock_available_hosts(
         &self,
-        sites: Vec<(usize, Site)>,
-        who: &Identity,
+        sites: Vec<(usize, HostContext)>,
+        who: &LockIdentity,
         wait: Duration,
         force: bool,
-    ) -> Result<(Held, Vec<(usize, LockError)>), LockError> {
-        self.lock_where(sites, who, wait, force, |error| !matches!(error, LockError::Held { .. })).await
+    ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
+        self.lock_hosts_tolerating(sites, who, wait, force, |error| !matches!(error, LockError::Held { .. })).await
     }
 
-    async fn lock_where(
+    async fn lock_hosts_tolerating(
         &self,
-        sites: Vec<(usize, Site)>,
-        who: &Identity,
+        sites: Vec<(usize, HostContext)>,
+        who: &LockIdentity,
         wait: Duration,
         force: bool,
         bearable: impl Fn(&LockError) -> bool,
-    ) -> Result<(Held, Vec<(usize, LockError)>), LockError> {
+    ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
         let until = tokio::time::Instant::now() + wait;
         let (mut taken, mut current, mut without) = (Vec::new(), Vec::new(), Vec::new());
         let mut trouble = None;
@@ -115,9 +121,9 @@ impl Engine {
             let group = if taken.is_empty() { 1 } else { usize::MAX };
             let mut tasks = JoinSet::new();
             for (index, site) in sites.by_ref().take(group) {
-                let Some(link) = self.links.get(index).cloned() else { continue };
+                let Some(link) = self.connections.get(index).cloned() else { continue };
                 let who = who.clone();
-                tasks.spawn(async move { ((index, site.clone()), take(&link, &site, &who, until, force).await) });
+                tasks.spawn(async move { ((index, site.clone()), acquire_lock(&link, &site, &who, until, force).await) });
             }
             while let Some(done) = tasks.join_next().await {
                 match done {
@@ -132,25 +138,25 @@ impl Engine {
             }
         }
         if let Some(error) = trouble {
-            self.give_back(&taken).await;
+            self.release_locks(&taken).await;
             return Err(error);
         }
         let beating = CancellationToken::new();
-        let beat = tokio::spawn(beat(self.clone(), taken.clone(), beating.clone()));
-        Ok((Held { current, sites: taken, beating, beat }, without))
+        let beat = tokio::spawn(run_heartbeat(self.clone(), taken.clone(), beating.clone()));
+        Ok((HeldLock { current_runs: current, hosts: taken, heartbeat_cancel: beating, heartbeat_task: beat }, without))
     }
 
     /// Gives a lock back; a host that does not answer loses it by age.
-    pub async fn unlock(&self, held: Held) {
-        held.beating.cancel();
-        if held.beat.await.is_err() {
+    pub async fn unlock_hosts(&self, held: HeldLock) {
+        held.heartbeat_cancel.cancel();
+        if held.heartbeat_task.await.is_err() {
             tracing::debug!("the lock's heartbeat ended early");
         }
-        self.give_back(&held.sites).await;
+        self.release_locks(&held.hosts).await;
     }
 
-    async fn give_back(&self, sites: &[(usize, Site)]) {
-        let commands = sites.iter().map(|(index, site)| (*index, lock::release(site))).collect();
+    async fn release_locks(&self, sites: &[(usize, HostContext)]) {
+        let commands = sites.iter().map(|(index, site)| (*index, lock::release_command(site))).collect();
         self.fan_out(commands, |index, answer| {
             if let Err(error) = answer {
                 tracing::warn!(host = index, %error, "the lock was not given back; it ends by age");
@@ -160,46 +166,52 @@ impl Engine {
     }
 }
 
-async fn take(link: &Arc<Link>, site: &Site, who: &Identity, until: tokio::time::Instant, force: bool) -> Result<String, LockError> {
+async fn acquire_lock(
+    link: &Arc<HostConnection>,
+    site: &HostContext,
+    who: &LockIdentity,
+    until: tokio::time::Instant,
+    force: bool,
+) -> Result<String, LockError> {
     let host = || site.host.clone();
-    let text = Lock::text(&who.token, now() / 1000, who.pid, &who.laptop, &who.owner);
+    let text = LockRecord::format_link_text(&who.token, now_unix_millis() / 1000, who.pid, &who.local_machine_id, &who.owner);
     loop {
-        let output = link.exec(&lock::take(site, &text)).await.map_err(|error| LockError::Remote { host: host(), error })?;
-        if output.ok() {
-            return Ok(output.text().trim().to_owned());
+        let output = link.exec(&lock::acquire_command(site, &text)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+        if output.is_success() {
+            return Ok(output.stdout_text().trim().to_owned());
         }
-        if output.code != lock::HELD {
-            return Err(LockError::Impossible { host: host(), says: output.complaint() });
+        if output.exit_code != lock::EXIT_LOCK_HELD {
+            return Err(LockError::AcquireFailed { host: host(), message: output.error_line() });
         }
-        let Some(found) = seen(link, site).await? else { continue };
-        if force || lock::is_stale(&found, &who.laptop, who.alive) {
-            link.emitter().notice(Some(link.host()), format!("the lock of {} is taken over", found.owner), true);
-            link.exec(&lock::put_aside(site, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+        let Some(found) = read_lock(link, site).await? else { continue };
+        if force || lock::is_stale(&found, &who.local_machine_id, who.is_process_alive) {
+            link.emitter().send_notice(Some(link.host_index()), format!("the lock of {} is taken over", found.owner), true);
+            link.exec(&lock::break_command(site, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;
             continue;
         }
         if tokio::time::Instant::now() >= until {
-            return Err(LockError::Held { host: host(), owner: found.owner, age: found.age });
+            return Err(LockError::Held { host: host(), owner: found.owner, age: found.heartbeat_age });
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 /// The lock as it stands, with its age on the host's own clock.
-async fn seen(link: &Arc<Link>, site: &Site) -> Result<Option<Lock>, LockError> {
-    let output = link.exec(&lock::look(site)).await.map_err(|error| LockError::Remote { host: site.host.clone(), error })?;
-    Ok(crate::plan::facts::HostFacts::read(&output.text()).lock)
+async fn read_lock(link: &Arc<HostConnection>, site: &HostContext) -> Result<Option<LockRecord>, LockError> {
+    let output = link.exec(&lock::inspect_command(site)).await.map_err(|error| LockError::Remote { host: site.host.clone(), error })?;
+    Ok(crate::plan::facts::HostFacts::parse(&output.stdout_text()).lock)
 }
 
 /// Shows on every host that the holder lives. Needs none of the `forks`, which steps keep for as long as they run, and a host that hangs delays
 /// no other.
-async fn beat(engine: Engine, sites: Vec<(usize, Site)>, end: CancellationToken) {
+async fn run_heartbeat(engine: Engine, sites: Vec<(usize, HostContext)>, end: CancellationToken) {
     let mut hosts = JoinSet::new();
     for (index, site) in sites {
-        let Some(link) = engine.links.get(index).cloned() else { continue };
+        let Some(link) = engine.connections.get(index).cloned() else { continue };
         let end = end.clone();
         hosts.spawn(async move {
-            let command = lock::renew(&site);
-            while end.run_until_cancelled(tokio::time::sleep(BEAT)).await.is_some() {
+            let command = lock::renew_command(&site);
+            while end.run_until_cancelled(tokio::time::sleep(HEARTBEAT_INTERVAL)).await.is_some() {
                 match tokio::time::timeout(command.timeout, link.exec(&command)).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => tracing::debug!(host = index, %error, "the lock's heartbeat did not arrive"),
@@ -219,43 +231,47 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::engine::emit::Emitter;
-    use crate::remote::{Connect, Piece, Reached, Remote, Stream, Talk, Terminal};
-    use crate::shell::{Command, Output};
+    use crate::engine::emitter::Emitter;
+    use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream, TcpReachability};
+    use crate::shell::{CommandOutput, RemoteCommand};
 
     /// A host that says yes to all; one that is deaf never answers a heartbeat.
     #[derive(Clone, Default)]
-    struct Host {
-        deaf: bool,
-        beats: Arc<AtomicUsize>,
+    struct StubHost {
+        ignores_heartbeats: bool,
+        heartbeat_count: Arc<AtomicUsize>,
     }
 
-    impl Remote for Host {
-        fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+    impl Remote for StubHost {
+        fn exec<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
             Box::pin(async move {
                 if command.title == "renew the lock" {
-                    self.beats.fetch_add(1, Ordering::Relaxed);
-                    if self.deaf {
+                    self.heartbeat_count.fetch_add(1, Ordering::Relaxed);
+                    if self.ignores_heartbeats {
                         std::future::pending::<()>().await;
                     }
                 }
-                Ok(Output { code: 0, stdout: Vec::new(), stderr: Vec::new(), dropped: 0, elapsed: Duration::ZERO })
+                Ok(CommandOutput { exit_code: 0, stdout: Vec::new(), stderr: Vec::new(), dropped_bytes: 0, elapsed: Duration::ZERO })
             })
         }
 
-        fn relay<'a>(&'a self, _: &'a Command, _: mpsc::Sender<Piece>) -> BoxFuture<'a, Result<i32, RemoteError>> {
+        fn exec_streaming<'a>(&'a self, _: &'a RemoteCommand, _: mpsc::Sender<OutputChunk>) -> BoxFuture<'a, Result<i32, RemoteError>> {
             Box::pin(std::future::pending())
         }
 
-        fn stream<'a>(&'a self, _: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>> {
+        fn open_stream<'a>(&'a self, _: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
             Box::pin(std::future::pending())
         }
 
-        fn talk<'a>(&'a self, _: &'a Command, _: Option<Terminal>) -> BoxFuture<'a, Result<Talk, RemoteError>> {
+        fn open_interactive<'a>(
+            &'a self,
+            _: &'a RemoteCommand,
+            _: Option<PtySpec>,
+        ) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>> {
             Box::pin(std::future::pending())
         }
 
-        fn reach<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>> {
+        fn probe_tcp<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
             Box::pin(std::future::pending())
         }
 
@@ -268,10 +284,10 @@ mod tests {
         }
     }
 
-    struct Hosts(Vec<Host>);
+    struct StubConnector(Vec<StubHost>);
 
-    impl Connect for Hosts {
-        fn give_up(&self, _: usize) -> Duration {
+    impl Connect for StubConnector {
+        fn retry_window(&self, _: usize) -> Duration {
             Duration::MAX
         }
 
@@ -282,27 +298,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn neither_long_steps_nor_a_host_that_hangs_keep_the_others_from_hearing_that_the_holder_lives() {
-        let hosts = vec![Host { deaf: true, ..Host::default() }, Host::default()];
-        let beats = hosts[1].beats.clone();
-        let connect: Arc<dyn Connect> = Arc::new(Hosts(hosts));
+    async fn long_steps_and_hung_hosts_do_not_block_heartbeats() {
+        let hosts = vec![StubHost { ignores_heartbeats: true, ..StubHost::default() }, StubHost::default()];
+        let beats = hosts[1].heartbeat_count.clone();
+        let connect: Arc<dyn Connect> = Arc::new(StubConnector(hosts));
         let (emit, _events) = Emitter::new();
         let engine = Engine::new(&connect, 2, 1, emit);
-        let site = |host: usize| Site {
+        let site = |host: usize| HostContext {
             name: "n".to_owned(),
             host: format!("gpu0{host}"),
-            run: String::new(),
-            base: "/r".to_owned(),
-            sudo: false,
-            engine: None,
-            contained: false,
-            token: Some("tok".to_owned()),
-            old: false,
-            log_max: 0,
-            ranks: 0,
+            run_id: String::new(),
+            run_dir_root: "/r".to_owned(),
+            docker_needs_sudo: false,
+            docker_host: None,
+            in_container: false,
+            lock_token: Some("tok".to_owned()),
+            legacy_layout: false,
+            max_log_bytes: 0,
+            world_size: 0,
         };
-        let who = Identity { token: "tok".to_owned(), owner: "me".to_owned(), laptop: "lap".to_owned(), pid: 1, alive: |_| true };
-        let held = engine.lock(vec![(0, site(0)), (1, site(1))], &who, Duration::ZERO, false).await;
+        let who = LockIdentity {
+            token: "tok".to_owned(),
+            owner: "me".to_owned(),
+            local_machine_id: "lap".to_owned(),
+            pid: 1,
+            is_process_alive: |_| true,
+        };
+        let held = engine.lock_hosts(vec![(0, site(0)), (1, site(1))], &who, Duration::ZERO, false).await;
         assert!(held.is_ok());
         let _step = engine.forks.clone().acquire_owned().await;
         let twice = async {

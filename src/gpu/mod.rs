@@ -5,25 +5,25 @@
 use serde::{Deserialize, Serialize};
 
 /// How many GPUs of one host are read.
-const MOST: usize = 256;
+const MAX_GPUS: usize = 256;
 /// How many processes of one host are read.
-pub const PROCESSES: usize = 512;
+pub const MAX_PROCESSES: usize = 512;
 /// The longest name or sentence that is kept, in bytes.
-const TEXT: usize = 200;
+const MAX_TEXT_BYTES: usize = 200;
 
 /// The fields that are wanted of every GPU, as `nvidia-smi --help-query-gpu` names them. One that a driver does not know fails the whole
 /// query, so `assets/vitals.sh` leaves it out and says which are left. Throttle reasons have an old name and one since driver 535.
-pub const FIELDS: &str = "index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit,\
+pub const GPU_QUERY_FIELDS: &str = "index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit,\
                           clocks.sm,clocks.max.sm,clocks_event_reasons.active,clocks_throttle_reasons.active,\
                           ecc.errors.uncorrected.volatile.total,mig.mode.current";
 
 /// The list of GPUs, as an argument vector.
-pub const LIST: [&str; 2] = ["nvidia-smi", "-L"];
+pub const LIST_GPUS_COMMAND: [&str; 2] = ["nvidia-smi", "-L"];
 
 /// One GPU as nvidia-smi told it. What it did not tell, or told as `[N/A]` or `ERR!`, is absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Gpu {
+pub struct GpuSample {
     /// Its index on the host.
     pub index: u32,
     /// `GPU-…`; empty where it was not told.
@@ -47,25 +47,29 @@ pub struct Gpu {
     pub temperature: Option<f32>,
     /// The clock of its multiprocessors, MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock: Option<f32>,
+    #[serde(rename = "clock")]
+    pub sm_clock: Option<f32>,
     /// The highest that clock may be, MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_max: Option<f32>,
+    #[serde(rename = "clock_max")]
+    pub sm_clock_max: Option<f32>,
     /// Why the clock is held down, a bit a reason: see [`throttled`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasons: Option<u64>,
+    #[serde(rename = "reasons")]
+    pub throttle_reasons: Option<u64>,
     /// Memory errors that could not be corrected, since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_errors: Option<f32>,
     /// Whether it is cut into MIG devices.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mig: Option<bool>,
+    #[serde(rename = "mig")]
+    pub mig_enabled: Option<bool>,
 }
 
 /// A process on a GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Process {
+pub struct GpuProcess {
     /// Its id on the host.
     pub pid: u32,
     /// The GPU's `GPU-…`, or a MIG device's `MIG-…`.
@@ -77,12 +81,13 @@ pub struct Process {
     /// What it runs.
     pub name: String,
     /// Whether it belongs to this run.
-    pub ours: bool,
+    #[serde(rename = "ours")]
+    pub belongs_to_run: bool,
 }
 
 /// One GPU of the answer to [`LIST`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedGpu {
     /// Its index on the host.
     pub index: u32,
     /// Its product name.
@@ -90,101 +95,101 @@ pub struct Listed {
     /// `GPU-…`; empty where it was not told.
     pub uuid: String,
     /// How many MIG devices it is cut into.
-    pub mig: u32,
+    pub mig_devices: u32,
 }
 
 /// Reads one line of values for these fields; nothing where it is no such line.
-pub fn read(fields: &[&str], line: &str) -> Option<Gpu> {
+pub fn parse_gpu_sample(fields: &[&str], line: &str) -> Option<GpuSample> {
     let values: Vec<&str> = line.split(',').map(str::trim).collect();
     // A name with a comma in it makes the line longer: what stands behind it is counted from the end.
     let spare = values.len().checked_sub(fields.len())?;
     let name = fields.iter().position(|field| *field == "name").unwrap_or(fields.len());
-    let mut gpu = Gpu::default();
+    let mut gpu = GpuSample::default();
     let mut numbered = false;
     for (place, field) in fields.iter().enumerate() {
         let text = *values.get(if place > name { place + spare } else { place })?;
         match *field {
             "index" => (gpu.index, numbered) = (text.parse().ok()?, true),
-            "uuid" => gpu.uuid = self::text(text),
-            "name" => gpu.name = self::text(&values.get(place..=place + spare)?.join(", ")),
-            "memory.total" => gpu.memory_total = value(text),
-            "memory.used" => gpu.memory_used = value(text),
-            "utilization.gpu" => gpu.utilization = value(text),
-            "temperature.gpu" => gpu.temperature = value(text),
-            "power.draw" => gpu.power = value(text),
-            "power.limit" => gpu.power_limit = value(text),
-            "clocks.sm" => gpu.clock = value(text),
-            "clocks.max.sm" => gpu.clock_max = value(text),
+            "uuid" => gpu.uuid = self::clean_text(text),
+            "name" => gpu.name = self::clean_text(&values.get(place..=place + spare)?.join(", ")),
+            "memory.total" => gpu.memory_total = parse_number(text),
+            "memory.used" => gpu.memory_used = parse_number(text),
+            "utilization.gpu" => gpu.utilization = parse_number(text),
+            "temperature.gpu" => gpu.temperature = parse_number(text),
+            "power.draw" => gpu.power = parse_number(text),
+            "power.limit" => gpu.power_limit = parse_number(text),
+            "clocks.sm" => gpu.sm_clock = parse_number(text),
+            "clocks.max.sm" => gpu.sm_clock_max = parse_number(text),
             "clocks_event_reasons.active" | "clocks_throttle_reasons.active" => {
                 let bits = text.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-                gpu.reasons = gpu.reasons.or(bits);
+                gpu.throttle_reasons = gpu.throttle_reasons.or(bits);
             }
-            "ecc.errors.uncorrected.volatile.total" => gpu.ecc_errors = value(text),
+            "ecc.errors.uncorrected.volatile.total" => gpu.ecc_errors = parse_number(text),
             "mig.mode.current" => {
-                gpu.mig = [("Enabled", true), ("Disabled", false)].iter().find(|(word, _)| *word == text).map(|(_, on)| *on)
+                gpu.mig_enabled = [("Enabled", true), ("Disabled", false)].iter().find(|(word, _)| *word == text).map(|(_, on)| *on)
             }
             _ => {}
         }
     }
-    (numbered && gpu.index < MOST as u32).then_some(gpu)
+    (numbered && gpu.index < MAX_GPUS as u32).then_some(gpu)
 }
 
 /// Reads `pid, uuid, MiB, name`.
-pub fn read_process(line: &str) -> Option<Process> {
+pub fn parse_gpu_process(line: &str) -> Option<GpuProcess> {
     let mut values = line.splitn(4, ',').map(str::trim);
     let pid = values.next()?.parse().ok()?;
-    let (gpu, memory, name) = (text(values.next()?), value(values.next()?), text(values.next()?));
-    Some(Process { pid, gpu, memory, name, ..Process::default() })
+    let (gpu, memory, name) = (clean_text(values.next()?), parse_number(values.next()?), clean_text(values.next()?));
+    Some(GpuProcess { pid, gpu, memory, name, ..GpuProcess::default() })
 }
 
 /// Why a GPU's clock is held below what it could be, in words; idleness and clocks that a person has set are no such reasons. The bits are
 /// NVML's `nvmlClocksEventReasons`.
-pub fn throttled(reasons: u64) -> Vec<&'static str> {
+pub fn throttle_reason_names(reasons: u64) -> Vec<&'static str> {
     const REASONS: [(u64, &str); 5] =
         [(0x04, "power cap"), (0x08, "hardware slowdown"), (0x20, "too hot"), (0x40, "hardware: too hot"), (0x80, "hardware: power brake")];
     REASONS.iter().filter(|(bit, _)| reasons & bit != 0).map(|(_, why)| *why).collect()
 }
 
 /// A number, with or without its unit.
-fn value(field: &str) -> Option<f32> {
+fn parse_number(field: &str) -> Option<f32> {
     let number: f32 = field.split_whitespace().next()?.trim_end_matches('%').parse().ok()?;
     (number.is_finite() && number >= 0.0).then_some(number)
 }
 
 /// A text that says something, of bounded length.
-fn text(field: &str) -> String {
+fn clean_text(field: &str) -> String {
     if matches!(field, "[N/A]" | "N/A" | "ERR!" | "[Not Supported]" | "[Unknown Error]") {
         return String::new();
     }
-    let end = (0..=TEXT.min(field.len())).rev().find(|at| field.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=MAX_TEXT_BYTES.min(field.len())).rev().find(|at| field.is_char_boundary(*at)).unwrap_or(0);
     field[..end].to_owned()
 }
 
 /// Reads the answer to [`LIST`].
-pub fn parse_list(answer: &str) -> Vec<Listed> {
-    let mut gpus: Vec<Listed> = Vec::new();
+pub fn parse_gpu_list(answer: &str) -> Vec<ListedGpu> {
+    let mut gpus: Vec<ListedGpu> = Vec::new();
     for line in answer.lines() {
         let line = line.trim();
-        if let Some(gpu) = listed(line) {
-            if gpus.len() < MOST {
+        if let Some(gpu) = parse_listed_gpu(line) {
+            if gpus.len() < MAX_GPUS {
                 gpus.push(gpu);
             }
         } else if let (true, Some(gpu)) = (line.starts_with("MIG "), gpus.last_mut()) {
-            gpu.mig += 1;
+            gpu.mig_devices += 1;
         }
     }
     gpus
 }
 
 /// `GPU 0: NVIDIA H20 (UUID: GPU-5a…)`.
-fn listed(line: &str) -> Option<Listed> {
+fn parse_listed_gpu(line: &str) -> Option<ListedGpu> {
     let (index, rest) = line.strip_prefix("GPU ")?.split_once(':')?;
     let index = index.trim().parse().ok()?;
     let (name, uuid) = match rest.rsplit_once("(UUID:") {
         Some((name, uuid)) => (name, uuid.trim().trim_end_matches(')')),
         None => (rest, ""),
     };
-    Some(Listed { index, name: text(name.trim()), uuid: text(uuid.trim()), mig: 0 })
+    Some(ListedGpu { index, name: clean_text(name.trim()), uuid: clean_text(uuid.trim()), mig_devices: 0 })
 }
 
 #[cfg(test)]
@@ -192,15 +197,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn fields() -> Vec<&'static str> {
-        FIELDS.split(',').filter(|field| *field != "clocks_throttle_reasons.active").collect()
+    fn query_fields() -> Vec<&'static str> {
+        GPU_QUERY_FIELDS.split(',').filter(|field| *field != "clocks_throttle_reasons.active").collect()
     }
 
     #[test]
-    fn a_healthy_gpu() {
-        let gpu =
-            read(&fields(), "0, GPU-5a1b, NVIDIA H20, 97871, 1024, 87, 54, 312.45, 500.00, 1755, 1980, 0x0000000000000024, 0, Disabled");
-        let expected = Gpu {
+    fn healthy_gpu_line_is_parsed() {
+        let gpu = parse_gpu_sample(
+            &query_fields(),
+            "0, GPU-5a1b, NVIDIA H20, 97871, 1024, 87, 54, 312.45, 500.00, 1755, 1980, 0x0000000000000024, 0, Disabled",
+        );
+        let expected = GpuSample {
             index: 0,
             uuid: "GPU-5a1b".to_owned(),
             name: "NVIDIA H20".to_owned(),
@@ -210,55 +217,56 @@ mod tests {
             temperature: Some(54.0),
             power: Some(312.45),
             power_limit: Some(500.0),
-            clock: Some(1755.0),
-            clock_max: Some(1980.0),
-            reasons: Some(0x24),
+            sm_clock: Some(1755.0),
+            sm_clock_max: Some(1980.0),
+            throttle_reasons: Some(0x24),
             ecc_errors: Some(0.0),
-            mig: Some(false),
+            mig_enabled: Some(false),
         };
         assert_eq!(gpu, Some(expected));
-        assert_eq!(throttled(0x24), ["power cap", "too hot"]);
-        assert!(throttled(0x1 | 0x2).is_empty(), "idle, and clocks that were set");
+        assert_eq!(throttle_reason_names(0x24), ["power cap", "too hot"]);
+        assert!(throttle_reason_names(0x1 | 0x2).is_empty(), "idle, and clocks that were set");
     }
 
     #[test]
-    fn broken_values_are_absent_and_the_others_count() {
+    fn broken_values_are_skipped() {
         let some = ["index", "uuid", "name", "memory.total", "utilization.gpu", "power.limit"];
         for odd in ["[N/A]", "ERR!", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "nan", "inf", "-1", ""] {
-            let gpu = read(&some, &format!("3, GPU-x, NVIDIA A100, 81920, {odd}, 400")).expect(odd);
+            let gpu = parse_gpu_sample(&some, &format!("3, GPU-x, NVIDIA A100, 81920, {odd}, 400")).expect(odd);
             assert_eq!((gpu.utilization, gpu.memory_total, gpu.power_limit), (None, Some(81920.0), Some(400.0)), "{odd}");
         }
-        let gpu = read(&some, "0, [N/A], Weird, Name, 80 MiB, 5 %, 400 W").expect("a GPU");
+        let gpu = parse_gpu_sample(&some, "0, [N/A], Weird, Name, 80 MiB, 5 %, 400 W").expect("a GPU");
         assert_eq!((gpu.name.as_str(), gpu.uuid.as_str(), gpu.memory_total, gpu.utilization), ("Weird, Name", "", Some(80.0), Some(5.0)));
         for sentence in ["No devices were found", "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.", "", "x, y"] {
-            assert_eq!(read(&some, sentence), None, "{sentence}");
+            assert_eq!(parse_gpu_sample(&some, sentence), None, "{sentence}");
         }
     }
 
     #[test]
-    fn a_process_may_have_commas_in_its_name() {
-        let process = read_process("4711, GPU-5a, 1024, python3 -c 'a, b'").expect("a process");
+    fn process_name_may_contain_commas() {
+        let process = parse_gpu_process("4711, GPU-5a, 1024, python3 -c 'a, b'").expect("a process");
         assert_eq!((process.pid, process.gpu.as_str(), process.memory), (4711, "GPU-5a", Some(1024.0)));
         assert_eq!(process.name, "python3 -c 'a, b'");
-        assert_eq!(read_process("1, GPU-5a, [N/A], x").and_then(|p| p.memory), None);
-        assert_eq!(read_process("No running processes found"), None);
+        assert_eq!(parse_gpu_process("1, GPU-5a, [N/A], x").and_then(|p| p.memory), None);
+        assert_eq!(parse_gpu_process("No running processes found"), None);
     }
 
     #[test]
-    fn the_list_counts_gpus_not_their_slices() {
+    fn gpu_list_counts_mig_devices_separately() {
         let answer = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0a)\n  MIG 1g.10gb     Device  0: (UUID: MIG-1)\n  MIG 1g.10gb     Device  1: (UUID: MIG-2)\n\
                       GPU 1: NVIDIA H100 (SXM) (UUID: GPU-0b)\nGPU 2: old driver\nrubbish\n";
-        let gpus = parse_list(answer);
-        let told: Vec<(u32, &str, &str, u32)> = gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str(), gpu.uuid.as_str(), gpu.mig)).collect();
+        let gpus = parse_gpu_list(answer);
+        let told: Vec<(u32, &str, &str, u32)> =
+            gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str(), gpu.uuid.as_str(), gpu.mig_devices)).collect();
         assert_eq!(told, [(0, "NVIDIA H100 80GB HBM3", "GPU-0a", 2), (1, "NVIDIA H100 (SXM)", "GPU-0b", 0), (2, "old driver", "", 0)]);
     }
 
     proptest! {
         #[test]
-        fn anything_can_be_read(answer in "[0-9, a-zGPU:()\\[\\]\u{4e2d}\n]{0,300}") {
-            prop_assert!(read(&fields(), &answer).is_none_or(|gpu| gpu.name.len() <= TEXT));
-            prop_assert!(read_process(&answer).is_none_or(|process| process.name.len() <= TEXT));
-            prop_assert!(parse_list(&answer).len() <= MOST);
+        fn parsers_accept_arbitrary_text(answer in "[0-9, a-zGPU:()\\[\\]\u{4e2d}\n]{0,300}") {
+            prop_assert!(parse_gpu_sample(&query_fields(), &answer).is_none_or(|gpu| gpu.name.len() <= MAX_TEXT_BYTES));
+            prop_assert!(parse_gpu_process(&answer).is_none_or(|process| process.name.len() <= MAX_TEXT_BYTES));
+            prop_assert!(parse_gpu_list(&answer).len() <= MAX_GPUS);
         }
     }
 }

@@ -2,94 +2,94 @@
 //!
 //! Uses scopes. Knows nothing of launchers.
 
-use super::check::Check;
-use super::scope::{Facts, NPROC_LIMIT, Scope};
-use super::template::{self, Piece, Term};
-use super::tree::{Node, Place, shorten};
+use super::errors::InventoryErrors;
+use super::eval::{EvalInputs, Evaluator, NPROC_LIMIT};
+use super::template::{self, TemplatePiece, TemplateValue};
+use super::yaml_tree::{SourceLocation, YamlNode, shorten};
 
 /// How many processes a host are tried where nobody knows how many GPUs there are.
-const TRIED: u32 = 8;
+const DEFAULT_MAX_NPROC: u32 = 8;
 /// How many numbers a hint lists.
-const LISTED: usize = 6;
+const HINT_LIMIT: usize = 6;
 
 /// What came of one constraint.
-enum Verdict {
-    Holds,
-    Fails,
+enum ConstraintResult {
+    Satisfied,
+    Violated,
     /// Something in it is not known yet.
-    Open,
+    Undetermined,
     /// It is wrong, and that was said.
-    Wrong,
+    Invalid,
 }
 
 /// Checks all constraints; those with unknown values wait for them.
-pub(super) fn check(scope: &Scope<'_>, node: &Node, check: &mut Check) {
-    let expressions = expressions(node, check);
+pub(super) fn check_constraints(scope: &Evaluator<'_>, node: &YamlNode, check: &mut InventoryErrors) {
+    let expressions = collect_expressions(node, check);
     let mut hint = None;
     for (expression, place) in &expressions {
-        match verdict(scope, expression, place, check) {
-            Verdict::Fails => {
-                let hint = hint.get_or_insert_with(|| advice(scope, &expressions));
-                check.wrong(
+        match evaluate_constraint(scope, expression, place, check) {
+            ConstraintResult::Violated => {
+                let hint = hint.get_or_insert_with(|| constraint_hint(scope, &expressions));
+                check.report(
                     place,
-                    format!("the constraint `{}` does not hold{}", shorten(expression), values(scope, expression, place)),
+                    format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(scope, expression, place)),
                     hint.clone(),
                 );
             }
-            Verdict::Holds | Verdict::Open | Verdict::Wrong => {}
+            ConstraintResult::Satisfied | ConstraintResult::Undetermined | ConstraintResult::Invalid => {}
         }
     }
 }
 
 /// The constraints, each with its place.
-fn expressions<'a>(node: &'a Node, check: &mut Check) -> Vec<(String, &'a Place)> {
-    let items: Vec<(String, &Place)> = if node.items().is_empty() {
-        check.texts(node).into_iter().map(|text| (text, &node.place)).collect()
+fn collect_expressions<'a>(node: &'a YamlNode, check: &mut InventoryErrors) -> Vec<(String, &'a SourceLocation)> {
+    let items: Vec<(String, &SourceLocation)> = if node.items().is_empty() {
+        check.read_text_list(node).into_iter().map(|text| (text, &node.location)).collect()
     } else {
-        node.items().iter().filter_map(|item| check.text(item).map(|text| (text, &item.place))).collect()
+        node.items().iter().filter_map(|item| check.read_text(item).map(|text| (text, &item.location))).collect()
     };
-    items.into_iter().map(|(text, place)| (bare(&text), place)).collect()
+    items.into_iter().map(|(text, place)| (strip_braces(&text), place)).collect()
 }
 
 /// The expression alone, also where somebody wrote it in braces.
-fn bare(text: &str) -> String {
-    match template::pieces(text).ok().flatten().as_deref() {
-        Some([Piece::Expression(expression)]) => expression.clone(),
+fn strip_braces(text: &str) -> String {
+    match template::split_pieces(text).ok().flatten().as_deref() {
+        Some([TemplatePiece::Expression(expression)]) => expression.clone(),
         _ => text.to_owned(),
     }
 }
 
-fn verdict(scope: &Scope<'_>, expression: &str, place: &Place, check: &mut Check) -> Verdict {
-    match scope.expression(expression, place, None) {
-        Term::Unknown(_) => Verdict::Open,
-        Term::Wrong => Verdict::Wrong,
-        Term::Known(value) => match bool::try_from(value.clone()) {
-            Ok(true) if value.kind() == minijinja::value::ValueKind::Bool => Verdict::Holds,
-            Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => Verdict::Fails,
+fn evaluate_constraint(scope: &Evaluator<'_>, expression: &str, place: &SourceLocation, check: &mut InventoryErrors) -> ConstraintResult {
+    match scope.evaluate_expression(expression, place, None) {
+        TemplateValue::Unknown(_) => ConstraintResult::Undetermined,
+        TemplateValue::Invalid => ConstraintResult::Invalid,
+        TemplateValue::Known(value) => match bool::try_from(value.clone()) {
+            Ok(true) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Satisfied,
+            Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Violated,
             _ => {
                 let says = format!(
                     "the constraint `{}` gives {}, which is neither true nor false",
                     shorten(expression),
                     shorten(&value.to_string())
                 );
-                check.wrong(place, says, "compare it: num_heads % world_size == 0");
-                Verdict::Wrong
+                check.report(place, says, "compare it: num_heads % world_size == 0");
+                ConstraintResult::Invalid
             }
         },
     }
 }
 
 /// `: ulysses_size is 16, num_heads is 40`.
-fn values(scope: &Scope<'_>, expression: &str, place: &Place) -> String {
-    let environment = template::environment();
+fn describe_values(scope: &Evaluator<'_>, expression: &str, place: &SourceLocation) -> String {
+    let environment = template::new_environment();
     let Ok(compiled) = environment.compile_expression(expression) else { return String::new() };
     let mut names: Vec<String> = compiled.undeclared_variables(false).into_iter().collect();
     names.sort();
     let known: Vec<String> = names
         .iter()
-        .filter_map(|name| match scope.expression(name, place, None) {
-            Term::Known(value) => Some(format!("{name} is {}", shorten(&value.to_string()))),
-            Term::Unknown(_) | Term::Wrong => None,
+        .filter_map(|name| match scope.evaluate_expression(name, place, None) {
+            TemplateValue::Known(value) => Some(format!("{name} is {}", shorten(&value.to_string()))),
+            TemplateValue::Unknown(_) | TemplateValue::Invalid => None,
         })
         .collect();
     if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
@@ -97,18 +97,18 @@ fn values(scope: &Scope<'_>, expression: &str, place: &Place) -> String {
 
 /// A way to satisfy every constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fit {
+pub struct GangSize {
     /// How many of the hosts, from the first on.
     pub hosts: usize,
     /// `launch.nproc_per_node`.
     pub nproc: u32,
     /// GPUs of all given hosts that would stay idle; `None` where nobody knows how many there are.
-    pub idle: Option<u32>,
+    pub idle_gpus: Option<u32>,
 }
 
-impl Fit {
+impl GangSize {
     /// Worker processes in all.
-    pub fn processes(self) -> u32 {
+    pub fn world_size(self) -> u32 {
         self.nproc.saturating_mul(u32::try_from(self.hosts).unwrap_or(u32::MAX))
     }
 }
@@ -116,56 +116,60 @@ impl Fit {
 impl super::Inventory {
     /// Every way to satisfy all constraints with these hosts, the one that uses most GPUs first, then the one with most hosts; and the
     /// constraints. Works where the constraints fail as the file stands.
-    pub fn suggest(&self, known: &super::Known) -> (Vec<String>, Vec<Fit>) {
-        let tree = &self.read.tree;
-        let facts = Facts {
+    pub fn suggest_gang_sizes(&self, known: &super::RuntimeValues) -> (Vec<String>, Vec<GangSize>) {
+        let tree = &self.merged.tree;
+        let facts = EvalInputs {
             tree,
-            members: &self.read.members,
-            names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
-            fabric: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
+            host_nodes: &self.merged.host_nodes,
+            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
+            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
             gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            known,
-            nproc: None,
+            runtime: known,
+            nproc_override: None,
         };
-        let scope = Scope::new(facts);
-        let expressions = tree.get("constraints").map(|node| expressions(node, &mut Check::default())).unwrap_or_default();
-        let mut fits: Vec<Fit> = (1..=self.hosts.len()).flat_map(|hosts| fitting(&scope, &expressions, hosts)).collect();
-        fits.sort_by_key(|fit| std::cmp::Reverse((fit.processes(), fit.hosts)));
+        let scope = Evaluator::new(facts);
+        let expressions =
+            tree.get("constraints").map(|node| collect_expressions(node, &mut InventoryErrors::default())).unwrap_or_default();
+        let mut fits: Vec<GangSize> = (1..=self.hosts.len()).flat_map(|hosts| find_gang_sizes(&scope, &expressions, hosts)).collect();
+        fits.sort_by_key(|fit| std::cmp::Reverse((fit.world_size(), fit.hosts)));
         (expressions.into_iter().map(|(text, _)| text).collect(), fits)
     }
 }
 
 /// The ways with just the first `hosts` hosts, those that use most GPUs first.
-fn fitting(scope: &Scope<'_>, expressions: &[(String, &Place)], hosts: usize) -> Vec<Fit> {
-    let all: Vec<Option<u32>> = (0..scope.facts().names.len()).map(|host| scope.given(host)).collect();
+fn find_gang_sizes(scope: &Evaluator<'_>, expressions: &[(String, &SourceLocation)], hosts: usize) -> Vec<GangSize> {
+    let all: Vec<Option<u32>> = (0..scope.inputs().host_names.len()).map(|host| scope.gpu_count(host)).collect();
     let given = all.iter().take(hosts).copied().flatten().filter(|gpus| *gpus > 0).min();
     let total: Option<u32> = all.iter().copied().sum::<Option<u32>>().filter(|total| *total > 0);
-    let most = given.unwrap_or_else(|| scope.nproc_per_node().unwrap_or(0).max(TRIED)).min(NPROC_LIMIT);
-    let part = Facts {
-        members: scope.facts().members.get(..hosts).unwrap_or_default(),
-        names: scope.facts().names.iter().take(hosts).copied().collect(),
-        ..scope.facts().clone()
+    let most = given.unwrap_or_else(|| scope.nproc_per_node().unwrap_or(0).max(DEFAULT_MAX_NPROC)).min(NPROC_LIMIT);
+    let part = EvalInputs {
+        host_nodes: scope.inputs().host_nodes.get(..hosts).unwrap_or_default(),
+        host_names: scope.inputs().host_names.iter().take(hosts).copied().collect(),
+        ..scope.inputs().clone()
     };
     let fits = |nproc: &u32| {
-        let trial = Scope::new(Facts { nproc: Some(*nproc), ..part.clone() });
-        let mut ignored = Check::default();
-        expressions
-            .iter()
-            .all(|(expression, place)| matches!(verdict(&trial, expression, place, &mut ignored), Verdict::Holds | Verdict::Open))
+        let trial = Evaluator::new(EvalInputs { nproc_override: Some(*nproc), ..part.clone() });
+        let mut ignored = InventoryErrors::default();
+        expressions.iter().all(|(expression, place)| {
+            matches!(
+                evaluate_constraint(&trial, expression, place, &mut ignored),
+                ConstraintResult::Satisfied | ConstraintResult::Undetermined
+            )
+        })
     };
     let fit = |nproc: u32| {
-        let fit = Fit { hosts, nproc, idle: None };
-        Fit { idle: total.map(|total| total.saturating_sub(fit.processes())), ..fit }
+        let fit = GangSize { hosts, nproc, idle_gpus: None };
+        GangSize { idle_gpus: total.map(|total| total.saturating_sub(fit.world_size())), ..fit }
     };
     (1..=most).rev().filter(fits).map(fit).collect()
 }
 
-fn advice(scope: &Scope<'_>, expressions: &[(String, &Place)]) -> String {
-    let hosts = scope.facts().names.len();
-    let fits = fitting(scope, expressions, hosts);
+fn constraint_hint(scope: &Evaluator<'_>, expressions: &[(String, &SourceLocation)]) -> String {
+    let hosts = scope.inputs().host_names.len();
+    let fits = find_gang_sizes(scope, expressions, hosts);
     let on = |hosts: usize| format!("on {hosts} host{}", if hosts == 1 { "" } else { "s" });
     let Some(best) = fits.first() else {
-        let fewer = (1..hosts).rev().flat_map(|hosts| fitting(scope, expressions, hosts)).max_by_key(|fit| fit.processes());
+        let fewer = (1..hosts).rev().flat_map(|hosts| find_gang_sizes(scope, expressions, hosts)).max_by_key(|fit| fit.world_size());
         return match fewer {
             Some(fit) => {
                 format!("no launch.nproc_per_node {} satisfies all constraints; {} {} does (--limit)", on(hosts), fit.nproc, on(fit.hosts))
@@ -173,11 +177,11 @@ fn advice(scope: &Scope<'_>, expressions: &[(String, &Place)]) -> String {
             None => format!("no launch.nproc_per_node {} satisfies all constraints: change the hosts or the vars", on(hosts)),
         };
     };
-    let mut listed = fits.iter().take(LISTED).map(|fit| fit.nproc.to_string()).collect::<Vec<_>>().join(", ");
-    if fits.len() > LISTED {
+    let mut listed = fits.iter().take(HINT_LIMIT).map(|fit| fit.nproc.to_string()).collect::<Vec<_>>().join(", ");
+    if fits.len() > HINT_LIMIT {
         listed.push_str(", …");
     }
     let order = if fits.len() > 1 { ", the one that uses most GPUs first" } else { "" };
-    let idle = best.idle.map(|idle| format!(": {} processes, {idle} GPUs idle", best.processes())).unwrap_or_default();
+    let idle = best.idle_gpus.map(|idle| format!(": {} processes, {idle} GPUs idle", best.world_size())).unwrap_or_default();
     format!("launch.nproc_per_node {listed} {} satisfies all constraints{order}{idle}", on(hosts))
 }

@@ -4,48 +4,52 @@
 
 use std::collections::BTreeMap;
 
-use super::check::Check;
-use super::hosts::indexes;
+use super::errors::InventoryErrors;
+use super::eval::{Evaluator, NPROC_LIMIT};
+use super::hosts::parse_gpu_indexes;
 use super::schema;
-use super::scope::{NPROC_LIMIT, Scope};
-use super::tree::{Entry, Kind, Node, shorten};
-use super::{Container, ContainerGpus, Entrypoint, Mount, Pull, Registry, User};
+use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
+use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
 
 /// `/dev/shm` where nothing is said: docker's 64 MB break NCCL and data loaders.
-const SHM_SIZE: &str = "32g";
+const DEFAULT_SHM_SIZE: &str = "32g";
 
 /// Compares the keys of every container block.
-pub(super) fn keys(tree: &Node, members: &[Node], check: &mut Check) {
+pub(super) fn check_keys(tree: &YamlNode, members: &[YamlNode], check: &mut InventoryErrors) {
     let common = tree.get("container");
     for block in common.into_iter().chain(members.iter().filter_map(|member| member.get("container"))) {
-        check.block(block, &schema::CONTAINER);
+        check.check_keys(block, &schema::CONTAINER_SCHEMA);
         if let Some(registry) = block.get("registry") {
-            check.block(registry, &schema::REGISTRY);
+            check.check_keys(registry, &schema::REGISTRY_SCHEMA);
         }
-        for mount in block.get("mounts").map(Node::items).unwrap_or_default() {
-            if matches!(mount.kind, Kind::Map(_)) {
-                check.block(mount, &schema::MOUNT);
+        for mount in block.get("mounts").map(YamlNode::items).unwrap_or_default() {
+            if matches!(mount.kind, YamlKind::Map(_)) {
+                check.check_keys(mount, &schema::MOUNT_SCHEMA);
             }
         }
     }
     for own in members.iter().filter_map(|member| member.get("container")) {
         if common.is_none() {
-            check.wrong(&own.place, "there is no `container` to lay this over", "give the common part, its image at least, as `container`");
+            check.report(
+                &own.location,
+                "there is no `container` to lay this over",
+                "give the common part, its image at least, as `container`",
+            );
         }
         for key in ["engine", "host"] {
             if let Some(node) = own.get(key) {
-                check.wrong(&node.place, "the engine is the same on all hosts", format!("set container.{key}"));
+                check.report(&node.location, "the engine is the same on all hosts", format!("set container.{key}"));
             }
         }
     }
     if let Some(node) = common.and_then(|common| common.get("engine")) {
-        engine(node, check);
+        check_engine(node, check);
     }
 }
 
 /// `container.host`: what docker takes as `DOCKER_HOST`.
-pub(super) fn engine_host(node: &Node, check: &mut Check) -> Option<String> {
-    check.text_that(node, |text| {
+pub(super) fn parse_engine_host(node: &YamlNode, check: &mut InventoryErrors) -> Option<String> {
+    check.validated_text(node, |text| {
         let fine = ["unix:///", "tcp://", "ssh://"].iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
         let bad = text.contains(|c: char| c.is_whitespace() || c.is_control());
         if fine && !bad {
@@ -55,64 +59,67 @@ pub(super) fn engine_host(node: &Node, check: &mut Check) -> Option<String> {
     })
 }
 
-fn engine(node: &Node, check: &mut Check) {
-    if check.text(node).is_some_and(|text| text == "podman") {
-        check.wrong(&node.place, "podman: not supported yet", "use docker");
+fn check_engine(node: &YamlNode, check: &mut InventoryErrors) {
+    if check.read_text(node).is_some_and(|text| text == "podman") {
+        check.report(&node.location, "podman: not supported yet", "use docker");
     } else {
-        check.word(node, &[("docker", ())]);
+        check.read_choice(node, &[("docker", ())]);
     }
 }
 
 /// The container of a host; `None`: its ranks run on the bare host.
-pub(super) fn container(scope: &Scope<'_>, host: usize, check: &mut Check) -> Option<Container> {
-    let facts = scope.facts();
-    let common = facts.tree.get("container").filter(|node| matches!(node.kind, Kind::Map(_)))?;
-    let own = facts.members.get(host).and_then(|member| member.get("container"));
+pub(super) fn parse_container(scope: &Evaluator<'_>, host: usize, check: &mut InventoryErrors) -> Option<ContainerSettings> {
+    let facts = scope.inputs();
+    let common = facts.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_)))?;
+    let own = facts.host_nodes.get(host).and_then(|member| member.get("container"));
     let common_now = evaluate_common(scope, common, host);
-    let own_now = own.map(|node| scope.eval(node, Some(host)));
+    let own_now = own.map(|node| scope.evaluate(node, Some(host)));
     let mounts = merge_mounts(common_now.get("mounts"), own_now.as_ref().and_then(|own| own.get("mounts")), check);
     let node = match own_now {
-        Some(own) if matches!(own.kind, Kind::Map(_)) => common_now.merge(own),
+        Some(own) if matches!(own.kind, YamlKind::Map(_)) => common_now.merge(own),
         _ => common_now,
     };
     let image = match node.get("image") {
-        Some(image) => check.text_that(image, valid_image),
+        Some(image) => check.validated_text(image, validate_image),
         None => {
-            check.wrong(&common.place, "`image` is missing", "name the image, or leave `container` out to run on the bare host");
+            check.report(&common.location, "`image` is missing", "name the image, or leave `container` out to run on the bare host");
             None
         }
     };
-    Some(Container {
-        engine_host: node.get("host").and_then(|node| engine_host(node, check)),
+    Some(ContainerSettings {
+        engine_host: node.get("host").and_then(|node| parse_engine_host(node, check)),
         image: image.unwrap_or_default(),
-        pull: pull(&node, check),
-        gpus: node.get("gpus").map_or(ContainerGpus::All, |node| gpus(node, check)),
-        network: network(&node, check),
-        user: node.get("user").map_or(User::Image, |node| user(node, check)),
-        shm_size: node.get("shm_size").and_then(|node| check.text_that(node, valid_size)).unwrap_or_else(|| SHM_SIZE.to_owned()),
+        pull: parse_pull_policy(&node, check),
+        gpus: node.get("gpus").map_or(ContainerGpus::All, |node| parse_container_gpus(node, check)),
+        network: parse_network(&node, check),
+        user: node.get("user").map_or(ContainerUser::Image, |node| parse_user(node, check)),
+        shm_size: node
+            .get("shm_size")
+            .and_then(|node| check.validated_text(node, validate_size))
+            .unwrap_or_else(|| DEFAULT_SHM_SIZE.to_owned()),
         mounts,
-        env: node.get("env").map(|node| check.env(node)).unwrap_or_default(),
-        entrypoint: entrypoint(&node, check),
-        registry: node.get("registry").and_then(|node| registry(node, check)),
-        args: args(&node, check),
+        env: node.get("env").map(|node| check.read_env(node)).unwrap_or_default(),
+        entrypoint: parse_entrypoint(&node, check),
+        registry: node.get("registry").and_then(|node| parse_registry(node, check)),
+        docker_args: parse_docker_args(&node, check),
     })
 }
 
 /// Only env and mounts of the common block know the host that they are read for.
-fn evaluate_common(scope: &Scope<'_>, common: &Node, host: usize) -> Node {
+fn evaluate_common(scope: &Evaluator<'_>, common: &YamlNode, host: usize) -> YamlNode {
     let entries = common.entries().iter().map(|entry| {
         let knows = matches!(entry.key.as_str(), "env" | "mounts").then_some(host);
-        Entry { key: entry.key.clone(), place: entry.place.clone(), value: scope.eval(&entry.value, knows) }
+        YamlEntry { key: entry.key.clone(), location: entry.location.clone(), value: scope.evaluate(&entry.value, knows) }
     });
-    Node::map(common.place.clone(), entries.collect())
+    YamlNode::map(common.location.clone(), entries.collect())
 }
 
-fn pull(node: &Node, check: &mut Check) -> Pull {
-    let words = [("missing", Pull::Missing), ("always", Pull::Always), ("never", Pull::Never)];
-    node.get("pull").and_then(|node| check.word(node, &words)).unwrap_or(Pull::Missing)
+fn parse_pull_policy(node: &YamlNode, check: &mut InventoryErrors) -> PullPolicy {
+    let words = [("missing", PullPolicy::Missing), ("always", PullPolicy::Always), ("never", PullPolicy::Never)];
+    node.get("pull").and_then(|node| check.read_choice(node, &words)).unwrap_or(PullPolicy::Missing)
 }
 
-fn network(node: &Node, check: &mut Check) -> String {
+fn parse_network(node: &YamlNode, check: &mut InventoryErrors) -> String {
     let valid = |text: &str| {
         let fine = text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
@@ -122,22 +129,22 @@ fn network(node: &Node, check: &mut Check) -> String {
             Err((format!("`{}` is no network", shorten(text)), "write host, or the name of a docker network".to_owned()))
         }
     };
-    node.get("network").and_then(|node| check.text_that(node, valid)).unwrap_or_else(|| "host".to_owned())
+    node.get("network").and_then(|node| check.validated_text(node, valid)).unwrap_or_else(|| "host".to_owned())
 }
 
-fn gpus(node: &Node, check: &mut Check) -> ContainerGpus {
+fn parse_container_gpus(node: &YamlNode, check: &mut InventoryErrors) -> ContainerGpus {
     match &node.kind {
-        Kind::List(_) => ContainerGpus::List(indexes(node, check)),
-        Kind::Scalar { text, .. } if text == "all" => ContainerGpus::All,
-        Kind::Scalar { text, .. } if text == "none" => ContainerGpus::None,
-        Kind::Scalar { plain: true, text } if text.parse::<i64>().is_ok() => {
-            check.number(node, 1, NPROC_LIMIT).map_or(ContainerGpus::All, ContainerGpus::Count)
+        YamlKind::List(_) => ContainerGpus::List(parse_gpu_indexes(node, check)),
+        YamlKind::Scalar { text, .. } if text == "all" => ContainerGpus::All,
+        YamlKind::Scalar { text, .. } if text == "none" => ContainerGpus::None,
+        YamlKind::Scalar { plain: true, text } if text.parse::<i64>().is_ok() => {
+            check.read_number(node, 1, NPROC_LIMIT).map_or(ContainerGpus::All, ContainerGpus::Count)
         }
-        Kind::Unknown(_) => ContainerGpus::All,
-        Kind::Scalar { .. } | Kind::Map(_) => {
-            check.wrong(
-                &node.place,
-                format!("{} where GPUs are expected", node.what()),
+        YamlKind::Unknown(_) => ContainerGpus::All,
+        YamlKind::Scalar { .. } | YamlKind::Map(_) => {
+            check.report(
+                &node.location,
+                format!("{} where GPUs are expected", node.describe()),
                 "write all, none, a count like 4, or indexes like [0,1]",
             );
             ContainerGpus::All
@@ -145,24 +152,28 @@ fn gpus(node: &Node, check: &mut Check) -> ContainerGpus {
     }
 }
 
-fn user(node: &Node, check: &mut Check) -> User {
-    let Some(text) = check.text(node) else { return User::Image };
+fn parse_user(node: &YamlNode, check: &mut InventoryErrors) -> ContainerUser {
+    let Some(text) = check.read_text(node) else { return ContainerUser::Image };
     let number = |part: &str| !part.is_empty() && part.len() < 11 && part.bytes().all(|b| b.is_ascii_digit());
     match text.as_str() {
-        "image" => User::Image,
-        "me" => User::Me,
-        "root" => User::Root,
+        "image" => ContainerUser::Image,
+        "me" => ContainerUser::SshUser,
+        "root" => ContainerUser::Root,
         ids if node.is_unknown() || ids.split_once(':').map_or_else(|| number(ids), |(uid, gid)| number(uid) && number(gid)) => {
-            User::Ids(text)
+            ContainerUser::Ids(text)
         }
         _ => {
-            check.wrong(&node.place, format!("unknown user {}", node.what()), "write image, me, root, or numbers like \"1000:1000\"");
-            User::Image
+            check.report(
+                &node.location,
+                format!("unknown user {}", node.describe()),
+                "write image, me, root, or numbers like \"1000:1000\"",
+            );
+            ContainerUser::Image
         }
     }
 }
 
-fn valid_image(text: &str) -> Result<(), (String, String)> {
+fn validate_image(text: &str) -> Result<(), (String, String)> {
     let bad = text.is_empty() || text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_graphic());
     if bad {
         return Err((format!("`{}` is not the name of an image", shorten(text)), "write it like registry:5000/team/image:tag".to_owned()));
@@ -170,7 +181,7 @@ fn valid_image(text: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn valid_size(text: &str) -> Result<(), (String, String)> {
+fn validate_size(text: &str) -> Result<(), (String, String)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let fine = number.parse::<u64>().is_ok_and(|n| n > 0)
@@ -179,11 +190,11 @@ fn valid_size(text: &str) -> Result<(), (String, String)> {
 }
 
 /// Both lists; a mount of the host takes the place of the common one with the same target.
-fn merge_mounts(common: Option<&Node>, own: Option<&Node>, check: &mut Check) -> Vec<Mount> {
+fn merge_mounts(common: Option<&YamlNode>, own: Option<&YamlNode>, check: &mut InventoryErrors) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
     for list in [common, own].into_iter().flatten() {
-        for mount in mounts(list, check) {
-            match all.iter_mut().find(|other| other.to == mount.to) {
+        for mount in parse_mounts(list, check) {
+            match all.iter_mut().find(|other| other.target == mount.target) {
                 Some(other) => *other = mount,
                 None => all.push(mount),
             }
@@ -192,21 +203,21 @@ fn merge_mounts(common: Option<&Node>, own: Option<&Node>, check: &mut Check) ->
     all
 }
 
-fn mounts(list: &Node, check: &mut Check) -> Vec<Mount> {
+fn parse_mounts(list: &YamlNode, check: &mut InventoryErrors) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
-    for item in check.list(list, "write one mount a line: - /data:/data:ro") {
+    for item in check.read_list(list, "write one mount a line: - /data:/data:ro") {
         if item.is_unknown() {
             continue;
         }
-        let mount = if matches!(item.kind, Kind::Map(_)) { long(item, check) } else { short(item, check) };
+        let mount = if matches!(item.kind, YamlKind::Map(_)) { parse_mount_mapping(item, check) } else { parse_short_mount(item, check) };
         let Some(mut mount) = mount else { continue };
-        if mount.to.len() > 1 {
-            mount.to.truncate(mount.to.trim_end_matches('/').len());
+        if mount.target.len() > 1 {
+            mount.target.truncate(mount.target.trim_end_matches('/').len());
         }
-        match judge(&mount) {
-            Err((says, hint)) => check.wrong(&item.place, says, hint),
-            Ok(()) if all.iter().any(|other| other.to == mount.to) => {
-                check.wrong(&item.place, format!("`{}` is mounted twice", shorten(&mount.to)), "keep one of them");
+        match validate_mount(&mount) {
+            Err((says, hint)) => check.report(&item.location, says, hint),
+            Ok(()) if all.iter().any(|other| other.target == mount.target) => {
+                check.report(&item.location, format!("`{}` is mounted twice", shorten(&mount.target)), "keep one of them");
             }
             Ok(()) => all.push(mount),
         }
@@ -214,37 +225,37 @@ fn mounts(list: &Node, check: &mut Check) -> Vec<Mount> {
     all
 }
 
-fn short(item: &Node, check: &mut Check) -> Option<Mount> {
-    let text = check.text(item)?;
+fn parse_short_mount(item: &YamlNode, check: &mut InventoryErrors) -> Option<Mount> {
+    let text = check.read_text(item)?;
     let parts: Vec<&str> = text.split(':').collect();
     let (from, to, read_only) = match parts.as_slice() {
         [from, to] | [from, to, "rw"] => (from, to, false),
         [from, to, "ro"] => (from, to, true),
         _ => {
             let hint = "write from:to or from:to:ro, or { from: …, to: … }";
-            check.wrong(&item.place, format!("`{}` is not a mount", shorten(&text)), hint);
+            check.report(&item.location, format!("`{}` is not a mount", shorten(&text)), hint);
             return None;
         }
     };
-    Some(Mount { from: (*from).to_owned(), to: (*to).to_owned(), read_only, create: false })
+    Some(Mount { source: (*from).to_owned(), target: (*to).to_owned(), read_only, create_source: false })
 }
 
-fn long(item: &Node, check: &mut Check) -> Option<Mount> {
+fn parse_mount_mapping(item: &YamlNode, check: &mut InventoryErrors) -> Option<Mount> {
     let mut path = |key: &str| match item.get(key) {
-        Some(node) => check.text(node),
+        Some(node) => check.read_text(node),
         None => {
-            check.wrong(&item.place, format!("`{key}` is missing"), "a mount is { from: /on/the/host, to: /in/the/container }");
+            check.report(&item.location, format!("`{key}` is missing"), "a mount is { from: /on/the/host, to: /in/the/container }");
             None
         }
     };
     let (from, to) = (path("from"), path("to"));
-    let mut flag = |key: &str| item.get(key).and_then(|node| check.truth(node)).unwrap_or(false);
+    let mut flag = |key: &str| item.get(key).and_then(|node| check.read_bool(node)).unwrap_or(false);
     let (read_only, create) = (flag("read_only"), flag("create"));
-    Some(Mount { from: from?, to: to?, read_only, create })
+    Some(Mount { source: from?, target: to?, read_only, create_source: create })
 }
 
-fn judge(mount: &Mount) -> Result<(), (String, String)> {
-    let Mount { from, to, .. } = mount;
+fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
+    let Mount { source: from, target: to, .. } = mount;
     let at_home = from == "~" || from.starts_with("~/");
     // What is not known yet stands in angle brackets.
     let unknown = |path: &str| path.starts_with('<');
@@ -273,44 +284,48 @@ fn judge(mount: &Mount) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn entrypoint(node: &Node, check: &mut Check) -> Entrypoint {
-    let words = [("none", Entrypoint::None), ("image", Entrypoint::Image)];
-    node.get("entrypoint").and_then(|node| check.word(node, &words)).unwrap_or(Entrypoint::None)
+fn parse_entrypoint(node: &YamlNode, check: &mut InventoryErrors) -> EntrypointMode {
+    let words = [("none", EntrypointMode::Overridden), ("image", EntrypointMode::Image)];
+    node.get("entrypoint").and_then(|node| check.read_choice(node, &words)).unwrap_or(EntrypointMode::Overridden)
 }
 
-fn registry(node: &Node, check: &mut Check) -> Option<Registry> {
+fn parse_registry(node: &YamlNode, check: &mut InventoryErrors) -> Option<RegistrySettings> {
     let mut part = |key: &str, valid: fn(&str) -> Result<(), (String, String)>| match node.get(key) {
-        Some(node) => check.text_that(node, valid),
+        Some(node) => check.validated_text(node, valid),
         None => {
             let hint = "a registry is { server: 172.31.0.182, username: li, password: REG_PASSWORD }";
-            check.wrong(&node.place, format!("`{key}` is missing"), hint);
+            check.report(&node.location, format!("`{key}` is missing"), hint);
             None
         }
     };
-    let (server, username) = (part("server", valid_image), part("username", valid_login));
-    let password = part("password", super::hosts::valid_variable);
-    Some(Registry { server: server?, username: username?, password: password? })
+    let (server, username) = (part("server", validate_image), part("username", validate_login_user));
+    let password = part("password", super::hosts::validate_env_name);
+    Some(RegistrySettings { server: server?, username: username?, password_variable: password? })
 }
 
-fn valid_login(text: &str) -> Result<(), (String, String)> {
+fn validate_login_user(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() || text.starts_with('-') || text.contains(|c: char| c.is_control()) {
         return Err((format!("`{}` is not a user", shorten(text)), "write the name alone".to_owned()));
     }
     Ok(())
 }
 
-fn args(node: &Node, check: &mut Check) -> Vec<String> {
+fn parse_docker_args(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
     let Some(list) = node.get("args") else { return Vec::new() };
-    let items = check.list(list, "write it like [--cap-add=SYS_PTRACE]");
+    let items = check.read_list(list, "write it like [--cap-add=SYS_PTRACE]");
     let mut args = Vec::new();
     for item in items {
-        let Some(text) = check.text(item) else { continue };
+        let Some(text) = check.read_text(item) else { continue };
         if args.is_empty() && !text.starts_with('-') && !item.is_unknown() {
-            check.wrong(&item.place, format!("`{}` would be taken for the image", shorten(&text)), "options for docker run begin with -");
-        } else if let Err(hint) = free(&text) {
-            check.wrong(&item.place, format!("`{}` is set by orchestrate", shorten(&text)), hint);
+            check.report(
+                &item.location,
+                format!("`{}` would be taken for the image", shorten(&text)),
+                "options for docker run begin with -",
+            );
+        } else if let Err(hint) = reject_reserved_docker_flag(&text) {
+            check.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), hint);
         } else if text == "--" {
-            check.wrong(&item.place, "`--` would end the options for docker run", "leave it out");
+            check.report(&item.location, "`--` would end the options for docker run", "leave it out");
         }
         args.push(text);
     }
@@ -318,7 +333,7 @@ fn args(node: &Node, check: &mut Check) -> Vec<String> {
 }
 
 /// Whether an option of `docker run` is the user's to give; else what to write instead.
-fn free(arg: &str) -> Result<(), String> {
+fn reject_reserved_docker_flag(arg: &str) -> Result<(), String> {
     let owned: BTreeMap<&str, &str> = BTreeMap::from([
         ("--name", "leave it out: containers are named after `name`"),
         ("--label", "leave it out: labels tell what is ours"),
@@ -344,7 +359,7 @@ fn free(arg: &str) -> Result<(), String> {
         ("--interactive", "leave it out"),
         ("--tty", "leave it out"),
     ]);
-    const LETTERS: [(char, &str); 8] = [
+    const SHORT_FLAGS: [(char, &str); 8] = [
         ('d', "--detach"),
         ('l', "--label"),
         ('u', "--user"),
@@ -356,7 +371,7 @@ fn free(arg: &str) -> Result<(), String> {
     ];
     let name = arg.split('=').next().unwrap_or_default();
     let long = match name.strip_prefix('-').filter(|rest| !rest.starts_with('-')).and_then(|rest| rest.chars().next()) {
-        Some(letter) => LETTERS.iter().find(|(l, _)| *l == letter).map(|(_, long)| *long),
+        Some(letter) => SHORT_FLAGS.iter().find(|(l, _)| *l == letter).map(|(_, long)| *long),
         None => Some(name),
     };
     match long.and_then(|long| owned.get(long)) {

@@ -2,31 +2,31 @@
 //!
 //! Uses templates, whose names must all be known before anything is connected. Knows nothing of launches.
 
-use super::check::{self, Check};
-use super::expand::{self, Short};
-use super::names;
-use super::schema::{self, nearest};
-use super::scope::{NPROC_LIMIT, Scope};
-use super::tree::{Entry, Kind, Node, Place, shorten};
-use super::{Become, Gpus, Host, HostKeys, Ssh};
+use super::errors::{self, InventoryErrors};
+use super::eval::{Evaluator, NPROC_LIMIT};
+use super::host_patterns::{self, SshDestination};
+use super::name_syntax;
+use super::schema::{self, nearest_word};
+use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, shorten};
+use super::{Become, GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
 
 /// Splits every file's `hosts` off, and lays the files over each other: other keys one by one, hosts by name.
-pub(super) fn merge(files: Vec<Node>, check: &mut Check) -> (Node, Vec<Node>) {
-    let mut tree: Option<Node> = None;
-    let mut members: Vec<(String, Node)> = Vec::new();
+pub(super) fn merge_files(files: Vec<YamlNode>, check: &mut InventoryErrors) -> (YamlNode, Vec<YamlNode>) {
+    let mut tree: Option<YamlNode> = None;
+    let mut members: Vec<(String, YamlNode)> = Vec::new();
     for mut file in files {
         let mut list = None;
-        if let Kind::Map(entries) = &mut file.kind
+        if let YamlKind::Map(entries) = &mut file.kind
             && let Some(at) = entries.iter().position(|entry| entry.key == "hosts")
         {
             list = Some(entries.remove(at).value);
         }
-        let mut own: Vec<(String, Node)> = Vec::new();
-        for (name, node) in list.filter(|list| !list.is_null()).map(|list| collect(&list, check)).unwrap_or_default() {
+        let mut own: Vec<(String, YamlNode)> = Vec::new();
+        for (name, node) in list.filter(|list| !list.is_null()).map(|list| collect_hosts(&list, check)).unwrap_or_default() {
             match own.iter().find(|(other, _)| *other == name) {
                 Some((_, first)) => {
-                    let hint = format!("it is first given at {}", first.place);
-                    check.wrong(&node.place, format!("the host `{name}` is given twice"), hint);
+                    let hint = format!("it is first given at {}", first.location);
+                    check.report(&node.location, format!("the host `{name}` is given twice"), hint);
                 }
                 None => own.push((name, node)),
             }
@@ -45,28 +45,30 @@ pub(super) fn merge(files: Vec<Node>, check: &mut Check) -> (Node, Vec<Node>) {
             None => file,
         });
     }
-    let tree = tree.unwrap_or_else(|| Node::map(Place::whole(""), Vec::new()));
+    let tree = tree.unwrap_or_else(|| YamlNode::map(SourceLocation::whole_file(""), Vec::new()));
     (tree, members.into_iter().map(|(_, node)| node).collect())
 }
 
 /// The hosts of one list, each as a mapping with its name.
-fn collect(list: &Node, check: &mut Check) -> Vec<(String, Node)> {
+fn collect_hosts(list: &YamlNode, check: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
     let mut hosts = Vec::new();
     let hint = "write one host a line: - gpu01, - gpu[01-16], - root@10.0.0.9:2222 or - { name: gpu01, gpus: 8 }";
-    for item in check.list(list, hint) {
-        if hosts.len() > expand::NAME_LIMIT {
-            check.wrong(&list.place, format!("more than {} hosts", expand::NAME_LIMIT), "");
+    for item in check.read_list(list, hint) {
+        if hosts.len() > host_patterns::MAX_HOSTS {
+            check.report(&list.location, format!("more than {} hosts", host_patterns::MAX_HOSTS), "");
             break;
         }
         match &item.kind {
-            Kind::Map(entries) => hosts.extend(long(item, entries, check)),
-            Kind::Scalar { text, .. } if !item.is_null() => hosts.extend(named(text, item, check).into_iter().map(|(name, short)| {
-                let mut entries = vec![named_entry(&name, &item.place)];
-                entries.extend(ssh_entry(&short, &item.place));
-                (name, Node::map(item.place.clone(), entries))
-            })),
-            Kind::Scalar { .. } | Kind::List(_) | Kind::Unknown(_) => {
-                check.wrong(&item.place, format!("{} where a host is expected", item.what()), hint);
+            YamlKind::Map(entries) => hosts.extend(expand_host_mapping(item, entries, check)),
+            YamlKind::Scalar { text, .. } if !item.is_null() => {
+                hosts.extend(expand_host_text(text, item, check).into_iter().map(|(name, short)| {
+                    let mut entries = vec![name_entry(&name, &item.location)];
+                    entries.extend(ssh_entry(&short, &item.location));
+                    (name, YamlNode::map(item.location.clone(), entries))
+                }))
+            }
+            YamlKind::Scalar { .. } | YamlKind::List(_) | YamlKind::Unknown(_) => {
+                check.report(&item.location, format!("{} where a host is expected", item.describe()), hint);
             }
         }
     }
@@ -74,31 +76,33 @@ fn collect(list: &Node, check: &mut Check) -> Vec<(String, Node)> {
 }
 
 /// A host written as a mapping; its name, and its address with it, may be a range.
-fn long(item: &Node, entries: &[Entry], check: &mut Check) -> Vec<(String, Node)> {
+fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], check: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
     let Some(name) = item.get("name") else {
-        let hint = match entries.iter().find_map(|entry| nearest(&entry.key, ["name"]).map(|_| &entry.key)) {
+        let hint = match entries.iter().find_map(|entry| nearest_word(&entry.key, ["name"]).map(|_| &entry.key)) {
             Some(near) => format!("did you mean `name` where `{near}` stands?"),
             None => "give it a name: a host's name, an alias of ssh_config, or an address".to_owned(),
         };
-        check.wrong(&item.place, "a host without a `name`", hint);
+        check.report(&item.location, "a host without a `name`", hint);
         return Vec::new();
     };
-    let Some(text) = check.text(name) else { return Vec::new() };
-    let names = named(&text, name, check);
-    let addresses = addresses(item, names.len(), check);
+    let Some(text) = check.read_text(name) else { return Vec::new() };
+    let names = expand_host_text(&text, name, check);
+    let addresses = parse_addresses(item, names.len(), check);
     let made = names.into_iter().enumerate().map(|(i, (name, short))| {
-        let base = Node::map(item.place.clone(), ssh_entry(&short, &item.place).into_iter().collect());
+        let base = YamlNode::map(item.location.clone(), ssh_entry(&short, &item.location).into_iter().collect());
         let mut node = base.merge(item.clone());
-        if let Kind::Map(entries) = &mut node.kind {
+        if let YamlKind::Map(entries) = &mut node.kind {
             for entry in entries {
                 match entry.key.as_str() {
-                    "name" => entry.value = Node::scalar(entry.value.place.clone(), &name, false),
+                    "name" => entry.value = YamlNode::scalar(entry.value.location.clone(), &name, false),
                     "address" => {
-                        let place = entry.value.place.clone();
+                        let place = entry.value.location.clone();
                         match &addresses {
-                            Addresses::AsWritten => {}
-                            Addresses::Each(all) => entry.value = Node::scalar(place, all.get(i).cloned().unwrap_or_default(), false),
-                            Addresses::Wrong => entry.value = Node { place, kind: Kind::Unknown(String::new()) },
+                            EntryAddresses::Shared => {}
+                            EntryAddresses::PerHost(all) => {
+                                entry.value = YamlNode::scalar(place, all.get(i).cloned().unwrap_or_default(), false)
+                            }
+                            EntryAddresses::Invalid => entry.value = YamlNode { location: place, kind: YamlKind::Unknown(String::new()) },
                         }
                     }
                     _ => {}
@@ -111,197 +115,204 @@ fn long(item: &Node, entries: &[Entry], check: &mut Check) -> Vec<(String, Node)
 }
 
 /// The addresses of the hosts that one entry means.
-enum Addresses {
+enum EntryAddresses {
     /// One text for all: a template, or one host's address.
-    AsWritten,
-    Each(Vec<String>),
+    Shared,
+    PerHost(Vec<String>),
     /// And that was said.
-    Wrong,
+    Invalid,
 }
 
-fn addresses(item: &Node, count: usize, check: &mut Check) -> Addresses {
-    let Some(node) = item.get("address") else { return Addresses::AsWritten };
-    let Kind::Scalar { text, .. } = &node.kind else { return Addresses::AsWritten };
+fn parse_addresses(item: &YamlNode, count: usize, check: &mut InventoryErrors) -> EntryAddresses {
+    let Some(node) = item.get("address") else { return EntryAddresses::Shared };
+    let YamlKind::Scalar { text, .. } = &node.kind else { return EntryAddresses::Shared };
     if text.contains("{{") || !text.contains('[') || text.contains(':') {
-        return Addresses::AsWritten;
+        return EntryAddresses::Shared;
     }
-    match expand::expand(text) {
-        Ok(all) if all.len() == count => Addresses::Each(all),
+    match host_patterns::expand_pattern(text) {
+        Ok(all) if all.len() == count => EntryAddresses::PerHost(all),
         Ok(all) => {
             let says = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
-            check.wrong(&node.place, says, "give both ranges the same length");
-            Addresses::Wrong
+            check.report(&node.location, says, "give both ranges the same length");
+            EntryAddresses::Invalid
         }
         Err(why) => {
-            check.wrong(&node.place, format!("`{}`: {why}", shorten(text)), "write a range like 10.0.0.[1-16]");
-            Addresses::Wrong
+            check.report(&node.location, format!("`{}`: {why}", shorten(text)), "write a range like 10.0.0.[1-16]");
+            EntryAddresses::Invalid
         }
     }
 }
 
 /// The hosts that one name means.
-fn named(text: &str, node: &Node, check: &mut Check) -> Vec<(String, Short)> {
+fn expand_host_text(text: &str, node: &YamlNode, check: &mut InventoryErrors) -> Vec<(String, SshDestination)> {
     let hint = "write it like gpu01, gpu[01-16], root@10.0.0.9:2222 or \"[fd00::1]:22\"";
     if text.contains("{{") {
-        check.wrong(&node.place, "a template cannot name a host", "write the name out");
+        check.report(&node.location, "a template cannot name a host", "write the name out");
         return Vec::new();
     }
-    let found = expand::short(text).and_then(|short| Ok((expand::expand(&short.host)?, short)));
+    let found = host_patterns::parse_destination(text).and_then(|short| Ok((host_patterns::expand_pattern(&short.host)?, short)));
     let (names, short) = match found {
         Ok(found) => found,
         Err(why) => {
-            check.wrong(&node.place, format!("`{}`: {why}", shorten(text)), hint);
+            check.report(&node.location, format!("`{}`: {why}", shorten(text)), hint);
             return Vec::new();
         }
     };
-    if let Some(bad) = names.iter().find(|name| !expand::is_host(name)) {
+    if let Some(bad) = names.iter().find(|name| !host_patterns::is_host_name(name)) {
         let says = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` cannot name a host", shorten(bad)) };
-        check.wrong(&node.place, says, hint);
+        check.report(&node.location, says, hint);
         return Vec::new();
     }
     names.into_iter().map(|name| (name, short.clone())).collect()
 }
 
-fn named_entry(name: &str, place: &Place) -> Entry {
-    let at = place.inside("name");
-    Entry { key: "name".to_owned(), place: at.clone(), value: Node::scalar(at, name, false) }
+fn name_entry(name: &str, place: &SourceLocation) -> YamlEntry {
+    let at = place.child("name");
+    YamlEntry { key: "name".to_owned(), location: at.clone(), value: YamlNode::scalar(at, name, false) }
 }
 
 /// User and port of a short form as the `ssh` mapping that they stand for.
-fn ssh_entry(short: &Short, place: &Place) -> Option<Entry> {
-    let at = place.inside("ssh");
+fn ssh_entry(short: &SshDestination, place: &SourceLocation) -> Option<YamlEntry> {
+    let at = place.child("ssh");
     let entry = |key: &str, text: String, plain| {
-        let at = at.inside(key);
-        Entry { key: key.to_owned(), place: at.clone(), value: Node::scalar(at, text, plain) }
+        let at = at.child(key);
+        YamlEntry { key: key.to_owned(), location: at.clone(), value: YamlNode::scalar(at, text, plain) }
     };
     let mut entries = Vec::new();
     entries.extend(short.user.as_ref().map(|user| entry("user", user.clone(), false)));
     entries.extend(short.port.map(|port| entry("port", port.to_string(), true)));
-    (!entries.is_empty()).then(|| Entry { key: "ssh".to_owned(), place: at.clone(), value: Node::map(at.clone(), entries) })
+    (!entries.is_empty()).then(|| YamlEntry { key: "ssh".to_owned(), location: at.clone(), value: YamlNode::map(at.clone(), entries) })
 }
 
 /// A member's name, which [`merge`] has checked.
-pub(super) fn name(member: &Node) -> &str {
+pub(super) fn host_node_name(member: &YamlNode) -> &str {
     match member.get("name").map(|node| &node.kind) {
-        Some(Kind::Scalar { text, .. }) => text,
+        Some(YamlKind::Scalar { text, .. }) => text,
         _ => "",
     }
 }
 
 /// Moves the master to rank 0.
-pub(super) fn master_first(tree: &Node, members: &mut Vec<Node>, check: &mut Check) {
+pub(super) fn move_master_first(tree: &YamlNode, members: &mut Vec<YamlNode>, check: &mut InventoryErrors) {
     let Some(node) = tree.get("master") else { return };
-    let Some(wanted) = check.text(node) else { return };
-    match members.iter().position(|member| name(member) == wanted) {
+    let Some(wanted) = check.read_text(node) else { return };
+    match members.iter().position(|member| host_node_name(member) == wanted) {
         Some(at) => {
             let master = members.remove(at);
             members.insert(0, master);
         }
         None => {
-            let names: Vec<String> = members.iter().map(|member| name(member).to_owned()).collect();
-            let hint = format!("the hosts are {}", shorten(&expand::fold(&names)));
-            check.wrong(&node.place, format!("no host is called `{}`", shorten(&wanted)), hint);
+            let names: Vec<String> = members.iter().map(|member| host_node_name(member).to_owned()).collect();
+            let hint = format!("the hosts are {}", shorten(&host_patterns::fold_names(&names)));
+            check.report(&node.location, format!("no host is called `{}`", shorten(&wanted)), hint);
         }
     }
 }
 
 /// Everything about one host that a connection needs.
-pub(super) fn host(scope: &Scope<'_>, index: usize, check: &mut Check) -> Option<Host> {
-    let facts = scope.facts();
-    let member = facts.members.get(index)?;
-    let empty = Node::map(member.place.clone(), Vec::new());
-    let common = facts.tree.get("ssh").filter(|node| matches!(node.kind, Kind::Map(_))).cloned().unwrap_or_else(|| empty.clone());
-    let own = member.get("ssh").filter(|node| matches!(node.kind, Kind::Map(_))).cloned().unwrap_or(empty);
-    let ssh = ssh(&early(scope, &common.merge(own), index, check), check);
-    let address = |key: &str, check: &mut Check| {
-        let node = early(scope, member.get(key)?, index, check);
-        check.text_that(&node, names::address)
+pub(super) fn parse_host(scope: &Evaluator<'_>, index: usize, check: &mut InventoryErrors) -> Option<InventoryHost> {
+    let facts = scope.inputs();
+    let member = facts.host_nodes.get(index)?;
+    let empty = YamlNode::map(member.location.clone(), Vec::new());
+    let common = facts.tree.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_))).cloned().unwrap_or_else(|| empty.clone());
+    let own = member.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_))).cloned().unwrap_or(empty);
+    let ssh = parse_ssh(&evaluate_before_connect(scope, &common.merge(own), index, check), check);
+    let address = |key: &str, check: &mut InventoryErrors| {
+        let node = evaluate_before_connect(scope, member.get(key)?, index, check);
+        check.validated_text(&node, name_syntax::validate_address)
     };
     let (address, fabric_address) = (address("address", check), address("fabric_address", check));
-    let gpus = member.get("gpus").map(|node| gpus(&early(scope, node, index, check), check)).unwrap_or_default();
-    Some(Host { name: name(member).to_owned(), address, fabric_address, gpus, ssh })
+    let gpus = member.get("gpus").map(|node| parse_gpus(&evaluate_before_connect(scope, node, index, check), check)).unwrap_or_default();
+    Some(InventoryHost { name: host_node_name(member).to_owned(), address, fabric_address, gpus, ssh })
 }
 
 /// Evaluates what must be known before a host is connected.
-pub(super) fn early(scope: &Scope<'_>, node: &Node, host: usize, check: &mut Check) -> Node {
-    let node = scope.eval(node, Some(host));
-    deny_unknown(&node, check);
+pub(super) fn evaluate_before_connect(scope: &Evaluator<'_>, node: &YamlNode, host: usize, check: &mut InventoryErrors) -> YamlNode {
+    let node = scope.evaluate(node, Some(host));
+    reject_unknown_values(&node, check);
     node
 }
 
-fn deny_unknown(node: &Node, check: &mut Check) {
+fn reject_unknown_values(node: &YamlNode, check: &mut InventoryErrors) {
     match &node.kind {
-        Kind::Unknown(text) if !text.is_empty() => {
+        YamlKind::Unknown(text) if !text.is_empty() => {
             let hint = "use vars, name, nnodes, host.name or host.rank here";
-            check.wrong(&node.place, format!("{text} is not known before the hosts are connected"), hint);
+            check.report(&node.location, format!("{text} is not known before the hosts are connected"), hint);
         }
-        Kind::List(items) => items.iter().for_each(|item| deny_unknown(item, check)),
-        Kind::Map(entries) => entries.iter().for_each(|entry| deny_unknown(&entry.value, check)),
-        Kind::Unknown(_) | Kind::Scalar { .. } => {}
+        YamlKind::List(items) => items.iter().for_each(|item| reject_unknown_values(item, check)),
+        YamlKind::Map(entries) => entries.iter().for_each(|entry| reject_unknown_values(&entry.value, check)),
+        YamlKind::Unknown(_) | YamlKind::Scalar { .. } => {}
     }
 }
 
-fn gpus(node: &Node, check: &mut Check) -> Gpus {
+fn parse_gpus(node: &YamlNode, check: &mut InventoryErrors) -> GpuSelection {
     match &node.kind {
-        Kind::List(_) => Gpus::List(indexes(node, check)),
-        Kind::Unknown(_) => Gpus::Any,
-        Kind::Scalar { .. } | Kind::Map(_) => check.number(node, 0, NPROC_LIMIT).map_or(Gpus::Any, Gpus::Count),
+        YamlKind::List(_) => GpuSelection::List(parse_gpu_indexes(node, check)),
+        YamlKind::Unknown(_) => GpuSelection::Any,
+        YamlKind::Scalar { .. } | YamlKind::Map(_) => {
+            check.read_number(node, 0, NPROC_LIMIT).map_or(GpuSelection::Any, GpuSelection::Count)
+        }
     }
 }
 
 /// GPU indexes, none of them twice.
-pub(super) fn indexes(node: &Node, check: &mut Check) -> Vec<u32> {
+pub(super) fn parse_gpu_indexes(node: &YamlNode, check: &mut InventoryErrors) -> Vec<u32> {
     let mut list = Vec::new();
     for item in node.items() {
-        match check.number(item, 0, NPROC_LIMIT - 1) {
-            Some(index) if list.contains(&index) => check.wrong(&item.place, format!("GPU {index} is given twice"), "name each GPU once"),
+        match check.read_number(item, 0, NPROC_LIMIT - 1) {
+            Some(index) if list.contains(&index) => {
+                check.report(&item.location, format!("GPU {index} is given twice"), "name each GPU once")
+            }
             Some(index) => list.push(index),
             None => {}
         }
     }
     if node.items().is_empty() {
-        check.wrong(&node.place, "an empty list of GPUs", "leave the key out for whatever there is");
+        check.report(&node.location, "an empty list of GPUs", "leave the key out for whatever there is");
     }
     list
 }
 
-fn ssh(node: &Node, check: &mut Check) -> Ssh {
-    let mut ssh = Ssh::default();
+fn parse_ssh(node: &YamlNode, check: &mut InventoryErrors) -> HostSshSettings {
+    let mut ssh = HostSshSettings::default();
     for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
         let value = &entry.value;
         match entry.key.as_str() {
-            "user" => ssh.user = check.text_that(value, names::user),
-            "port" => ssh.port = check.port(value),
-            "identity" => ssh.identity = check.texts(value),
-            "config" => ssh.config = check.text_that(value, not_empty),
-            "known_hosts" => ssh.known_hosts = check.text_that(value, not_empty),
-            "jump" => ssh.jump = Some(jump(value, check)),
-            "password" => ssh.password = check.text_that(value, valid_variable),
-            "host_keys" => ssh.host_keys = check.word(value, &[("strict", HostKeys::Strict), ("accept-new", HostKeys::AcceptNew)]),
-            "connect_timeout" => ssh.connect_timeout = positive(value, check),
-            "keepalive" => ssh.keepalive = positive(value, check),
-            "give_up" => ssh.give_up = positive(value, check),
-            "become" => ssh.r#become = check.word(value, &[("none", Become::None), ("sudo", Become::Sudo)]).unwrap_or_default(),
+            "user" => ssh.user = check.validated_text(value, name_syntax::validate_user),
+            "port" => ssh.port = check.read_port(value),
+            "identity" => ssh.identity_files = check.read_text_list(value),
+            "config" => ssh.config_file = check.validated_text(value, validate_not_empty),
+            "known_hosts" => ssh.known_hosts_file = check.validated_text(value, validate_not_empty),
+            "jump" => ssh.jump_hosts = Some(parse_jump_hosts(value, check)),
+            "password" => ssh.password_variable = check.validated_text(value, validate_env_name),
+            "host_keys" => {
+                ssh.host_key_checking =
+                    check.read_choice(value, &[("strict", HostKeyChecking::Strict), ("accept-new", HostKeyChecking::AcceptNew)])
+            }
+            "connect_timeout" => ssh.connect_timeout = parse_positive_duration(value, check),
+            "keepalive" => ssh.keepalive_interval = parse_positive_duration(value, check),
+            "give_up" => ssh.give_up_after = parse_positive_duration(value, check),
+            "become" => ssh.r#become = check.read_choice(value, &[("none", Become::None), ("sudo", Become::Sudo)]).unwrap_or_default(),
             _ => {}
         }
     }
     ssh
 }
 
-fn positive(node: &Node, check: &mut Check) -> Option<std::time::Duration> {
-    let duration = check.duration(node)?;
+fn parse_positive_duration(node: &YamlNode, check: &mut InventoryErrors) -> Option<std::time::Duration> {
+    let duration = check.read_duration(node)?;
     if duration.is_zero() {
-        check.wrong(&node.place, "a time of zero", "write it like 10s");
+        check.report(&node.location, "a time of zero", "write it like 10s");
         return None;
     }
     Some(duration)
 }
 
-fn not_empty(text: &str) -> Result<(), (String, String)> {
+fn validate_not_empty(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() { Err(("an empty path".to_owned(), "leave the key out for the default".to_owned())) } else { Ok(()) }
 }
 
-pub(super) fn valid_variable(text: &str) -> Result<(), (String, String)> {
+pub(super) fn validate_env_name(text: &str) -> Result<(), (String, String)> {
     if crate::shell::is_variable(text) {
         return Ok(());
     }
@@ -309,39 +320,40 @@ pub(super) fn valid_variable(text: &str) -> Result<(), (String, String)> {
     Err(("not the name of a variable".to_owned(), "write the NAME of the laptop's variable that holds it, like SSH_PASSWORD".to_owned()))
 }
 
-fn jump(node: &Node, check: &mut Check) -> Vec<String> {
-    let hops = check.texts(node);
+fn parse_jump_hosts(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
+    let hops = check.read_text_list(node);
     for hop in &hops {
-        if !names::valid_jump(hop) {
-            check.wrong(&node.place, format!("`{}` is not a jump host", shorten(hop)), "write it like bastion or user@bastion:2222");
+        if !name_syntax::is_valid_jump_host(hop) {
+            check.report(&node.location, format!("`{}` is not a jump host", shorten(hop)), "write it like bastion or user@bastion:2222");
         }
     }
     hops
 }
 
 /// Compares the keys of every host, and what two hosts may not share.
-pub(super) fn keys(tree: &Node, members: &[Node], check: &mut Check) {
+pub(super) fn check_keys(tree: &YamlNode, members: &[YamlNode], check: &mut InventoryErrors) {
     if let Some(ssh) = tree.get("ssh") {
-        check.block(ssh, &schema::SSH);
+        check.check_keys(ssh, &schema::SSH_SCHEMA);
     }
     for member in members {
-        check.block(member, &schema::HOST);
+        check.check_keys(member, &schema::HOST_SCHEMA);
         if let Some(ssh) = member.get("ssh") {
-            check.block(ssh, &schema::SSH);
+            check.check_keys(ssh, &schema::SSH_SCHEMA);
         }
     }
 }
 
 /// Two names for one machine would start its ranks twice.
-pub(super) fn distinct(hosts: &[Host], members: &[Node], check: &mut Check) {
+pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], members: &[YamlNode], check: &mut InventoryErrors) {
     for (index, host) in hosts.iter().enumerate() {
         let Some(address) = host.address.as_ref().filter(|address| !address.is_empty()) else { continue };
-        let same =
-            |other: &&Host| other.address.as_ref() == Some(address) && other.ssh.port == host.ssh.port && other.ssh.jump == host.ssh.jump;
+        let same = |other: &&InventoryHost| {
+            other.address.as_ref() == Some(address) && other.ssh.port == host.ssh.port && other.ssh.jump_hosts == host.ssh.jump_hosts
+        };
         let first = hosts.iter().take(index).find(same);
         if let (Some(first), Some(member)) = (first, members.get(index)) {
-            let place = member.get("address").map_or(&member.place, |node| &node.place);
-            check.wrong(
+            let place = member.get("address").map_or(&member.location, |node| &node.location);
+            check.report(
                 place,
                 format!("`{}` has this address too", first.name),
                 "give each machine once, or say the ssh port that differs",
@@ -351,16 +363,16 @@ pub(super) fn distinct(hosts: &[Host], members: &[Node], check: &mut Check) {
 }
 
 /// `secrets`: names of the laptop's variables.
-pub(super) fn secrets(node: &Node, check: &mut Check) -> Vec<String> {
+pub(super) fn parse_secrets(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for item in check.list(node, "write it like [HF_TOKEN, WANDB_API_KEY]") {
-        let Some(name) = check.text(item) else { continue };
-        if let Err((says, hint)) = check::variable(&name) {
+    for item in check.read_list(node, "write it like [HF_TOKEN, WANDB_API_KEY]") {
+        let Some(name) = check.read_text(item) else { continue };
+        if let Err((says, hint)) = errors::validate_variable_name(&name) {
             // The text may be the secret itself: it is not repeated.
             let says = if crate::shell::is_variable(&name) { says } else { "not the name of a variable".to_owned() };
-            check.wrong(&item.place, says, hint);
+            check.report(&item.location, says, hint);
         } else if names.contains(&name) {
-            check.wrong(&item.place, format!("`{name}` is given twice"), "name it once");
+            check.report(&item.location, format!("`{name}` is given twice"), "name it once");
         } else {
             names.push(name);
         }

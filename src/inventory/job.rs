@@ -2,76 +2,79 @@
 //!
 //! Uses every part of the room. Knows nothing of what is done with a job.
 
-use super::check::Check;
-use super::scope::{Facts, Scope};
-use super::tree::{Node, shorten};
-use super::{Form, Gpus, Inventory, Job, JobHost, Known, Launcher, Payload, Teardown, constraint, container, hosts, launch};
+use super::errors::InventoryErrors;
+use super::eval::{EvalInputs, Evaluator};
+use super::yaml_tree::{YamlNode, shorten};
+use super::{
+    DeepspeedLauncher, GpuSelection, Inventory, Job, JobHost, LaunchCommand, Launcher, RuntimeValues, Teardown, constraint, container,
+    hosts, launch,
+};
 
 /// The job, or what is wrong in `check`.
-pub(super) fn job(inventory: &Inventory, known: &Known, check: &mut Check) -> Option<Job> {
-    let read = &inventory.read;
-    let facts = Facts {
+pub(super) fn build_job(inventory: &Inventory, known: &RuntimeValues, check: &mut InventoryErrors) -> Option<Job> {
+    let read = &inventory.merged;
+    let facts = EvalInputs {
         tree: &read.tree,
-        members: &read.members,
-        names: inventory.hosts.iter().map(|host| host.name.as_str()).collect(),
-        fabric: inventory.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
+        host_nodes: &read.host_nodes,
+        host_names: inventory.hosts.iter().map(|host| host.name.as_str()).collect(),
+        fabric_addresses: inventory.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
         gpus: inventory.hosts.iter().map(|host| &host.gpus).collect(),
-        known,
-        nproc: None,
+        runtime: known,
+        nproc_override: None,
     };
-    let scope = Scope::new(facts);
-    vars(&scope);
+    let scope = Evaluator::new(facts);
+    evaluate_all_vars(&scope);
     let Some(block) = read.tree.get("launch") else {
-        check.wrong(&read.tree.place.inside("launch"), "`launch` is missing", "say what runs: launch: { command: [train.py] }");
-        check.problems.extend(scope.problems());
+        check.report(&read.tree.location.child("launch"), "`launch` is missing", "say what runs: launch: { command: [train.py] }");
+        check.problems.extend(scope.take_problems());
         return None;
     };
-    let hosts: Vec<JobHost> = (0..inventory.hosts.len()).map(|host| job_host(&scope, block, host, check)).collect();
-    let command = hosts.first().map_or_else(|| Payload::Argv(Vec::new()), |host| host.command.clone());
-    let launch = launch::launch(&scope, block, command, check);
-    let secrets = read.tree.get("secrets").map(|node| hosts::secrets(&scope.eval(node, None), check)).unwrap_or_default();
-    secrets_or_env(&read.tree, &read.members, &secrets, check);
+    let hosts: Vec<JobHost> = (0..inventory.hosts.len()).map(|host| build_job_host(&scope, block, host, check)).collect();
+    let command = hosts.first().map_or_else(|| LaunchCommand::Argv(Vec::new()), |host| host.command.clone());
+    let launch = launch::parse_launch(&scope, block, command, check);
+    let secrets = read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), check)).unwrap_or_default();
+    check_secrets_not_in_env(&read.tree, &read.host_nodes, &secrets, check);
     let nproc_per_node = scope.nproc_per_node();
-    enough_gpus(&scope, nproc_per_node, check);
-    if launch.with == Launcher::Deepspeed(Form::Hostfile) {
-        counted_gpus(&scope, &hosts, check);
+    check_gpu_count(&scope, nproc_per_node, check);
+    if launch.launcher == Launcher::Deepspeed(DeepspeedLauncher::Hostfile) {
+        check_hostfile_gpus(&scope, &hosts, check);
     }
     if let Some(node) = read.tree.get("constraints") {
-        constraint::check(&scope, node, check);
+        constraint::check_constraints(&scope, node, check);
     }
-    let teardown = teardown(&scope, check);
-    let checks = super::checks::checks(&scope, check);
-    let on_failure = super::on_failure::on_failure(&scope, check);
-    let log_max = super::logs::max(&scope, check);
-    check.problems.extend(scope.problems());
-    Some(Job { nproc_per_node, hosts, secrets, launch, teardown, checks, on_failure, log_max })
+    let teardown = parse_teardown(&scope, check);
+    let checks = super::check_settings::parse_checks(&scope, check);
+    let on_failure = super::on_failure::parse_on_failure(&scope, check);
+    let log_max = super::log_settings::parse_max_log_bytes(&scope, check);
+    check.problems.extend(scope.take_problems());
+    Some(Job { nproc_per_node, hosts, secret_names: secrets, launch, teardown, checks, on_failure, max_log_bytes: log_max })
 }
 
 /// Evaluates every variable, also those that nothing uses.
-fn vars(scope: &Scope<'_>) {
-    for entry in scope.facts().tree.get("vars").map(Node::entries).unwrap_or_default() {
-        if crate::shell::is_variable(&entry.key) && !super::scope::is_given(&entry.key) {
-            scope.touch(&entry.key, &entry.place);
+fn evaluate_all_vars(scope: &Evaluator<'_>) {
+    for entry in scope.inputs().tree.get("vars").map(YamlNode::entries).unwrap_or_default() {
+        if crate::shell::is_variable(&entry.key) && !super::eval::is_builtin_name(&entry.key) {
+            scope.check_variable(&entry.key, &entry.location);
         }
     }
 }
 
-fn job_host(scope: &Scope<'_>, block: &Node, host: usize, check: &mut Check) -> JobHost {
-    let facts = scope.facts();
-    let member = facts.members.get(host);
-    let mut env = facts.tree.get("env").map(|node| check.env(&scope.eval(node, Some(host)))).unwrap_or_default();
+fn build_job_host(scope: &Evaluator<'_>, block: &YamlNode, host: usize, check: &mut InventoryErrors) -> JobHost {
+    let facts = scope.inputs();
+    let member = facts.host_nodes.get(host);
+    let mut env = facts.tree.get("env").map(|node| check.read_env(&scope.evaluate(node, Some(host)))).unwrap_or_default();
     if let Some(own) = member.and_then(|member| member.get("env")) {
-        env.extend(check.env(&scope.eval(own, Some(host))));
+        env.extend(check.read_env(&scope.evaluate(own, Some(host))));
     }
-    let container = container::container(scope, host, check);
-    let own = member.and_then(|member| member.get("workdir")).map(|node| scope.eval(node, Some(host)));
-    let workdir = own.or_else(|| facts.tree.get("workdir").map(|node| scope.eval(node, None)));
+    let container = container::parse_container(scope, host, check);
+    let own = member.and_then(|member| member.get("workdir")).map(|node| scope.evaluate(node, Some(host)));
+    let workdir = own.or_else(|| facts.tree.get("workdir").map(|node| scope.evaluate(node, None)));
     let inside = container.is_some();
-    let workdir = workdir.and_then(|node| check.text_that(&node, |text| valid_workdir(text, inside)));
-    JobHost { env, container, workdir, nproc: scope.nproc_of(host), command: launch::payload(scope, block, host, check) }
+    let workdir = workdir.and_then(|node| check.validated_text(&node, |text| validate_workdir(text, inside)));
+    JobHost { env, container, workdir, nproc: scope.nproc_on_host(host), command: launch::parse_launch_command(scope, block, host, check) }
 }
 
-fn valid_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
+fn validate_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
     let home = !inside && (text == "~" || text.starts_with("~/"));
     if text.starts_with('/') || home {
         return Ok(());
@@ -80,19 +83,20 @@ fn valid_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
     Err((format!("the directory `{}` is relative", shorten(text)), hint.to_owned()))
 }
 
-fn teardown(scope: &Scope<'_>, check: &mut Check) -> Teardown {
+fn parse_teardown(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> Teardown {
     let words = [("always", Teardown::Always), ("on-success", Teardown::OnSuccess), ("never", Teardown::Never)];
-    let node = scope.facts().tree.get("teardown").map(|node| scope.eval(node, None));
-    node.and_then(|node| check.word(&node, &words)).unwrap_or(Teardown::Always)
+    let node = scope.inputs().tree.get("teardown").map(|node| scope.evaluate(node, None));
+    node.and_then(|node| check.read_choice(&node, &words)).unwrap_or(Teardown::Always)
 }
 
 /// A variable is either secret or not.
-fn secrets_or_env(tree: &Node, members: &[Node], secrets: &[String], check: &mut Check) {
-    let blocks = std::iter::once(tree).chain(members.iter()).flat_map(|node| [node.get("env"), node.find(&["container", "env"])]).flatten();
-    for entry in blocks.flat_map(Node::entries) {
+fn check_secrets_not_in_env(tree: &YamlNode, members: &[YamlNode], secrets: &[String], check: &mut InventoryErrors) {
+    let blocks =
+        std::iter::once(tree).chain(members.iter()).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
+    for entry in blocks.flat_map(YamlNode::entries) {
         if secrets.contains(&entry.key) {
-            check.wrong(
-                &entry.place,
+            check.report(
+                &entry.location,
                 format!("`{}` is one of the secrets", entry.key),
                 "keep it in one place: a value written here is not secret",
             );
@@ -101,28 +105,29 @@ fn secrets_or_env(tree: &Node, members: &[Node], secrets: &[String], check: &mut
 }
 
 /// DeepSpeed's own launcher numbers the GPUs of a host from 0 and overrides CUDA_VISIBLE_DEVICES (deepspeed/launcher/launch.py).
-fn counted_gpus(scope: &Scope<'_>, hosts: &[JobHost], check: &mut Check) {
+fn check_hostfile_gpus(scope: &Evaluator<'_>, hosts: &[JobHost], check: &mut InventoryErrors) {
     for (index, host) in hosts.iter().enumerate() {
-        let listed =
-            matches!(scope.facts().gpus.get(index), Some(Gpus::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
-        let member = scope.facts().members.get(index);
+        let listed = matches!(scope.inputs().gpus.get(index), Some(GpuSelection::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
+        let member = scope.inputs().host_nodes.get(index);
         if let (true, None, Some(node)) = (listed, &host.container, member.and_then(|member| member.get("gpus"))) {
             let hint = "use launch.rendezvous: static, which keeps to them, or a container";
-            check.wrong(&node.place, "DeepSpeed's own launcher would take the first GPUs of the host instead of these", hint);
+            check.report(&node.location, "DeepSpeed's own launcher would take the first GPUs of the host instead of these", hint);
         }
     }
 }
 
 /// No host may be asked for more processes than it gives GPUs.
-fn enough_gpus(scope: &Scope<'_>, nproc: Option<u32>, check: &mut Check) {
-    let facts = scope.facts();
-    let Some((nproc, node)) = nproc.zip(facts.tree.find(&["launch", "nproc_per_node"])) else { return };
-    let short: Vec<(usize, u32)> =
-        (0..facts.names.len()).filter_map(|host| Some((host, scope.given(host)?))).filter(|(_, gpus)| *gpus > 0 && *gpus < nproc).collect();
+fn check_gpu_count(scope: &Evaluator<'_>, nproc: Option<u32>, check: &mut InventoryErrors) {
+    let facts = scope.inputs();
+    let Some((nproc, node)) = nproc.zip(facts.tree.get_path(&["launch", "nproc_per_node"])) else { return };
+    let short: Vec<(usize, u32)> = (0..facts.host_names.len())
+        .filter_map(|host| Some((host, scope.gpu_count(host)?)))
+        .filter(|(_, gpus)| *gpus > 0 && *gpus < nproc)
+        .collect();
     let Some((host, gpus)) = short.iter().min_by_key(|(_, gpus)| *gpus) else { return };
-    let name = facts.names.get(*host).copied().unwrap_or_default();
-    check.wrong(
-        &node.place,
+    let name = facts.host_names.get(*host).copied().unwrap_or_default();
+    check.report(
+        &node.location,
         format!("{nproc} processes a host, but {name} gives {gpus} GPUs"),
         format!("write at most {gpus}, or leave it out"),
     );

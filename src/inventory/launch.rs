@@ -4,62 +4,62 @@
 
 use std::time::Duration;
 
-use super::check::Check;
-use super::scope::{MASTER_PORT, Scope};
-use super::template::{self, Piece};
-use super::tree::{Kind, Node, Place, shorten};
-use super::words::{self, Part};
-use super::{Form, Gate, Launch, Launcher, Payload, Rendezvous, Start, Visibility, flags};
+use super::errors::InventoryErrors;
+use super::eval::{DEFAULT_MASTER_PORT, Evaluator};
+use super::shell_split::{self, CommandFragment};
+use super::template::{self, TemplatePiece};
+use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
+use super::{DeepspeedLauncher, GpuVisibility, LaunchCommand, LaunchSettings, Launcher, Rendezvous, StartGate, StartOrder, reserved_flags};
 
 /// The most times that a launcher may start its workers again.
-const RESTART_LIMIT: u32 = 1000;
+const MAX_RESTARTS_LIMIT: u32 = 1000;
 
 /// The block's own settings, with `command` standing for the command of node rank 0.
-pub(super) fn launch(scope: &Scope<'_>, node: &Node, command: Payload, check: &mut Check) -> Launch {
-    let read = |key: &str| node.get(key).map(|node| scope.eval(node, None));
+pub(super) fn parse_launch(scope: &Evaluator<'_>, node: &YamlNode, command: LaunchCommand, check: &mut InventoryErrors) -> LaunchSettings {
+    let read = |key: &str| node.get(key).map(|node| scope.evaluate(node, None));
     let (with, rendezvous, port, python) = (read("with"), read("rendezvous"), read("master_port"), read("python"));
     let (start, gate, timeout) = (read("start"), read("gate"), read("master_timeout"));
     let (ready, grace, args, setup) = (read("ready_when"), read("stop_grace"), read("args"), read("setup"));
-    let with = launcher(with.as_ref(), rendezvous.as_ref(), check);
-    let starts = [("master-first", Start::MasterFirst), ("together", Start::Together)];
-    let start = start.and_then(|node| check.word(&node, &starts)).unwrap_or(Start::MasterFirst);
-    let default = if with == Launcher::Script { Gate::Started } else { Gate::Port };
-    let hostfile = with == Launcher::Deepspeed(Form::Hostfile);
-    let hosts = u32::try_from(scope.facts().names.len()).unwrap_or(u32::MAX);
-    Launch {
-        with,
-        master_port: port.map_or(Some(MASTER_PORT), |node| master_port(scope, &node, check)),
+    let with = parse_launcher(with.as_ref(), rendezvous.as_ref(), check);
+    let starts = [("master-first", StartOrder::MasterFirst), ("together", StartOrder::Together)];
+    let start = start.and_then(|node| check.read_choice(&node, &starts)).unwrap_or(StartOrder::MasterFirst);
+    let default = if with == Launcher::Script { StartGate::MasterStarted } else { StartGate::MasterPort };
+    let hostfile = with == Launcher::Deepspeed(DeepspeedLauncher::Hostfile);
+    let hosts = u32::try_from(scope.inputs().host_names.len()).unwrap_or(u32::MAX);
+    LaunchSettings {
+        launcher: with,
+        master_port: port.map_or(Some(DEFAULT_MASTER_PORT), |node| parse_master_port(scope, &node, check)),
         command,
-        args: args.map(|node| flags::args(with.word(), hostfile, &node, check)).unwrap_or_default(),
-        setup: setup.and_then(|node| check.text_that(&node, valid_setup)),
-        python: python.and_then(|node| check.text_that(&node, valid_python)).unwrap_or_else(|| "python3".to_owned()),
-        visibility: visibility(with, read("gpu_visibility").as_ref(), check),
-        max_restarts: elastic(with, read("max_restarts").as_ref(), (0, RESTART_LIMIT), check).unwrap_or(0),
-        min_nodes: elastic(with, read("min_nodes").as_ref(), (1, hosts), check),
+        launcher_args: args.map(|node| reserved_flags::parse_launcher_args(with.as_str(), hostfile, &node, check)).unwrap_or_default(),
+        setup: setup.and_then(|node| check.validated_text(&node, validate_setup)),
+        python: python.and_then(|node| check.validated_text(&node, validate_python)).unwrap_or_else(|| "python3".to_owned()),
+        gpu_visibility: parse_gpu_visibility(with, read("gpu_visibility").as_ref(), check),
+        max_restarts: parse_elastic_number(with, read("max_restarts").as_ref(), (0, MAX_RESTARTS_LIMIT), check).unwrap_or(0),
+        min_nodes: parse_elastic_number(with, read("min_nodes").as_ref(), (1, hosts), check),
         start,
-        gate: self::gate(gate.as_ref(), start, check).unwrap_or(default),
-        master_timeout: timeout.and_then(|node| check.duration(&node)).unwrap_or(Duration::from_secs(300)),
-        ready_when: ready.and_then(|node| check.text_that(&node, valid_regex)),
-        stop_grace: grace.and_then(|node| check.duration(&node)).unwrap_or(Duration::from_secs(60)),
+        gate: self::parse_gate(gate.as_ref(), start, check).unwrap_or(default),
+        master_timeout: timeout.and_then(|node| check.read_duration(&node)).unwrap_or(Duration::from_secs(300)),
+        ready_pattern: ready.and_then(|node| check.validated_text(&node, validate_regex)),
+        stop_grace: grace.and_then(|node| check.read_duration(&node)).unwrap_or(Duration::from_secs(60)),
     }
 }
 
-fn launcher(with: Option<&Node>, rendezvous: Option<&Node>, check: &mut Check) -> Launcher {
+fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, check: &mut InventoryErrors) -> Launcher {
     let words = ["torchrun", "accelerate", "deepspeed", "processes", "script"].map(|word| (word, word));
-    let word = with.and_then(|node| check.word(node, &words)).unwrap_or("torchrun");
-    let refuse = |node: &Node, says: &str, hint: &str, check: &mut Check| check.wrong(&node.place, says, hint);
-    let meeting = |check: &mut Check| {
+    let word = with.and_then(|node| check.read_choice(node, &words)).unwrap_or("torchrun");
+    let refuse = |node: &YamlNode, says: &str, hint: &str, check: &mut InventoryErrors| check.report(&node.location, says, hint);
+    let meeting = |check: &mut InventoryErrors| {
         let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
-        rendezvous.and_then(|node| check.word(node, &words)).unwrap_or(Rendezvous::Static)
+        rendezvous.and_then(|node| check.read_choice(node, &words)).unwrap_or(Rendezvous::Static)
     };
-    let is = |text: &str| rendezvous.is_some_and(|node| matches!(&node.kind, Kind::Scalar { text: t, .. } if t == text));
+    let is = |text: &str| rendezvous.is_some_and(|node| matches!(&node.kind, YamlKind::Scalar { text: t, .. } if t == text));
     match (word, rendezvous) {
-        ("deepspeed", _) if is("hostfile") => Launcher::Deepspeed(Form::Hostfile),
+        ("deepspeed", _) if is("hostfile") => Launcher::Deepspeed(DeepspeedLauncher::Hostfile),
         ("deepspeed", Some(node)) => {
             let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d), ("hostfile", Rendezvous::Static)];
-            Launcher::Deepspeed(Form::Torchrun(check.word(node, &words).unwrap_or(Rendezvous::Static)))
+            Launcher::Deepspeed(DeepspeedLauncher::Torchrun(check.read_choice(node, &words).unwrap_or(Rendezvous::Static)))
         }
-        ("deepspeed", None) => Launcher::Deepspeed(Form::Torchrun(Rendezvous::Static)),
+        ("deepspeed", None) => Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static)),
         ("torchrun", _) => Launcher::Torchrun(meeting(check)),
         ("accelerate", _) => {
             if let Some(node) = rendezvous.filter(|_| !is("static")) {
@@ -76,49 +76,50 @@ fn launcher(with: Option<&Node>, rendezvous: Option<&Node>, check: &mut Check) -
     }
 }
 
-fn visibility(with: Launcher, node: Option<&Node>, check: &mut Check) -> Visibility {
-    let Some(node) = node else { return Visibility::All };
+fn parse_gpu_visibility(with: Launcher, node: Option<&YamlNode>, check: &mut InventoryErrors) -> GpuVisibility {
+    let Some(node) = node else { return GpuVisibility::All };
     if with != Launcher::Processes {
-        check.wrong(&node.place, "only `with: processes` gives its processes GPUs of their own", "leave it out: LOCAL_RANK chooses");
+        check.report(&node.location, "only `with: processes` gives its processes GPUs of their own", "leave it out: LOCAL_RANK chooses");
     }
-    check.word(node, &[("all", Visibility::All), ("own", Visibility::Own)]).unwrap_or(Visibility::All)
+    check.read_choice(node, &[("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)]).unwrap_or(GpuVisibility::All)
 }
 
 /// What only torchrun with c10d can do: begin with fewer hosts, start workers again.
-fn elastic(with: Launcher, node: Option<&Node>, (least, most): (u32, u32), check: &mut Check) -> Option<u32> {
+fn parse_elastic_number(with: Launcher, node: Option<&YamlNode>, (least, most): (u32, u32), check: &mut InventoryErrors) -> Option<u32> {
     let node = node?;
-    let number = check.number(node, least, most);
-    if !with.ranks_are_handed_out() && number != Some(0) {
+    let number = check.read_number(node, least, most);
+    if !with.has_dynamic_ranks() && number != Some(0) {
         let says = "only torchrun with rendezvous: c10d starts workers again or begins with fewer hosts";
-        check.wrong(&node.place, says, "set launch.rendezvous: c10d, or leave it out: with static ranks one dead worker ends the gang");
+        check.report(&node.location, says, "set launch.rendezvous: c10d, or leave it out: with static ranks one dead worker ends the gang");
     }
     number
 }
 
-fn master_port(scope: &Scope<'_>, node: &Node, check: &mut Check) -> Option<u16> {
-    if matches!(&node.kind, Kind::Scalar { text, .. } if text == "auto") {
-        return scope.facts().known.master_port;
+fn parse_master_port(scope: &Evaluator<'_>, node: &YamlNode, check: &mut InventoryErrors) -> Option<u16> {
+    if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
+        return scope.inputs().runtime.master_port;
     }
-    check.port(node)
+    check.read_port(node)
 }
 
-fn valid_setup(text: &str) -> Result<(), (String, String)> {
+fn validate_setup(text: &str) -> Result<(), (String, String)> {
     if text.trim().is_empty() {
         return Err(("empty lines set nothing up".to_owned(), "leave the key out".to_owned()));
     }
     Ok(())
 }
 
-fn gate(node: Option<&Node>, start: Start, check: &mut Check) -> Option<Gate> {
+fn parse_gate(node: Option<&YamlNode>, start: StartOrder, check: &mut InventoryErrors) -> Option<StartGate> {
     let node = node?;
-    let gate = check.word(node, &[("port", Gate::Port), ("started", Gate::Started), ("none", Gate::None)])?;
-    if start == Start::Together && gate != Gate::None {
-        check.wrong(&node.place, "with start: together nobody waits at a gate", "leave one of the two out");
+    let gate =
+        check.read_choice(node, &[("port", StartGate::MasterPort), ("started", StartGate::MasterStarted), ("none", StartGate::None)])?;
+    if start == StartOrder::Together && gate != StartGate::None {
+        check.report(&node.location, "with start: together nobody waits at a gate", "leave one of the two out");
     }
     Some(gate)
 }
 
-fn valid_python(text: &str) -> Result<(), (String, String)> {
+fn validate_python(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() || text.starts_with('-') || text.contains(char::is_whitespace) {
         return Err((
             format!("`{}` is not an interpreter", shorten(text)),
@@ -128,7 +129,7 @@ fn valid_python(text: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn valid_regex(text: &str) -> Result<(), (String, String)> {
+fn validate_regex(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() {
         return Err(("an empty pattern is found in every line".to_owned(), "leave the key out".to_owned()));
     }
@@ -147,89 +148,93 @@ fn valid_regex(text: &str) -> Result<(), (String, String)> {
 }
 
 /// What one host runs.
-pub(super) fn payload(scope: &Scope<'_>, launch: &Node, host: usize, check: &mut Check) -> Payload {
-    let nothing = Payload::Argv(Vec::new());
+pub(super) fn parse_launch_command(scope: &Evaluator<'_>, launch: &YamlNode, host: usize, check: &mut InventoryErrors) -> LaunchCommand {
+    let nothing = LaunchCommand::Argv(Vec::new());
     match (launch.get("command"), launch.get("shell")) {
         (Some(_), Some(shell)) => {
-            check.wrong(&shell.place, "`command` and `shell` are both given", "keep one of them");
+            check.report(&shell.location, "`command` and `shell` are both given", "keep one of them");
             nothing
         }
         (None, None) => {
-            check.wrong(&launch.place, "`command` is missing", "write it like [train.py, --lr, \"1e-3\"]");
+            check.report(&launch.location, "`command` is missing", "write it like [train.py, --lr, \"1e-3\"]");
             nothing
         }
-        (Some(command), None) => Payload::Argv(argv(scope, command, host, check)),
+        (Some(command), None) => LaunchCommand::Argv(parse_argv(scope, command, host, check)),
         (None, Some(shell)) => {
-            if !matches!(scope.with().as_str(), "script" | "processes") {
+            if !matches!(scope.launcher_name().as_str(), "script" | "processes") {
                 let says = "only `with: script` and `with: processes` run a shell";
-                check.wrong(&shell.place, says, "write the training script and its words as `command`");
+                check.report(&shell.location, says, "write the training script and its words as `command`");
             }
-            let text = check.text(&scope.eval(shell, Some(host))).unwrap_or_default();
+            let text = check.read_text(&scope.evaluate(shell, Some(host))).unwrap_or_default();
             if text.trim().is_empty() {
-                check.wrong(&shell.place, "an empty script", "write the lines that each host runs");
+                check.report(&shell.location, "an empty script", "write the lines that each host runs");
             }
-            Payload::Shell(text)
+            LaunchCommand::Shell(text)
         }
     }
 }
 
-fn argv(scope: &Scope<'_>, command: &Node, host: usize, check: &mut Check) -> Vec<String> {
+fn parse_argv(scope: &Evaluator<'_>, command: &YamlNode, host: usize, check: &mut InventoryErrors) -> Vec<String> {
     let before = check.problems.len();
     let words = match &command.kind {
-        Kind::Scalar { text, .. } => line(scope, text, command, host, check),
-        Kind::List(items) => items.iter().flat_map(|item| spliced(scope, item, host, check)).collect(),
-        Kind::Map(_) | Kind::Unknown(_) => {
-            check.wrong(&command.place, format!("{} where a command is expected", command.what()), "write a list of words, or one line");
+        YamlKind::Scalar { text, .. } => split_command_line(scope, text, command, host, check),
+        YamlKind::List(items) => items.iter().flat_map(|item| list_item_words(scope, item, host, check)).collect(),
+        YamlKind::Map(_) | YamlKind::Unknown(_) => {
+            check.report(
+                &command.location,
+                format!("{} where a command is expected", command.describe()),
+                "write a list of words, or one line",
+            );
             return Vec::new();
         }
     };
     if words.is_empty() && check.problems.len() == before && !command.is_unknown() {
-        check.wrong(&command.place, "an empty command", "write it like [train.py, --lr, \"1e-3\"]");
+        check.report(&command.location, "an empty command", "write it like [train.py, --lr, \"1e-3\"]");
     }
-    flags::command(&scope.with(), &words, command, check);
+    reserved_flags::check_command(&scope.launcher_name(), &words, command, check);
     words
 }
 
 /// A command written as one line.
-fn line(scope: &Scope<'_>, text: &str, command: &Node, host: usize, check: &mut Check) -> Vec<String> {
-    let pieces = match template::pieces(text) {
+fn split_command_line(scope: &Evaluator<'_>, text: &str, command: &YamlNode, host: usize, check: &mut InventoryErrors) -> Vec<String> {
+    let pieces = match template::split_pieces(text) {
         Ok(Some(pieces)) => pieces,
-        Ok(None) => vec![Piece::Text(text.to_owned())],
+        Ok(None) => vec![TemplatePiece::Text(text.to_owned())],
         Err(_) => {
             // The evaluation says what is wrong.
-            drop(scope.eval(command, Some(host)));
+            drop(scope.evaluate(command, Some(host)));
             return Vec::new();
         }
     };
-    let parts: Vec<Part> = if let [Piece::Expression(_)] = pieces.as_slice() {
-        let node = scope.eval(command, Some(host));
+    let parts: Vec<CommandFragment> = if let [TemplatePiece::Expression(_)] = pieces.as_slice() {
+        let node = scope.evaluate(command, Some(host));
         match &node.kind {
-            Kind::List(items) => return items.iter().filter_map(|item| check.text(item)).collect(),
-            Kind::Unknown(text) => vec![Part::Value(text.clone())],
-            Kind::Scalar { .. } | Kind::Map(_) => check.text(&node).map(Part::Typed).into_iter().collect(),
+            YamlKind::List(items) => return items.iter().filter_map(|item| check.read_text(item)).collect(),
+            YamlKind::Unknown(text) => vec![CommandFragment::Literal(text.clone())],
+            YamlKind::Scalar { .. } | YamlKind::Map(_) => check.read_text(&node).map(CommandFragment::Source).into_iter().collect(),
         }
     } else {
-        pieces.iter().map(|piece| part(scope, piece, &command.place, host)).collect()
+        pieces.iter().map(|piece| command_fragment(scope, piece, &command.location, host)).collect()
     };
-    words::split(&parts).unwrap_or_else(|(says, hint)| {
-        check.wrong(&command.place, says, hint);
+    shell_split::split_words(&parts).unwrap_or_else(|(says, hint)| {
+        check.report(&command.location, says, hint);
         Vec::new()
     })
 }
 
-fn part(scope: &Scope<'_>, piece: &Piece, place: &Place, host: usize) -> Part {
+fn command_fragment(scope: &Evaluator<'_>, piece: &TemplatePiece, place: &SourceLocation, host: usize) -> CommandFragment {
     match piece {
-        Piece::Text(text) => Part::Typed(text.clone()),
-        Piece::Expression(_) => Part::Value(scope.part(piece, place, Some(host)).0),
+        TemplatePiece::Text(text) => CommandFragment::Source(text.clone()),
+        TemplatePiece::Expression(_) => CommandFragment::Literal(scope.render_piece(piece, place, Some(host)).0),
     }
 }
 
 /// One word of a list; an expression that gives a list gives all its words.
-fn spliced(scope: &Scope<'_>, item: &Node, host: usize, check: &mut Check) -> Vec<String> {
-    let written_list = matches!(item.kind, Kind::List(_));
-    let node = scope.eval(item, Some(host));
+fn list_item_words(scope: &Evaluator<'_>, item: &YamlNode, host: usize, check: &mut InventoryErrors) -> Vec<String> {
+    let written_list = matches!(item.kind, YamlKind::List(_));
+    let node = scope.evaluate(item, Some(host));
     match &node.kind {
-        Kind::List(items) if !written_list => items.iter().filter_map(|item| check.text(item)).collect(),
-        _ => check.text(&node).into_iter().collect(),
+        YamlKind::List(items) if !written_list => items.iter().filter_map(|item| check.read_text(item)).collect(),
+        _ => check.read_text(&node).into_iter().collect(),
     }
 }

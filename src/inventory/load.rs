@@ -4,19 +4,22 @@
 
 use std::sync::OnceLock;
 
-use super::check::Check;
-use super::scope::{Facts, Scope, is_given};
-use super::tree::{Entry, Kind, Node, Path, Place, shorten};
-use super::{Engine, Gpus, HashText, Host, Inventory, Known, Problem, container, expand, hosts, job, names, raw, schema};
+use super::errors::InventoryErrors;
+use super::eval::{EvalInputs, Evaluator, is_builtin_name};
+use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath, shorten};
+use super::{
+    ContainerEngine, FingerprintText, GpuSelection, Inventory, InventoryHost, InventoryProblem, RuntimeValues, container, host_patterns,
+    hosts, job, name_syntax, schema, yaml_parser,
+};
 
 /// What values of `--set` are said to stand in.
-const SET: &str = "--set";
+const SET_OPTION: &str = "--set";
 /// Where runs live on the hosts, where nothing is said.
-const RUN_DIR: &str = "~/.orchestrate";
+const DEFAULT_RUN_DIR: &str = "~/.orchestrate";
 
 /// A file as it was read: its name as given, and its text.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct InventorySource {
     /// For messages.
     pub name: String,
     /// The whole text.
@@ -25,12 +28,12 @@ pub struct Source {
 
 /// The files, laid over each other and not yet evaluated.
 #[derive(Debug, Clone)]
-pub(super) struct Read {
-    pub(super) tree: Node,
+pub(super) struct MergedInventory {
+    pub(super) tree: YamlNode,
     /// One mapping a host, in rank order.
-    pub(super) members: Vec<Node>,
+    pub(super) host_nodes: Vec<YamlNode>,
     /// What decides "equal", for every host; made when it is first asked for.
-    pub(super) hashes: OnceLock<Vec<HashText>>,
+    pub(super) fingerprints: OnceLock<Vec<FingerprintText>>,
 }
 
 impl Inventory {
@@ -38,60 +41,65 @@ impl Inventory {
     ///
     /// # Errors
     /// Everything that is wrong with the files, in their order.
-    pub fn load(sources: &[Source], sets: &[String]) -> Result<Inventory, Vec<Problem>> {
-        let mut check = Check::default();
-        let inventory = read(sources, sets, &mut check).map(|read| {
-            structure(&read, &mut check);
-            let inventory = connection(read, &mut check);
-            if let Err(problems) = inventory.job(&Known::default()) {
+    pub fn load(sources: &[InventorySource], sets: &[String]) -> Result<Inventory, Vec<InventoryProblem>> {
+        let mut check = InventoryErrors::default();
+        let inventory = parse_and_merge(sources, sets, &mut check).map(|read| {
+            check_structure(&read, &mut check);
+            let inventory = build_inventory(read, &mut check);
+            if let Err(problems) = inventory.job(&RuntimeValues::default()) {
                 check.problems.extend(problems);
             }
             inventory
         });
-        check.done(inventory)
+        check.into_result(inventory)
     }
 
     /// Reads what reaching the hosts needs; the rest may be wrong.
     ///
     /// # Errors
     /// Everything that is wrong with that part, in the order of the files.
-    pub fn load_connection(sources: &[Source], sets: &[String]) -> Result<Inventory, Vec<Problem>> {
-        let mut check = Check::default();
-        let inventory = read(sources, sets, &mut check).map(|read| {
-            hosts::keys(&read.tree, &read.members, &mut check);
-            connection(read, &mut check)
+    pub fn load_connection(sources: &[InventorySource], sets: &[String]) -> Result<Inventory, Vec<InventoryProblem>> {
+        let mut check = InventoryErrors::default();
+        let inventory = parse_and_merge(sources, sets, &mut check).map(|read| {
+            hosts::check_keys(&read.tree, &read.host_nodes, &mut check);
+            build_inventory(read, &mut check)
         });
-        check.done(inventory)
+        check.into_result(inventory)
     }
 
     /// Keeps the hosts that a `--limit` pattern means; ranks are numbered anew in the old order.
     ///
     /// # Errors
     /// A part of the pattern means no host, or no host is left.
-    pub fn limit(&mut self, pattern: &str) -> Result<(), Problem> {
+    pub fn limit_hosts(&mut self, pattern: &str) -> Result<(), InventoryProblem> {
         let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
-        let kept = expand::select(pattern, &names).map_err(|(says, hint)| Place::whole("--limit").problem(says, hint))?;
+        let kept = host_patterns::select_hosts(pattern, &names)
+            .map_err(|(says, hint)| SourceLocation::whole_file("--limit").problem(says, hint))?;
         let mut keep = kept.iter().copied();
         self.hosts.retain(|_| keep.next().unwrap_or(false));
         let mut keep = kept.iter().copied();
-        self.read.members.retain(|_| keep.next().unwrap_or(false));
-        self.read.hashes = OnceLock::new();
+        self.merged.host_nodes.retain(|_| keep.next().unwrap_or(false));
+        self.merged.fingerprints = OnceLock::new();
         Ok(())
     }
 }
 
 /// Parses and merges; `None` where nothing can be said beyond what was.
-fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> {
+fn parse_and_merge(sources: &[InventorySource], sets: &[String], check: &mut InventoryErrors) -> Option<MergedInventory> {
     let mut files = Vec::new();
     let mut whole = true;
     for source in sources {
-        match raw::parse(&source.name, &source.text) {
-            (Some(node), problems) if matches!(node.kind, Kind::Map(_)) => {
+        match yaml_parser::parse_document(&source.name, &source.text) {
+            (Some(node), problems) if matches!(node.kind, YamlKind::Map(_)) => {
                 check.problems.extend(problems);
                 files.push(node);
             }
             (Some(node), _) => {
-                check.wrong(&node.place, format!("{} where the inventory's keys are expected", node.what()), "begin with `name: …`");
+                check.report(
+                    &node.location,
+                    format!("{} where the inventory's keys are expected", node.describe()),
+                    "begin with `name: …`",
+                );
                 whole = false;
             }
             (None, problems) => {
@@ -101,7 +109,7 @@ fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> 
         }
     }
     for set in sets {
-        match setting(set, &files) {
+        match parse_set_option(set, &files) {
             Ok(node) => files.push(node),
             Err(problems) => {
                 check.problems.extend(problems);
@@ -113,18 +121,19 @@ fn read(sources: &[Source], sets: &[String], check: &mut Check) -> Option<Read> 
         return None;
     }
     let before = check.problems.len();
-    let (tree, mut members) = hosts::merge(files, check);
+    let (tree, mut members) = hosts::merge_files(files, check);
     if members.is_empty() && check.problems.len() == before {
-        let place = sources.last().map_or_else(|| Place::whole(SET), |source| Place::whole(&source.name));
-        check.wrong(&place.inside("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
+        let place =
+            sources.last().map_or_else(|| SourceLocation::whole_file(SET_OPTION), |source| SourceLocation::whole_file(&source.name));
+        check.report(&place.child("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
     }
-    hosts::master_first(&tree, &mut members, check);
-    Some(Read { tree, members, hashes: OnceLock::new() })
+    hosts::move_master_first(&tree, &mut members, check);
+    Some(MergedInventory { tree, host_nodes: members, fingerprints: OnceLock::new() })
 }
 
 /// `a.b.c=value` as the file that it stands for.
-fn setting(set: &str, files: &[Node]) -> Result<Node, Vec<Problem>> {
-    let whole = Place::whole(SET);
+fn parse_set_option(set: &str, files: &[YamlNode]) -> Result<YamlNode, Vec<InventoryProblem>> {
+    let whole = SourceLocation::whole_file(SET_OPTION);
     let wrong = |says: String| vec![whole.problem(says, "write it like --set launch.nproc_per_node=4")];
     let Some((key, value)) = set.split_once('=') else { return Err(wrong(format!("`{}` has no =", shorten(set)))) };
     let keys: Vec<&str> = key.trim().split('.').collect();
@@ -134,157 +143,168 @@ fn setting(set: &str, files: &[Node]) -> Result<Node, Vec<Problem>> {
     if keys.len() > 16 {
         return Err(wrong("a key of more than 16 parts".to_owned()));
     }
-    let at = |keys: &[&str]| Place { path: keys.iter().fold(Path::file(SET), |path, key| path.key(key)), ..whole.clone() };
-    let value = if value.trim().is_empty() {
-        Node::scalar(at(&keys), value, false)
-    } else {
-        let (parsed, problems) = raw::parse(SET, value);
-        let here = at(&keys).path.to_string();
-        let problems: Vec<Problem> =
-            problems.into_iter().map(|problem| Problem { line: 0, column: 0, path: here.clone(), ..problem }).collect();
-        let Some(parsed) = parsed.filter(|_| problems.is_empty()) else { return Err(problems) };
-        moved(parsed, &at(&keys))
+    let at = |keys: &[&str]| SourceLocation {
+        path: keys.iter().fold(YamlPath::from_file(SET_OPTION), |path, key| path.child_key(key)),
+        ..whole.clone()
     };
-    let (value, keys) = host_setting(value, &keys, files).map_err(wrong)?;
+    let value = if value.trim().is_empty() {
+        YamlNode::scalar(at(&keys), value, false)
+    } else {
+        let (parsed, problems) = yaml_parser::parse_document(SET_OPTION, value);
+        let here = at(&keys).path.to_string();
+        let problems: Vec<InventoryProblem> =
+            problems.into_iter().map(|problem| InventoryProblem { line: 0, column: 0, key_path: here.clone(), ..problem }).collect();
+        let Some(parsed) = parsed.filter(|_| problems.is_empty()) else { return Err(problems) };
+        relocate(parsed, &at(&keys))
+    };
+    let (value, keys) = split_host_setting(value, &keys, files).map_err(wrong)?;
     let full = keys.clone();
     Ok(keys.iter().enumerate().rev().fold(value, |value, (index, key)| {
         let (inner, outer) = (full.get(..=index).unwrap_or_default(), full.get(..index).unwrap_or_default());
-        Node::map(at(outer), vec![Entry { key: (*key).to_owned(), place: at(inner), value }])
+        YamlNode::map(at(outer), vec![YamlEntry { key: (*key).to_owned(), location: at(inner), value }])
     }))
 }
 
 /// `hosts.gpu01.gpus=4` sets a key of one host.
-fn host_setting<'k>(value: Node, keys: &[&'k str], files: &[Node]) -> Result<(Node, Vec<&'k str>), String> {
+fn split_host_setting<'k>(value: YamlNode, keys: &[&'k str], files: &[YamlNode]) -> Result<(YamlNode, Vec<&'k str>), String> {
     let ["hosts", rest @ ..] = keys else { return Ok((value, keys.to_vec())) };
     if rest.is_empty() {
         return Ok((value, keys.to_vec()));
     }
-    let (_, members) = hosts::merge(files.to_vec(), &mut Check::default());
+    let (_, members) = hosts::merge_files(files.to_vec(), &mut InventoryErrors::default());
     // A host's name may have dots in it: the longest one that fits is meant.
     let found = (1..rest.len()).rev().find_map(|n| {
         let (name, keys) = rest.split_at(n);
         let name = name.join(".");
-        members.iter().any(|member| hosts::name(member) == name).then_some((name, keys))
+        members.iter().any(|member| hosts::host_node_name(member) == name).then_some((name, keys))
     });
     let Some((name, inner)) = found else { return Err(format!("`{}` names no host and its key", shorten(&keys.join(".")))) };
-    let place = value.place.clone();
+    let place = value.location.clone();
     let value = inner
         .iter()
         .rev()
-        .fold(value, |value, key| Node::map(place.clone(), vec![Entry { key: (*key).to_owned(), place: place.clone(), value }]));
-    let named = Entry { key: "name".to_owned(), place: place.clone(), value: Node::scalar(place.clone(), name, false) };
-    let host = Node::map(place.clone(), vec![named]).merge(value);
-    Ok((Node { place, kind: Kind::List(vec![host]) }, vec!["hosts"]))
+        .fold(value, |value, key| YamlNode::map(place.clone(), vec![YamlEntry { key: (*key).to_owned(), location: place.clone(), value }]));
+    let named = YamlEntry { key: "name".to_owned(), location: place.clone(), value: YamlNode::scalar(place.clone(), name, false) };
+    let host = YamlNode::map(place.clone(), vec![named]).merge(value);
+    Ok((YamlNode { location: place, kind: YamlKind::List(vec![host]) }, vec!["hosts"]))
 }
 
 /// Gives everything in a value that came from `--set` the place of its key.
-fn moved(node: Node, place: &Place) -> Node {
+fn relocate(node: YamlNode, place: &SourceLocation) -> YamlNode {
     let kind = match node.kind {
-        Kind::List(items) => {
-            let at = |i| Place { path: place.path.index(i), ..place.clone() };
-            Kind::List(items.into_iter().enumerate().map(|(i, item)| moved(item, &at(i))).collect())
+        YamlKind::List(items) => {
+            let at = |i| SourceLocation { path: place.path.child_index(i), ..place.clone() };
+            YamlKind::List(items.into_iter().enumerate().map(|(i, item)| relocate(item, &at(i))).collect())
         }
-        Kind::Map(entries) => Kind::Map(
+        YamlKind::Map(entries) => YamlKind::Map(
             entries
                 .into_iter()
                 .map(|entry| {
-                    let at = place.inside(&entry.key);
-                    Entry { value: moved(entry.value, &at), place: at, key: entry.key }
+                    let at = place.child(&entry.key);
+                    YamlEntry { value: relocate(entry.value, &at), location: at, key: entry.key }
                 })
                 .collect(),
         ),
-        kind @ (Kind::Scalar { .. } | Kind::Unknown(_)) => kind,
+        kind @ (YamlKind::Scalar { .. } | YamlKind::Unknown(_)) => kind,
     };
-    Node { place: place.clone(), kind }
+    YamlNode { location: place.clone(), kind }
 }
 
 /// Compares every key with the known ones.
-fn structure(read: &Read, check: &mut Check) {
-    check.block(&read.tree, &schema::ROOT);
-    hosts::keys(&read.tree, &read.members, check);
-    container::keys(&read.tree, &read.members, check);
-    super::lint::keys(&read.tree, check);
-    super::rules::key(&read.tree, check);
-    super::checks::keys(&read.tree, check);
-    super::on_failure::keys(&read.tree, check);
-    super::logs::keys(&read.tree, check);
+fn check_structure(read: &MergedInventory, check: &mut InventoryErrors) {
+    check.check_keys(&read.tree, &schema::ROOT_SCHEMA);
+    hosts::check_keys(&read.tree, &read.host_nodes, check);
+    container::check_keys(&read.tree, &read.host_nodes, check);
+    super::lint::check_keys(&read.tree, check);
+    super::diagnosis_rules::parse_diagnosis_source(&read.tree, check);
+    super::check_settings::check_keys(&read.tree, check);
+    super::on_failure::check_keys(&read.tree, check);
+    super::log_settings::check_keys(&read.tree, check);
     if let Some(launch) = read.tree.get("launch") {
-        check.block(launch, &schema::LAUNCH);
+        check.check_keys(launch, &schema::LAUNCH_SCHEMA);
     }
     if let Some(metrics) = read.tree.get("metrics") {
-        super::metrics::metrics(metrics, check);
+        super::metric_patterns::parse_metrics(metrics, check);
     }
     let Some(vars) = read.tree.get("vars") else { return };
-    if !matches!(vars.kind, Kind::Map(_)) {
-        check.wrong(&vars.place, format!("{} where a mapping is expected", vars.what()), "write it like { num_heads: 40 }");
+    if !matches!(vars.kind, YamlKind::Map(_)) {
+        check.report(&vars.location, format!("{} where a mapping is expected", vars.describe()), "write it like { num_heads: 40 }");
     }
-    const WORDS: [&str; 16] =
+    const TEMPLATE_KEYWORDS: [&str; 16] =
         ["true", "false", "none", "not", "and", "or", "in", "is", "if", "else", "True", "False", "None", "loop", "self", "range"];
     for entry in vars.entries() {
-        if is_given(&entry.key) || WORDS.contains(&entry.key.as_str()) {
-            check.wrong(&entry.place, format!("`{}` has a meaning of its own in templates", entry.key), "give the variable another name");
+        if is_builtin_name(&entry.key) || TEMPLATE_KEYWORDS.contains(&entry.key.as_str()) {
+            check.report(
+                &entry.location,
+                format!("`{}` has a meaning of its own in templates", entry.key),
+                "give the variable another name",
+            );
         } else if !crate::shell::is_variable(&entry.key) {
             let says = format!("`{}` cannot be used in a template", shorten(&entry.key));
-            check.wrong(&entry.place, says, "letters, digits and _ only, no digit first");
+            check.report(&entry.location, says, "letters, digits and _ only, no digit first");
         }
     }
 }
 
 /// The half that every command needs.
-fn connection(read: Read, check: &mut Check) -> Inventory {
-    let known = Known::default();
-    let any = vec![Gpus::Any; read.members.len()];
-    let facts = Facts {
+fn build_inventory(read: MergedInventory, check: &mut InventoryErrors) -> Inventory {
+    let known = RuntimeValues::default();
+    let any = vec![GpuSelection::Any; read.host_nodes.len()];
+    let facts = EvalInputs {
         tree: &read.tree,
-        members: &read.members,
-        names: read.members.iter().map(hosts::name).collect(),
-        fabric: vec![None; read.members.len()],
+        host_nodes: &read.host_nodes,
+        host_names: read.host_nodes.iter().map(hosts::host_node_name).collect(),
+        fabric_addresses: vec![None; read.host_nodes.len()],
         gpus: any.iter().collect(),
-        known: &known,
-        nproc: None,
+        runtime: &known,
+        nproc_override: None,
     };
-    let scope = Scope::new(facts);
-    let name = name(&scope, &read.tree, check);
-    let found: Vec<Host> = (0..read.members.len()).filter_map(|index| hosts::host(&scope, index, check)).collect();
-    hosts::distinct(&found, &read.members, check);
+    let scope = Evaluator::new(facts);
+    let name = parse_name(&scope, &read.tree, check);
+    let found: Vec<InventoryHost> = (0..read.host_nodes.len()).filter_map(|index| hosts::parse_host(&scope, index, check)).collect();
+    hosts::check_distinct_addresses(&found, &read.host_nodes, check);
     let run_dir = match read.tree.get("run_dir") {
         Some(node) => {
-            let node = hosts::early(&scope, node, 0, check);
-            check.text_that(&node, valid_run_dir).unwrap_or_default()
+            let node = hosts::evaluate_before_connect(&scope, node, 0, check);
+            check.validated_text(&node, validate_run_dir).unwrap_or_default()
         }
-        None => RUN_DIR.to_owned(),
+        None => DEFAULT_RUN_DIR.to_owned(),
     };
-    let engine = read.tree.get("container").filter(|node| matches!(node.kind, Kind::Map(_))).map(|container| Engine {
+    let engine = read.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_))).map(|container| ContainerEngine {
         host: container.get("host").and_then(|node| {
-            let node = hosts::early(&scope, node, 0, check);
-            container::engine_host(&node, check)
+            let node = hosts::evaluate_before_connect(&scope, node, 0, check);
+            container::parse_engine_host(&node, check)
         }),
     });
-    check.problems.extend(scope.problems());
+    check.problems.extend(scope.take_problems());
     // What is wrong with them is told where the whole file is looked at.
-    let metrics = read.tree.get("metrics").map(|node| super::metrics::metrics(node, &mut Check::default())).unwrap_or_default();
-    Inventory { name, hosts: found, run_dir, engine, metrics, read }
+    let metrics = read
+        .tree
+        .get("metrics")
+        .map(|node| super::metric_patterns::parse_metrics(node, &mut InventoryErrors::default()))
+        .unwrap_or_default();
+    Inventory { name, hosts: found, run_dir, engine, metrics, merged: read }
 }
 
-fn name(scope: &Scope<'_>, tree: &Node, check: &mut Check) -> String {
+fn parse_name(scope: &Evaluator<'_>, tree: &YamlNode, check: &mut InventoryErrors) -> String {
     let Some(node) = tree.get("name") else {
-        check.wrong(
-            &tree.place.inside("name"),
+        check.report(
+            &tree.location.child("name"),
             "`name` is missing",
             "give the run a name, like name: wan22: containers and labels carry it",
         );
         return String::new();
     };
-    let node = scope.eval(node, None);
-    if let Kind::Unknown(text) = &node.kind
+    let node = scope.evaluate(node, None);
+    if let YamlKind::Unknown(text) = &node.kind
         && !text.is_empty()
     {
-        check.wrong(&node.place, format!("{text} is not known before the hosts are connected"), "write the name out, or use vars");
+        check.report(&node.location, format!("{text} is not known before the hosts are connected"), "write the name out, or use vars");
     }
-    check.text_that(&node, names::name).unwrap_or_default()
+    check.validated_text(&node, name_syntax::validate_inventory_name).unwrap_or_default()
 }
 
-fn valid_run_dir(text: &str) -> Result<(), (String, String)> {
+fn validate_run_dir(text: &str) -> Result<(), (String, String)> {
     let home = text == "~" || text.starts_with("~/");
     let odd = text.contains(|c: char| c.is_control() || c == ':' || c == ',');
     if (!home && !text.starts_with('/')) || text == "/" || text == "~" || odd || text.split('/').any(|part| part == "..") {
@@ -300,9 +320,9 @@ impl Inventory {
     ///
     /// # Errors
     /// Everything that is wrong with these values, in the order of the files.
-    pub fn job(&self, known: &Known) -> Result<super::Job, Vec<Problem>> {
-        let mut check = Check::default();
-        let job = job::job(self, known, &mut check);
-        check.done(job)
+    pub fn job(&self, known: &RuntimeValues) -> Result<super::Job, Vec<InventoryProblem>> {
+        let mut check = InventoryErrors::default();
+        let job = job::build_job(self, known, &mut check);
+        check.into_result(job)
     }
 }

@@ -4,42 +4,42 @@
 //! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch needs,
 //! with every template evaluated once, for the whole run, from [`Known`] values.
 
-mod check;
-pub mod checks;
+pub mod check_settings;
 pub mod constraint;
 mod container;
-pub mod expand;
-mod exposure;
-mod flags;
-pub mod flat;
-mod hash;
+pub mod diagnosis_rules;
+mod errors;
+mod eval;
+mod fingerprint;
+mod host_exposure;
+pub mod host_patterns;
 mod hosts;
 pub mod import;
 mod job;
 mod launch;
 pub mod lint;
 mod load;
-mod logs;
-mod metrics;
-mod names;
+mod log_settings;
+mod metric_patterns;
+mod name_syntax;
 mod on_failure;
-mod raw;
-pub mod rules;
+mod reserved_flags;
 mod schema;
-mod scope;
 mod secrets;
-pub mod smoke;
-mod ssh_words;
+mod shell_split;
+pub mod smoke_test;
+mod ssh_args;
 mod template;
-mod tree;
-mod words;
+pub mod yaml_pairs;
+mod yaml_parser;
+mod yaml_tree;
 
-pub use checks::Checks;
-pub use hash::HashText;
-pub use load::Source;
-pub use names::{valid_address, valid_host_name, valid_jump, valid_name, valid_run_id, valid_user};
+pub use check_settings::CheckSettings;
+pub use fingerprint::FingerprintText;
+pub use load::InventorySource;
+pub use name_syntax::{is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user};
 pub use on_failure::OnFailure;
-pub(crate) use schema::nearest;
+pub(crate) use schema::nearest_word;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,27 +51,27 @@ pub struct Inventory {
     /// `[a-z0-9][a-z0-9-]{0,39}`: names containers, labels and run directories.
     pub name: String,
     /// In node-rank order: the master is first.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<InventoryHost>,
     /// Where runs live on the hosts; may begin with `~`.
     pub run_dir: String,
     /// `container.host`-like settings that commands without a launch need; `None`: the inventory has no container.
-    pub engine: Option<Engine>,
+    pub engine: Option<ContainerEngine>,
     /// Its own metrics by name: patterns whose one group is the value in a log line.
     pub metrics: BTreeMap<String, String>,
     /// What [`Inventory::job`] evaluates later.
-    read: load::Read,
+    merged: load::MergedInventory,
 }
 
 /// The container engine of the hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Engine {
+pub struct ContainerEngine {
     /// `container.host`, handed to docker as `DOCKER_HOST`.
     pub host: Option<String>,
 }
 
 /// One host and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub struct InventoryHost {
     /// The name in the inventory; also the alias that ssh_config is asked for.
     pub name: String,
     /// Where ssh connects; `None`: what ssh_config says for the name.
@@ -79,14 +79,14 @@ pub struct Host {
     /// What ranks use to reach this host; `None`: found from its interfaces and routes.
     pub fabric_address: Option<String>,
     /// Which GPUs this run may use.
-    pub gpus: Gpus,
+    pub gpus: GpuSelection,
     /// The way to it.
-    pub ssh: Ssh,
+    pub ssh: HostSshSettings,
 }
 
 /// `hosts[].gpus`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Gpus {
+pub enum GpuSelection {
     /// Whatever the host has.
     #[default]
     Any,
@@ -98,36 +98,36 @@ pub enum Gpus {
 
 /// SSH settings of the inventory for one host; what is `None` comes from ssh_config, then from OpenSSH's defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ssh {
+pub struct HostSshSettings {
     /// User on the host.
     pub user: Option<String>,
     /// Port of sshd.
     pub port: Option<u16>,
     /// Private key files of the laptop, `~` and relative paths not yet resolved.
-    pub identity: Vec<String>,
+    pub identity_files: Vec<String>,
     /// Used instead of `~/.ssh/config`.
-    pub config: Option<String>,
+    pub config_file: Option<String>,
     /// Used instead of ssh_config's files.
-    pub known_hosts: Option<String>,
+    pub known_hosts_file: Option<String>,
     /// Jump hosts, first hop first.
-    pub jump: Option<Vec<String>>,
+    pub jump_hosts: Option<Vec<String>>,
     /// The name of the variable that holds the password.
-    pub password: Option<String>,
+    pub password_variable: Option<String>,
     /// What to do with a host key that is not known.
-    pub host_keys: Option<HostKeys>,
+    pub host_key_checking: Option<HostKeyChecking>,
     /// For TCP, key exchange and authentication together.
     pub connect_timeout: Option<Duration>,
     /// How often a silent connection is asked whether it lives.
-    pub keepalive: Option<Duration>,
+    pub keepalive_interval: Option<Duration>,
     /// For how long a host of a run is tried again after an error that no retry mends; then the run fails.
-    pub give_up: Option<Duration>,
+    pub give_up_after: Option<Duration>,
     /// How docker is run.
     pub r#become: Become,
 }
 
 /// `ssh.host_keys`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostKeys {
+pub enum HostKeyChecking {
     /// An unknown key is refused.
     Strict,
     /// An unknown key is noted and accepted; a changed or revoked one is refused.
@@ -146,15 +146,15 @@ pub enum Become {
 
 /// What is known of a run when its templates are evaluated. `None`: not known yet; the value prints as `<from HOST: what>`.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct RuntimeValues {
     /// `run.id`.
     pub run_id: String,
     /// `run.stamp`: `20261121-0915`-like, made once.
     pub run_stamp: String,
     /// GPUs given to each host, same order as [`Inventory::hosts`].
-    pub gpus: Vec<Option<u32>>,
+    pub gpu_counts: Vec<Option<u32>>,
     /// Fabric address of each host, same order.
-    pub addresses: Vec<Option<String>>,
+    pub fabric_addresses: Vec<Option<String>>,
     /// The port picked for `master_port: auto`.
     pub master_port: Option<u16>,
 }
@@ -167,17 +167,17 @@ pub struct Job {
     /// Same order as [`Inventory::hosts`].
     pub hosts: Vec<JobHost>,
     /// Names of the laptop's variables that are handed over secretly.
-    pub secrets: Vec<String>,
+    pub secret_names: Vec<String>,
     /// How the ranks start.
-    pub launch: Launch,
+    pub launch: LaunchSettings,
     /// What happens at the end.
     pub teardown: Teardown,
     /// What preflight is to look at besides.
-    pub checks: Checks,
+    pub checks: CheckSettings,
     /// What a hang leads to.
     pub on_failure: OnFailure,
     /// The longest that one log may become on a host, bytes.
-    pub log_max: u64,
+    pub max_log_bytes: u64,
 }
 
 impl Job {
@@ -187,14 +187,14 @@ impl Job {
     }
 
     /// Hosts without which the gang cannot be: all, or as many as an elastic one needs.
-    pub fn least(&self) -> usize {
+    pub fn min_hosts(&self) -> usize {
         let all = self.hosts.len();
         self.launch.min_nodes.and_then(|least| usize::try_from(least).ok()).map_or(all, |least| least.min(all))
     }
 
     /// Whether its launchers decide what a dead worker means: they start workers again, or go on with fewer hosts.
-    pub fn forgives(&self) -> bool {
-        self.launch.max_restarts > 0 || self.least() < self.hosts.len()
+    pub fn is_elastic(&self) -> bool {
+        self.launch.max_restarts > 0 || self.min_hosts() < self.hosts.len()
     }
 }
 
@@ -204,34 +204,34 @@ pub struct JobHost {
     /// `env` with the host's `env` over it.
     pub env: BTreeMap<String, String>,
     /// The container, the host's part merged over the common one; `None`: bare host.
-    pub container: Option<Container>,
+    pub container: Option<ContainerSettings>,
     /// Where the ranks start.
     pub workdir: Option<String>,
     /// Its worker processes: as many as all have, or where they differ as it gives GPUs.
     pub nproc: Option<u32>,
     /// What this host runs: the common command with this host's name, rank and address in it.
-    pub command: Payload,
+    pub command: LaunchCommand,
 }
 
 /// `container`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Container {
+pub struct ContainerSettings {
     /// `DOCKER_HOST`.
     pub engine_host: Option<String>,
     /// Image reference.
     pub image: String,
     /// When to pull.
-    pub pull: Pull,
+    pub pull: PullPolicy,
     /// What `--gpus` gets.
     pub gpus: ContainerGpus,
     /// `--network`.
     pub network: String,
     /// `--user`.
-    pub user: User,
+    pub user: ContainerUser,
     /// Whether the ranks run through the image's ENTRYPOINT.
-    pub entrypoint: Entrypoint,
+    pub entrypoint: EntrypointMode,
     /// The private registry that the image is pulled from.
-    pub registry: Option<Registry>,
+    pub registry: Option<RegistrySettings>,
     /// `--shm-size`.
     pub shm_size: String,
     /// Bind mounts, by target.
@@ -239,12 +239,12 @@ pub struct Container {
     /// `container.env`.
     pub env: BTreeMap<String, String>,
     /// Further words for `docker run`.
-    pub args: Vec<String>,
+    pub docker_args: Vec<String>,
 }
 
 /// `container.pull`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pull {
+pub enum PullPolicy {
     /// Where the host lacks the image.
     Missing,
     /// Each time.
@@ -268,31 +268,31 @@ pub enum ContainerGpus {
 
 /// `container.entrypoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entrypoint {
+pub enum EntrypointMode {
     /// It is overridden and runs nowhere.
-    None,
+    Overridden,
     /// The ranks run through the image's.
     Image,
 }
 
 /// `container.registry`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registry {
+pub struct RegistrySettings {
     /// What `docker login` gets.
     pub server: String,
     /// Who logs in.
     pub username: String,
     /// The NAME of the laptop's variable that holds the password.
-    pub password: String,
+    pub password_variable: String,
 }
 
 /// `container.user`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum User {
+pub enum ContainerUser {
     /// What the image says.
     Image,
     /// The ssh user's uid and gid.
-    Me,
+    SshUser,
     /// `0:0`.
     Root,
     /// `uid:gid`.
@@ -303,44 +303,44 @@ pub enum User {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// On the host: absolute, or `~/…` of the ssh user.
-    pub from: String,
+    pub source: String,
     /// In the container: absolute.
-    pub to: String,
+    pub target: String,
     /// `:ro`.
     pub read_only: bool,
     /// Whether a missing source is made.
-    pub create: bool,
+    pub create_source: bool,
 }
 
 /// `launch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchSettings {
     /// Which launcher.
-    pub with: Launcher,
+    pub launcher: Launcher,
     /// Fixed port; `None`: `auto`.
     pub master_port: Option<u16>,
     /// The command of node rank 0; each host's own is [`JobHost::command`].
-    pub command: Payload,
+    pub command: LaunchCommand,
     /// Further words for the launcher itself, as they are.
-    pub args: Vec<String>,
+    pub launcher_args: Vec<String>,
     /// Shell lines before each launcher, or before each process of `script` and `processes`.
     pub setup: Option<String>,
     /// The interpreter (`python3`).
     pub python: String,
     /// Which GPUs a process of `processes` sees.
-    pub visibility: Visibility,
+    pub gpu_visibility: GpuVisibility,
     /// How often a launcher starts its workers again (torchrun with c10d only).
     pub max_restarts: u32,
     /// With how few hosts the gang may begin (torchrun with c10d only); `None`: all.
     pub min_nodes: Option<u32>,
     /// Whether node rank 0 starts before the others.
-    pub start: Start,
+    pub start: StartOrder,
     /// What the others wait for.
-    pub gate: Gate,
+    pub gate: StartGate,
     /// How long they wait.
     pub master_timeout: Duration,
     /// A regex in any rank's log that marks the run as training.
-    pub ready_when: Option<String>,
+    pub ready_pattern: Option<String>,
     /// From TERM to KILL.
     pub stop_grace: Duration,
 }
@@ -353,7 +353,7 @@ pub enum Launcher {
     /// One `accelerate launch` a host.
     Accelerate,
     /// One launcher for DeepSpeed a host.
-    Deepspeed(Form),
+    Deepspeed(DeepspeedLauncher),
     /// One process a GPU.
     Processes,
     /// One process a host.
@@ -362,7 +362,7 @@ pub enum Launcher {
 
 impl Launcher {
     /// Its word in `launch.with`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Launcher::Torchrun(_) => "torchrun",
             Launcher::Accelerate => "accelerate",
@@ -373,14 +373,14 @@ impl Launcher {
     }
 
     /// Whether the rendezvous, and not the inventory, says who is which rank.
-    pub fn ranks_are_handed_out(self) -> bool {
-        matches!(self, Launcher::Torchrun(Rendezvous::C10d) | Launcher::Deepspeed(Form::Torchrun(Rendezvous::C10d)))
+    pub fn has_dynamic_ranks(self) -> bool {
+        matches!(self, Launcher::Torchrun(Rendezvous::C10d) | Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::C10d)))
     }
 }
 
 /// Who starts the workers of a DeepSpeed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum DeepspeedLauncher {
     /// `python -m torch.distributed.run`.
     Torchrun(Rendezvous),
     /// `deepspeed --hostfile … --no_ssh`, one a host.
@@ -389,11 +389,11 @@ pub enum Form {
 
 /// `launch.gpu_visibility`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Visibility {
+pub enum GpuVisibility {
     /// Every process sees all GPUs of its host, and LOCAL_RANK chooses.
     All,
     /// Every process sees its own alone.
-    Own,
+    OnePerProcess,
 }
 
 /// `launch.rendezvous`.
@@ -407,7 +407,7 @@ pub enum Rendezvous {
 
 /// `launch.command` or `launch.shell`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Payload {
+pub enum LaunchCommand {
     /// An argument vector, byte for byte.
     Argv(Vec<String>),
     /// A bash script (only `script` and `processes`).
@@ -416,7 +416,7 @@ pub enum Payload {
 
 /// `launch.start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum StartOrder {
     /// The master, the gate, then the others.
     MasterFirst,
     /// All at once.
@@ -425,11 +425,11 @@ pub enum Start {
 
 /// `launch.gate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
+pub enum StartGate {
     /// The master's port listens.
-    Port,
+    MasterPort,
     /// The master's launcher runs.
-    Started,
+    MasterStarted,
     /// Nothing.
     None,
 }
@@ -447,7 +447,7 @@ pub enum Teardown {
 
 /// One thing that is wrong, with its place and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub struct InventoryProblem {
     /// The file's name as given, or `--set`.
     pub file: String,
     /// From 1; 0: the whole file.
@@ -455,23 +455,23 @@ pub struct Problem {
     /// From 1; 0: the whole line.
     pub column: usize,
     /// `hosts[2].gpus`; empty: the whole file.
-    pub path: String,
+    pub key_path: String,
     /// What is wrong: a lower-case fragment.
-    pub says: String,
+    pub message: String,
     /// What would be right; may be empty.
     pub hint: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for InventoryProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 {
             write!(f, ":{}:{}", self.line, self.column)?;
         }
-        if !self.path.is_empty() {
-            write!(f, ": {}", self.path)?;
+        if !self.key_path.is_empty() {
+            write!(f, ": {}", self.key_path)?;
         }
-        write!(f, ": {}", self.says)?;
+        write!(f, ": {}", self.message)?;
         if self.hint.is_empty() { Ok(()) } else { write!(f, "\n    help: {}", self.hint) }
     }
 }

@@ -1,44 +1,44 @@
 //! `on_failure`: what a run that seems to hang leads to.
 //!
-//! Uses the tree and the table of keys. Knows nothing of how a hang is found; that is `diagnose/hang`.
+//! Uses the tree and the table of keys. Knows nothing of how a hang is found; that is `diagnose/hang_detector`.
 
 use std::time::Duration;
 
-use super::check::Check;
+use super::errors::InventoryErrors;
+use super::eval::Evaluator;
 use super::schema;
-use super::scope::Scope;
-use super::tree::Kind;
+use super::yaml_tree::YamlKind;
 
 /// `on_failure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OnFailure {
     /// Whether a gang that seems to hang is stopped; else it is only warned of.
-    pub stop_hung: bool,
+    pub stop_on_hang: bool,
     /// The longest time for which a healthy run may be silent; `None`: it is learned from the run.
     pub hang_after: Option<Duration>,
 }
 
-pub(super) fn on_failure(scope: &Scope<'_>, check: &mut Check) -> OnFailure {
-    let Some(block) = scope.facts().tree.get("on_failure").filter(|node| matches!(node.kind, Kind::Map(_))) else {
+pub(super) fn parse_on_failure(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> OnFailure {
+    let Some(block) = scope.inputs().tree.get("on_failure").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
         return OnFailure::default();
     };
     let mut said = OnFailure::default();
     if let Some(node) = block.get("hang") {
-        said.stop_hung = check.word(&scope.eval(node, None), &[("warn", false), ("stop", true)]).unwrap_or_default();
+        said.stop_on_hang = check.read_choice(&scope.evaluate(node, None), &[("warn", false), ("stop", true)]).unwrap_or_default();
     }
     if let Some(node) = block.get("hang_after") {
-        let node = scope.eval(node, None);
-        said.hang_after = check.duration(&node);
+        let node = scope.evaluate(node, None);
+        said.hang_after = check.read_duration(&node);
         if said.hang_after.is_some_and(|after| after < Duration::from_secs(1)) {
-            check.wrong(&node.place, "a run is silent for so long all the time", "write the longest healthy silence, like 30m");
+            check.report(&node.location, "a run is silent for so long all the time", "write the longest healthy silence, like 30m");
         }
     }
     said
 }
 
 /// Compares the block's keys with the known ones.
-pub(super) fn keys(tree: &super::tree::Node, check: &mut Check) {
+pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, check: &mut InventoryErrors) {
     if let Some(block) = tree.get("on_failure") {
-        check.block(block, &schema::ON_FAILURE);
+        check.check_keys(block, &schema::ON_FAILURE_SCHEMA);
     }
 }

@@ -4,152 +4,158 @@
 
 /// Whether this version has a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum KeySupport {
     /// It has.
-    Now,
+    Supported,
     /// It comes with a later version.
-    Later,
+    Planned,
 }
 
-use Status::{Later, Now};
+use KeySupport::{Planned, Supported};
 
 /// The keys of one mapping.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct KeySchema {
     /// Where it stands: `container`.
     pub(super) path: &'static str,
     /// Its keys.
-    pub(super) keys: &'static [(&'static str, Status)],
+    pub(super) keys: &'static [(&'static str, KeySupport)],
 }
 
-pub(super) const ROOT: Block = Block {
+pub(super) const ROOT_SCHEMA: KeySchema = KeySchema {
     path: "",
     keys: &[
-        ("name", Now),
-        ("vars", Now),
-        ("hosts", Now),
-        ("master", Now),
-        ("spares", Later),
-        ("ssh", Now),
-        ("run_dir", Now),
-        ("logs", Now),
-        ("container", Now),
-        ("workdir", Now),
-        ("env", Now),
-        ("secrets", Now),
-        ("prepare", Later),
-        ("launch", Now),
-        ("constraints", Now),
-        ("checks", Now),
-        ("lints", Now),
-        ("metrics", Now),
-        ("diagnosis", Now),
-        ("on_failure", Now),
-        ("teardown", Now),
-        ("lease", Later),
-        ("slurm", Later),
+        ("name", Supported),
+        ("vars", Supported),
+        ("hosts", Supported),
+        ("master", Supported),
+        ("spares", Planned),
+        ("ssh", Supported),
+        ("run_dir", Supported),
+        ("logs", Supported),
+        ("container", Supported),
+        ("workdir", Supported),
+        ("env", Supported),
+        ("secrets", Supported),
+        ("prepare", Planned),
+        ("launch", Supported),
+        ("constraints", Supported),
+        ("checks", Supported),
+        ("lints", Supported),
+        ("metrics", Supported),
+        ("diagnosis", Supported),
+        ("on_failure", Supported),
+        ("teardown", Supported),
+        ("lease", Planned),
+        ("slurm", Planned),
     ],
 };
 
-pub(super) const HOST: Block = Block {
+pub(super) const HOST_SCHEMA: KeySchema = KeySchema {
     path: "hosts[]",
     keys: &[
-        ("name", Now),
-        ("address", Now),
-        ("fabric_address", Now),
-        ("gpus", Now),
-        ("env", Now),
-        ("ssh", Now),
-        ("container", Now),
-        ("workdir", Now),
+        ("name", Supported),
+        ("address", Supported),
+        ("fabric_address", Supported),
+        ("gpus", Supported),
+        ("env", Supported),
+        ("ssh", Supported),
+        ("container", Supported),
+        ("workdir", Supported),
     ],
 };
 
-pub(super) const SSH: Block = Block {
+pub(super) const SSH_SCHEMA: KeySchema = KeySchema {
     path: "ssh",
     keys: &[
-        ("user", Now),
-        ("port", Now),
-        ("identity", Now),
-        ("config", Now),
-        ("known_hosts", Now),
-        ("jump", Now),
-        ("password", Now),
-        ("host_keys", Now),
-        ("connect_timeout", Now),
-        ("keepalive", Now),
-        ("give_up", Now),
-        ("become", Now),
+        ("user", Supported),
+        ("port", Supported),
+        ("identity", Supported),
+        ("config", Supported),
+        ("known_hosts", Supported),
+        ("jump", Supported),
+        ("password", Supported),
+        ("host_keys", Supported),
+        ("connect_timeout", Supported),
+        ("keepalive", Supported),
+        ("give_up", Supported),
+        ("become", Supported),
     ],
 };
 
-pub(super) const CONTAINER: Block = Block {
+pub(super) const CONTAINER_SCHEMA: KeySchema = KeySchema {
     path: "container",
     keys: &[
-        ("engine", Now),
-        ("host", Now),
-        ("image", Now),
-        ("pull", Now),
-        ("registry", Now),
-        ("gpus", Now),
-        ("network", Now),
-        ("user", Now),
-        ("entrypoint", Now),
-        ("shm_size", Now),
-        ("mounts", Now),
-        ("env", Now),
-        ("args", Now),
+        ("engine", Supported),
+        ("host", Supported),
+        ("image", Supported),
+        ("pull", Supported),
+        ("registry", Supported),
+        ("gpus", Supported),
+        ("network", Supported),
+        ("user", Supported),
+        ("entrypoint", Supported),
+        ("shm_size", Supported),
+        ("mounts", Supported),
+        ("env", Supported),
+        ("args", Supported),
     ],
 };
 
-pub(super) const MOUNT: Block =
-    Block { path: "container.mounts[]", keys: &[("from", Now), ("to", Now), ("read_only", Now), ("create", Now)] };
+pub(super) const MOUNT_SCHEMA: KeySchema = KeySchema {
+    path: "container.mounts[]",
+    keys: &[("from", Supported), ("to", Supported), ("read_only", Supported), ("create", Supported)],
+};
 
-pub(super) const REGISTRY: Block = Block { path: "container.registry", keys: &[("server", Now), ("username", Now), ("password", Now)] };
+pub(super) const REGISTRY_SCHEMA: KeySchema =
+    KeySchema { path: "container.registry", keys: &[("server", Supported), ("username", Supported), ("password", Supported)] };
 
-pub(super) const CHECKS: Block = Block { path: "checks", keys: &[("same", Now), ("paths", Now), ("max_clock_skew", Now), ("skip", Now)] };
+pub(super) const CHECKS_SCHEMA: KeySchema =
+    KeySchema { path: "checks", keys: &[("same", Supported), ("paths", Supported), ("max_clock_skew", Supported), ("skip", Supported)] };
 
-pub(super) const LOGS: Block = Block { path: "logs", keys: &[("max", Now)] };
+pub(super) const LOGS_SCHEMA: KeySchema = KeySchema { path: "logs", keys: &[("max", Supported)] };
 
-pub(super) const ON_FAILURE: Block =
-    Block { path: "on_failure", keys: &[("restarts", Later), ("replace_hosts", Later), ("hang", Now), ("hang_after", Now)] };
+pub(super) const ON_FAILURE_SCHEMA: KeySchema = KeySchema {
+    path: "on_failure",
+    keys: &[("restarts", Planned), ("replace_hosts", Planned), ("hang", Supported), ("hang_after", Supported)],
+};
 
-pub(super) const LAUNCH: Block = Block {
+pub(super) const LAUNCH_SCHEMA: KeySchema = KeySchema {
     path: "launch",
     keys: &[
-        ("with", Now),
-        ("nproc_per_node", Now),
-        ("master_port", Now),
-        ("rendezvous", Now),
-        ("command", Now),
-        ("shell", Now),
-        ("args", Now),
-        ("setup", Now),
-        ("python", Now),
-        ("gpu_visibility", Now),
-        ("max_restarts", Now),
-        ("min_nodes", Now),
-        ("start", Now),
-        ("gate", Now),
-        ("master_timeout", Now),
-        ("ready_when", Now),
-        ("stop_grace", Now),
+        ("with", Supported),
+        ("nproc_per_node", Supported),
+        ("master_port", Supported),
+        ("rendezvous", Supported),
+        ("command", Supported),
+        ("shell", Supported),
+        ("args", Supported),
+        ("setup", Supported),
+        ("python", Supported),
+        ("gpu_visibility", Supported),
+        ("max_restarts", Supported),
+        ("min_nodes", Supported),
+        ("start", Supported),
+        ("gate", Supported),
+        ("master_timeout", Supported),
+        ("ready_when", Supported),
+        ("stop_grace", Supported),
     ],
 };
 
 /// The known word nearest to `word`, where one is near enough to be meant.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 64 {
         return None;
     }
     let lower = word.to_lowercase().replace('-', "_");
     let allowed = (lower.chars().count() / 3).max(1);
-    let near = |known: &&str| distance(&lower, &known.to_lowercase().replace('-', "_"));
+    let near = |known: &&str| edit_distance(&lower, &known.to_lowercase().replace('-', "_"));
     known.into_iter().filter(|known| known.len() <= 64).min_by_key(near).filter(|found| near(found) <= allowed)
 }
 
 /// Edits from one word to the other; a swap of two neighbours is one.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -173,13 +179,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_one_that_could_be_meant() {
-        let keys = || LAUNCH.keys.iter().map(|(key, _)| *key);
-        assert_eq!(nearest("nproc_per_nod", keys()), Some("nproc_per_node"));
-        assert_eq!(nearest("nproc-per-node", keys()), Some("nproc_per_node"));
-        assert_eq!(nearest("comand", keys()), Some("command"));
-        assert_eq!(nearest("wiht", keys()), Some("with"));
-        assert_eq!(nearest("volumes", keys()), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
+    fn nearest_word_suggests_only_close_words() {
+        let keys = || LAUNCH_SCHEMA.keys.iter().map(|(key, _)| *key);
+        assert_eq!(nearest_word("nproc_per_nod", keys()), Some("nproc_per_node"));
+        assert_eq!(nearest_word("nproc-per-node", keys()), Some("nproc_per_node"));
+        assert_eq!(nearest_word("comand", keys()), Some("command"));
+        assert_eq!(nearest_word("wiht", keys()), Some("with"));
+        assert_eq!(nearest_word("volumes", keys()), None);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }

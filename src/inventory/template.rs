@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
-use super::raw;
-use super::tree::{Entry, Kind, Node, Place};
+use super::yaml_parser;
+use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode};
 
 /// The longest expression.
 pub(super) const EXPRESSION_LIMIT: usize = 2000;
@@ -18,30 +18,30 @@ const ITEM_LIMIT: usize = 10_000;
 
 /// What an expression comes to.
 #[derive(Debug, Clone)]
-pub(super) enum Term {
+pub(super) enum TemplateValue {
     Known(Value),
     /// Something in it is not known yet; the text stands for it.
     Unknown(String),
     /// It is wrong, and that was said.
-    Wrong,
+    Invalid,
 }
 
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum TemplatePiece {
     Text(String),
     /// What stands between the braces.
     Expression(String),
 }
 
 /// A place to evaluate expressions in, with every name strict and every loop bounded.
-pub(super) fn environment() -> Environment<'static> {
+pub(super) fn new_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(100_000));
     environment.set_recursion_limit(50);
-    environment.add_filter("join", join);
-    environment.add_filter("replace", replace);
+    environment.add_filter("join", join_filter);
+    environment.add_filter("replace", replace_filter);
     // These make texts of any length from a small number.
     for filter in ["indent", "format", "pprint"] {
         environment.remove_filter(filter);
@@ -51,57 +51,57 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-fn too_long() -> Error {
+fn too_long_error() -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("it gives more than {TEXT_LIMIT} bytes"))
 }
 
 /// `list | join(",")`, bounded.
-fn join(items: Vec<Value>, between: Option<String>) -> Result<String, Error> {
+fn join_filter(items: Vec<Value>, between: Option<String>) -> Result<String, Error> {
     let between = between.unwrap_or_default();
     let mut joined = String::new();
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
             joined.push_str(&between);
         }
-        joined.push_str(&text(item).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))?);
+        joined.push_str(&value_to_text(item).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))?);
         if joined.len() > TEXT_LIMIT {
-            return Err(too_long());
+            return Err(too_long_error());
         }
     }
     Ok(joined)
 }
 
 /// `text | replace("a", "b")`, bounded.
-fn replace(text: &str, from: &str, to: &str) -> Result<String, Error> {
+fn replace_filter(text: &str, from: &str, to: &str) -> Result<String, Error> {
     if text.matches(from).count().saturating_mul(to.len()).saturating_add(text.len()) > TEXT_LIMIT {
-        return Err(too_long());
+        return Err(too_long_error());
     }
     Ok(text.replace(from, to))
 }
 
 /// Cuts a text at its expressions; `None`: it has none. The error says what is missing.
-pub(super) fn pieces(text: &str) -> Result<Option<Vec<Piece>>, &'static str> {
+pub(super) fn split_pieces(text: &str) -> Result<Option<Vec<TemplatePiece>>, &'static str> {
     if !text.contains("{{") {
         return Ok(None);
     }
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, tail)) = rest.split_once("{{") {
-        let Some(end) = end(tail) else { return Err("`{{` without its `}}`") };
+        let Some(end) = find_expression_end(tail) else { return Err("`{{` without its `}}`") };
         if !before.is_empty() {
-            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(TemplatePiece::Text(before.to_owned()));
         }
-        pieces.push(Piece::Expression(tail.get(..end).unwrap_or_default().trim().to_owned()));
+        pieces.push(TemplatePiece::Expression(tail.get(..end).unwrap_or_default().trim().to_owned()));
         rest = tail.get(end + 2..).unwrap_or_default();
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Text(rest.to_owned()));
+        pieces.push(TemplatePiece::Text(rest.to_owned()));
     }
     Ok(Some(pieces))
 }
 
 /// Where the `}}` stands that ends an expression: outside its quotes and its own braces.
-fn end(text: &str) -> Option<usize> {
+fn find_expression_end(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut depth = 0_usize;
     let mut escaped = false;
@@ -123,25 +123,28 @@ fn end(text: &str) -> Option<usize> {
 }
 
 /// A value of a tree as an expression sees it.
-pub(super) fn value(node: &Node) -> Result<Value, String> {
+pub(super) fn node_to_value(node: &YamlNode) -> Result<Value, String> {
     Ok(match &node.kind {
-        Kind::Unknown(text) => return Err(text.clone()),
-        Kind::Scalar { .. } if node.is_null() => Value::from(()),
-        Kind::Scalar { text, plain: true } => scalar(text),
-        Kind::Scalar { text, plain: false } => Value::from(text.as_str()),
-        Kind::List(items) => Value::from(items.iter().map(value).collect::<Result<Vec<_>, _>>()?),
-        Kind::Map(entries) => Value::from(
-            entries.iter().map(|entry| Ok((entry.key.clone(), value(&entry.value)?))).collect::<Result<BTreeMap<_, _>, String>>()?,
+        YamlKind::Unknown(text) => return Err(text.clone()),
+        YamlKind::Scalar { .. } if node.is_null() => Value::from(()),
+        YamlKind::Scalar { text, plain: true } => scalar_to_value(text),
+        YamlKind::Scalar { text, plain: false } => Value::from(text.as_str()),
+        YamlKind::List(items) => Value::from(items.iter().map(node_to_value).collect::<Result<Vec<_>, _>>()?),
+        YamlKind::Map(entries) => Value::from(
+            entries
+                .iter()
+                .map(|entry| Ok((entry.key.clone(), node_to_value(&entry.value)?)))
+                .collect::<Result<BTreeMap<_, _>, String>>()?,
         ),
     })
 }
 
-fn scalar(text: &str) -> Value {
-    if let Some(truth) = raw::plain::<bool>(text) {
+fn scalar_to_value(text: &str) -> Value {
+    if let Some(truth) = yaml_parser::parse_plain_scalar::<bool>(text) {
         Value::from(truth)
-    } else if let Some(number) = raw::plain::<i64>(text) {
+    } else if let Some(number) = yaml_parser::parse_plain_scalar::<i64>(text) {
         Value::from(number)
-    } else if let Some(number) = raw::plain::<f64>(text) {
+    } else if let Some(number) = yaml_parser::parse_plain_scalar::<f64>(text) {
         Value::from(number)
     } else {
         Value::from(text)
@@ -149,38 +152,38 @@ fn scalar(text: &str) -> Value {
 }
 
 /// What an expression gave, as a value of the tree at the template's place.
-pub(super) fn node(value: &Value, place: &Place) -> Result<Node, String> {
+pub(super) fn value_to_node(value: &Value, place: &SourceLocation) -> Result<YamlNode, String> {
     let mut budget = ITEM_LIMIT;
-    build(value, place, &mut budget)
+    build_node(value, place, &mut budget)
 }
 
-fn build(value: &Value, place: &Place, budget: &mut usize) -> Result<Node, String> {
+fn build_node(value: &Value, place: &SourceLocation, budget: &mut usize) -> Result<YamlNode, String> {
     *budget = budget.checked_sub(1).ok_or_else(|| format!("it gives more than {ITEM_LIMIT} values"))?;
     Ok(match value.kind() {
-        ValueKind::None => Node::scalar(place.clone(), "", true),
-        ValueKind::Bool | ValueKind::Number => Node::scalar(place.clone(), text(value)?, true),
-        ValueKind::String => Node::scalar(place.clone(), text(value)?, false),
+        ValueKind::None => YamlNode::scalar(place.clone(), "", true),
+        ValueKind::Bool | ValueKind::Number => YamlNode::scalar(place.clone(), value_to_text(value)?, true),
+        ValueKind::String => YamlNode::scalar(place.clone(), value_to_text(value)?, false),
         ValueKind::Seq | ValueKind::Iterable => {
             let mut items = Vec::new();
-            for item in value.try_iter().map_err(|error| explain(&error))? {
-                items.push(build(&item, place, budget)?);
+            for item in value.try_iter().map_err(|error| describe_error(&error))? {
+                items.push(build_node(&item, place, budget)?);
             }
-            Node { place: place.clone(), kind: Kind::List(items) }
+            YamlNode { location: place.clone(), kind: YamlKind::List(items) }
         }
         ValueKind::Map => {
             let mut entries = Vec::new();
-            for key in value.try_iter().map_err(|error| explain(&error))? {
-                let inner = value.get_item(&key).map_err(|error| explain(&error))?;
-                entries.push(Entry { key: key.to_string(), place: place.clone(), value: build(&inner, place, budget)? });
+            for key in value.try_iter().map_err(|error| describe_error(&error))? {
+                let inner = value.get_item(&key).map_err(|error| describe_error(&error))?;
+                entries.push(YamlEntry { key: key.to_string(), location: place.clone(), value: build_node(&inner, place, budget)? });
             }
-            Node::map(place.clone(), entries)
+            YamlNode::map(place.clone(), entries)
         }
         other => return Err(format!("it gives {other}, which cannot be written down")),
     })
 }
 
 /// What an expression gave, as a part of a text.
-pub(super) fn text(value: &Value) -> Result<String, String> {
+pub(super) fn value_to_text(value: &Value) -> Result<String, String> {
     let text = match value.kind() {
         // As YAML writes them, not as Python does.
         ValueKind::Bool => if value.is_true() { "true" } else { "false" }.to_owned(),
@@ -199,7 +202,7 @@ pub(super) fn text(value: &Value) -> Result<String, String> {
 }
 
 /// minijinja's word for what went wrong, without its own place.
-pub(super) fn explain(error: &minijinja::Error) -> String {
+pub(super) fn describe_error(error: &minijinja::Error) -> String {
     error.detail().map_or_else(|| error.kind().to_string(), str::to_owned)
 }
 
@@ -207,21 +210,21 @@ pub(super) fn explain(error: &minijinja::Error) -> String {
 mod tests {
     use super::*;
 
-    fn cut(text: &str) -> Vec<Piece> {
-        pieces(text).unwrap().unwrap_or_default()
+    fn cut_pieces(text: &str) -> Vec<TemplatePiece> {
+        split_pieces(text).unwrap().unwrap_or_default()
     }
 
     #[test]
-    fn texts_are_cut_at_their_expressions() {
-        let e = |text: &str| Piece::Expression(text.to_owned());
-        let t = |text: &str| Piece::Text(text.to_owned());
-        assert_eq!(cut("{% if %}{# no #}${HOME}"), vec![]);
-        assert_eq!(cut("a{{ b }}c"), vec![t("a"), e("b"), t("c")]);
-        assert_eq!(cut("{{ '{{' }}x}}"), vec![e("'{{'"), t("x}}")]);
-        assert_eq!(cut("{{ {'a': {'b': 1}}['a'] }}"), vec![e("{'a': {'b': 1}}['a']")]);
-        assert_eq!(cut("{{ '}}' }}{{ \"\\\"}}\" }}"), vec![e("'}}'"), e("\"\\\"}}\"")]);
+    fn text_splits_at_expressions() {
+        let e = |text: &str| TemplatePiece::Expression(text.to_owned());
+        let t = |text: &str| TemplatePiece::Text(text.to_owned());
+        assert_eq!(cut_pieces("{% if %}{# no #}${HOME}"), vec![]);
+        assert_eq!(cut_pieces("a{{ b }}c"), vec![t("a"), e("b"), t("c")]);
+        assert_eq!(cut_pieces("{{ '{{' }}x}}"), vec![e("'{{'"), t("x}}")]);
+        assert_eq!(cut_pieces("{{ {'a': {'b': 1}}['a'] }}"), vec![e("{'a': {'b': 1}}['a']")]);
+        assert_eq!(cut_pieces("{{ '}}' }}{{ \"\\\"}}\" }}"), vec![e("'}}'"), e("\"\\\"}}\"")]);
         for bad in ["{{", "{{ a }", "x {{ '}}'", "{{ {'a': 1}}"] {
-            assert!(pieces(bad).is_err(), "{bad}");
+            assert!(split_pieces(bad).is_err(), "{bad}");
         }
     }
 }

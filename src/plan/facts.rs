@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::gpu;
-use crate::inventory::smoke;
-pub use crate::plan::found::{Elsewhere, Found};
-use crate::plan::lock_record::Lock;
-use crate::plan::logind::{Logind, SystemdScope};
-use crate::plan::run::RunFile;
-use crate::plan::site::{READ, Site};
+use crate::inventory::smoke_test;
+use crate::plan::host_context::{HostContext, SAFE_READ_SH};
+pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
+use crate::plan::lock_record::LockRecord;
+use crate::plan::logind::{LogindSettings, SystemdScope};
+use crate::plan::run_record::RunRecord;
 use crate::plan::words::{Exit, LogFile};
-use crate::shell::{Command, join, quote};
+use crate::shell::{RemoteCommand, join_quoted, quote};
 
 /// What the script is asked to look for beyond what is always of interest.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct FactsRequest {
     /// Whether docker is asked.
     pub docker: bool,
     /// The image whose id is wanted.
@@ -27,47 +27,47 @@ pub struct Wanted {
     /// Ports that should be free.
     pub ports: Vec<u16>,
     /// Whether idle GPUs are looked for.
-    pub idle: bool,
+    pub idle_gpus: bool,
     /// Whether a free port is looked for.
     pub free_port: bool,
     /// Addresses of the other hosts to which the routes are wanted.
     pub peers: Vec<String>,
     /// Whether what this name left under other names of the host, and processes without a directory, are looked for.
-    pub left: bool,
+    pub orphans: bool,
 }
 
 /// The facts script of one host.
-pub fn command(site: &Site, wanted: &Wanted) -> Command {
+pub fn facts_command(site: &HostContext, wanted: &FactsRequest) -> RemoteCommand {
     let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
     let script = format!(
         "{}docker={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={} want_left={}\npeers={}\n{}{}",
         site.preamble(),
-        quote(&site.docker()),
+        quote(&site.docker_command()),
         quote(&site.name),
-        quote(&smoke::name(&site.name)),
+        quote(&smoke_test::smoke_test_name(&site.name)),
         quote(&site.host),
-        quote(&site.base),
+        quote(&site.run_dir_root),
         if wanted.docker { "1" } else { "''" },
-        quote(&site.container()),
+        quote(&site.container_name()),
         quote(wanted.image.as_deref().unwrap_or_default()),
-        quote(&join(&wanted.mounts)),
+        quote(&join_quoted(&wanted.mounts)),
         quote(&ports.join(" ")),
-        if wanted.idle { "1" } else { "''" },
+        if wanted.idle_gpus { "1" } else { "''" },
         if wanted.free_port { "1" } else { "''" },
-        if wanted.left { "1" } else { "''" },
+        if wanted.orphans { "1" } else { "''" },
         quote(&wanted.peers.join(" ")),
-        READ,
+        SAFE_READ_SH,
         include_str!("../../assets/facts.sh"),
     );
-    Command::sh("gather facts", script, Duration::from_secs(90))
+    RemoteCommand::from_script("gather facts", script, Duration::from_secs(90))
 }
 
 /// Docker as the host's user finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Docker {
+pub enum DockerStatus {
     /// Nobody asked.
     #[default]
-    NotAsked,
+    NotQueried,
     /// The engine's version.
     Usable(String),
     /// What docker or the shell said.
@@ -76,23 +76,23 @@ pub enum Docker {
 
 /// The launcher of the current run on this host.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Node {
+pub enum LauncherStatus {
     /// No current run, or it was not started.
     #[default]
-    None,
+    NotStarted,
     /// Its wrapper was recorded, with this pid in its own pid namespace, and left no status; `seen`: the host itself sees it alive.
     Started {
         /// Pid.
         pid: u32,
         /// Alive in the host's own view.
-        seen: bool,
+        alive_on_host: bool,
     },
     /// It ended.
     Ended {
         /// How.
         exit: Exit,
         /// Seconds on the host's clock, as written.
-        at: f64,
+        ended_at: f64,
     },
 }
 
@@ -100,7 +100,7 @@ pub enum Node {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostFacts {
     /// Host clock when the script began and ended, seconds.
-    pub clock: (f64, f64),
+    pub clock_range: (f64, f64),
     /// `Linux x86_64`.
     pub system: String,
     /// The ssh user.
@@ -114,82 +114,82 @@ pub struct HostFacts {
     /// `<run_dir>`, absolute.
     pub run_dir: String,
     /// The nearest directory that exists.
-    pub nearest: String,
+    pub nearest_dir: String,
     /// Whether that can be written.
-    pub writable: bool,
+    pub is_writable: bool,
     /// KiB free and in all under it.
-    pub disk: (u64, u64),
+    pub disk_kib: (u64, u64),
     /// Whether `setsid` is there.
-    pub setsid: bool,
+    pub has_setsid: bool,
     /// What happens at log-out.
-    pub logind: Logind,
+    pub logind: LogindSettings,
     /// Addresses of the interfaces.
     pub addresses: Vec<String>,
     /// The interface of each address.
     pub interfaces: BTreeMap<String, String>,
     /// The source address of the route to each other host, where that was wanted and is known.
-    pub routes: BTreeMap<String, String>,
+    pub route_sources: BTreeMap<String, String>,
     /// A port on which nothing listened, where one was wanted.
     pub free_port: Option<u16>,
     /// The address at which our connection arrived.
-    pub arrived_at: Option<String>,
+    pub ssh_address: Option<String>,
     /// One line of `nvidia-smi -L` a GPU.
-    pub gpus: Vec<String>,
+    pub gpu_lines: Vec<String>,
     /// UUIDs of those on which somebody computes, where that was wanted.
-    pub gpus_busy: BTreeSet<String>,
+    pub busy_gpus: BTreeSet<String>,
     /// Why there are none.
     pub gpu_error: Option<String>,
     /// Docker.
-    pub docker: Docker,
+    pub docker: DockerStatus,
     /// Containers of this name and host, but for those of checks.
-    pub containers: Vec<Found>,
+    pub containers: Vec<ContainerFacts>,
     /// What of this name is elsewhere on the host.
-    pub elsewhere: Elsewhere,
+    pub orphans: OrphanFacts,
     /// The name by which the host was asked.
     pub host: String,
     /// `name/host` labels of whatever holds our container's name; `/`: a container that is not ours.
-    pub taken: Option<String>,
+    pub name_holder: Option<String>,
     /// Id of the wanted image.
-    pub image: Option<String>,
+    pub image_id: Option<String>,
     /// Which of the wanted paths exist.
-    pub mounts: BTreeMap<String, bool>,
+    pub existing_mounts: BTreeMap<String, bool>,
     /// Wanted ports that something listens on.
-    pub busy: BTreeSet<u16>,
+    pub busy_ports: BTreeSet<u16>,
     /// Whether a killed login at a registry left its folder in memory.
-    pub login: bool,
+    pub has_leftover_login: bool,
     /// Whether a directory of this name and host exists.
-    pub host_dir: bool,
+    pub has_host_dir: bool,
     /// Whether the current run was left by a version whose record lies where ranks can write: it is believed for this host alone.
-    pub old: bool,
+    pub legacy_layout: bool,
     /// Whether a smoke of this name left something.
-    pub smoke: bool,
+    pub has_leftover_smoke: bool,
     /// The lock.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockRecord>,
     /// Whether the container is to stay.
-    pub keep: bool,
+    pub keep_container: bool,
     /// Pid of a bare host's keeper, if it lives.
-    pub keeper: Option<u32>,
+    pub keeper_pid: Option<u32>,
     /// The live or last run.
-    pub current: Option<String>,
+    pub current_run: Option<String>,
     /// Whether an order has stopped it, before it ended by itself.
-    pub stopped: bool,
+    pub stop_requested: bool,
     /// Every run directory.
-    pub runs: Vec<String>,
+    pub run_ids: Vec<String>,
     /// Its launcher.
-    pub node: Node,
+    pub launcher: LauncherStatus,
     /// Its workers: rank, restart, and the exit if it ended.
-    pub ranks: Vec<(u32, u32, Option<Ended>)>,
+    pub ranks: Vec<(u32, u32, Option<TimedExit>)>,
     /// Size of each log.
-    pub logs: Vec<(LogFile, u64)>,
+    pub log_sizes: Vec<(LogFile, u64)>,
     /// What the run says of itself; an error where the file is damaged.
-    pub run_file: Option<Result<RunFile, String>>,
+    pub run_record: Option<Result<RunRecord, String>>,
 }
 
 /// How a process ended, and the second on the host's clock.
-pub type Ended = (Exit, f64);
+pub type TimedExit = (Exit, f64);
 
 /// Reads a status as a wrapper wrote it: `0 1795251815.3`, `killed 1795251815`.
-pub fn read_exit(text: &str) -> Option<Ended> {
+pub fn parse_exit(text: &str) -> Option<TimedExit> {
     let mut words = text.split_whitespace();
     let exit = match words.next()? {
         "killed" | "gone" => Exit::Killed,
@@ -200,7 +200,7 @@ pub fn read_exit(text: &str) -> Option<Ended> {
 
 impl HostFacts {
     /// Reads the script's answer. Lines it does not know are skipped: the host's shell is not ours.
-    pub fn read(text: &str) -> HostFacts {
+    pub fn parse(text: &str) -> HostFacts {
         let mut facts = HostFacts::default();
         let mut run_file = String::new();
         let (mut lock_beat, mut uptime) = ("", "");
@@ -213,27 +213,27 @@ impl HostFacts {
                 }
                 "lock_beat" => lock_beat = value,
                 "uptime" => uptime = value,
-                "logind" => facts.logind.take(value),
-                _ => facts.take(key, value),
+                "logind" => facts.logind.apply_line(value),
+                _ => facts.apply_line(key, value),
             }
         }
         // When the lock was made is told by a laptop's clock, and counts only until the first beat.
-        if let (Some(lock), Some(age)) = (&mut facts.lock, Lock::since(lock_beat, uptime, facts.clock.0)) {
-            lock.age = age;
+        if let (Some(lock), Some(age)) = (&mut facts.lock, LockRecord::seconds_since_heartbeat(lock_beat, uptime, facts.clock_range.0)) {
+            lock.heartbeat_age = age;
         }
         let all = std::mem::take(&mut facts.containers);
-        facts.containers = facts.elsewhere.sort(all, &facts.host, &facts.run_dir);
+        facts.containers = facts.orphans.take_own_containers(all, &facts.host, &facts.run_dir);
         if !run_file.is_empty() {
-            facts.run_file = Some(RunFile::read(&run_file, facts.current.as_deref().unwrap_or_default()));
+            facts.run_record = Some(RunRecord::parse(&run_file, facts.current_run.as_deref().unwrap_or_default()));
         }
         facts
     }
 
-    fn take(&mut self, key: &str, value: &str) {
+    fn apply_line(&mut self, key: &str, value: &str) {
         let text = value.to_owned();
         match key {
-            "now" => self.clock.0 = value.parse().unwrap_or(0.0),
-            "now_end" => self.clock.1 = value.parse().unwrap_or(0.0),
+            "now" => self.clock_range.0 = value.parse().unwrap_or(0.0),
+            "now_end" => self.clock_range.1 = value.parse().unwrap_or(0.0),
             "system" => self.system = text,
             "user" => self.user = text,
             "uid" => self.uid = value.parse().unwrap_or_default(),
@@ -241,10 +241,10 @@ impl HostFacts {
             "home" => self.home = text,
             "run_dir" => self.run_dir = text,
             "host" => self.host = text,
-            "nearest" => self.nearest = text,
-            "writable" => self.writable = value == "yes",
-            "disk" => self.disk = pair(value),
-            "setsid" => self.setsid = true,
+            "nearest" => self.nearest_dir = text,
+            "writable" => self.is_writable = value == "yes",
+            "disk" => self.disk_kib = parse_pair(value),
+            "setsid" => self.has_setsid = true,
             "address" => {
                 let (address, interface) = value.split_once(' ').unwrap_or((value, ""));
                 if !interface.is_empty() {
@@ -252,132 +252,140 @@ impl HostFacts {
                 }
                 self.addresses.push(address.to_owned());
             }
-            "route" => self.routes.extend(route(value)),
+            "route" => self.route_sources.extend(parse_route(value)),
             "free_port" => self.free_port = value.parse().ok(),
-            "connection" => self.arrived_at = value.split_whitespace().nth(2).map(str::to_owned),
-            "gpu" if value.starts_with("GPU ") => self.gpus.push(text),
+            "connection" => self.ssh_address = value.split_whitespace().nth(2).map(str::to_owned),
+            "gpu" if value.starts_with("GPU ") => self.gpu_lines.push(text),
             // A MIG device is listed beneath its GPU; anything else is a complaint.
             "gpu" if !value.trim_start().starts_with("MIG ") => self.gpu_error = Some(text),
             "gpu_busy" => {
-                self.gpus_busy.insert(text.trim().to_owned());
+                self.busy_gpus.insert(text.trim().to_owned());
             }
             "gpus" => self.gpu_error = Some(text),
-            "docker" => self.docker = Docker::Usable(text),
-            "docker_error" => self.docker = Docker::Unusable(text),
-            "container" => self.containers.extend(Found::read(value)),
-            "taken" => self.taken = Some(text),
-            "image" => self.image = Some(text),
+            "docker" => self.docker = DockerStatus::Usable(text),
+            "docker_error" => self.docker = DockerStatus::Unusable(text),
+            "container" => self.containers.extend(ContainerFacts::parse(value)),
+            "taken" => self.name_holder = Some(text),
+            "image" => self.image_id = Some(text),
             "mount" => {
                 let (there, path) = value.split_once(' ').unwrap_or((value, ""));
-                self.mounts.insert(path.to_owned(), there == "yes");
+                self.existing_mounts.insert(path.to_owned(), there == "yes");
             }
-            "busy" => self.busy.extend(value.parse::<u16>()),
-            "login" => self.login = true,
-            "smoke" => self.smoke = true,
-            "host_dir" => self.host_dir = true,
-            "old" => self.old = true,
-            "lock" => self.lock = Lock::read(value, self.clock.0),
-            _ => self.take_run(key, value),
+            "busy" => self.busy_ports.extend(value.parse::<u16>()),
+            "login" => self.has_leftover_login = true,
+            "smoke" => self.has_leftover_smoke = true,
+            "host_dir" => self.has_host_dir = true,
+            "old" => self.legacy_layout = true,
+            "lock" => self.lock = LockRecord::parse(value, self.clock_range.0),
+            _ => self.apply_run_line(key, value),
         }
     }
 
     /// The same for what the current run says of itself, and for what is elsewhere.
-    fn take_run(&mut self, key: &str, value: &str) {
+    fn apply_run_line(&mut self, key: &str, value: &str) {
         let text = value.to_owned();
         match key {
-            "keep" => self.keep = true,
-            "keeper" => self.keeper = value.parse().ok(),
-            "current" if text.is_empty() => self.current = None,
+            "keep" => self.keep_container = true,
+            "keeper" => self.keeper_pid = value.parse().ok(),
+            "current" if text.is_empty() => self.current_run = None,
             // What a host says becomes a folder here.
-            "current" if !valid_run(value) => self.elsewhere.bad_current = Some("what is no run's id".to_owned()),
-            "current" => self.current = Some(text),
-            "stopped" => self.stopped = true,
-            "run" if valid_run(value) && self.runs.len() < RUNS => self.runs.push(text),
-            "node" => self.node = Node::read(value),
+            "current" if !is_safe_run_id(value) => self.orphans.invalid_current_run = Some("what is no run's id".to_owned()),
+            "current" => self.current_run = Some(text),
+            "stopped" => self.stop_requested = true,
+            "run" if is_safe_run_id(value) && self.run_ids.len() < MAX_RUNS => self.run_ids.push(text),
+            "node" => self.launcher = LauncherStatus::parse(value),
             "rank" => {
                 let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
                 if let Ok(LogFile::Rank { rank, restart }) = file.parse() {
-                    self.ranks.push((rank, restart, read_exit(rest)));
+                    self.ranks.push((rank, restart, parse_exit(rest)));
                 }
             }
             "log" => {
                 if let Some((file, size)) = value.split_once(' ')
                     && let (Ok(file), Ok(size)) = (file.parse(), size.parse())
                 {
-                    self.logs.push((file, size));
+                    self.log_sizes.push((file, size));
                 }
             }
-            _ => self.elsewhere.take(key, value),
+            _ => self.orphans.apply_line(key, value),
         }
     }
 
     /// The scope in which ranks outlive the connection; `None`: there is none.
-    pub fn scope(&self) -> Option<SystemdScope> {
-        self.logind.scope(&self.user, self.uid)
+    pub fn systemd_scope(&self) -> Option<SystemdScope> {
+        self.logind.scope_for(&self.user, self.uid)
     }
 
     /// The name of the interface that has an address.
-    pub fn interface(&self, address: &str) -> Option<&str> {
+    pub fn interface_for(&self, address: &str) -> Option<&str> {
         self.interfaces.get(address).map(String::as_str)
     }
 
     /// Indexes of the GPUs on which nobody computes; `None` where the host was not asked.
     pub fn idle_gpus(&self) -> Option<Vec<u32>> {
-        let listed = gpu::parse_list(&self.gpus.join("\n"));
-        let idle = listed.iter().filter(|g| !self.gpus_busy.contains(&g.uuid)).map(|g| g.index).collect();
+        let listed = gpu::parse_gpu_list(&self.gpu_lines.join("\n"));
+        let idle = listed.iter().filter(|g| !self.busy_gpus.contains(&g.uuid)).map(|g| g.index).collect();
         (!listed.is_empty()).then_some(idle)
     }
 
     /// The container of this name and host, the running one if there are several.
-    pub fn container(&self) -> Option<&Found> {
+    pub fn container(&self) -> Option<&ContainerFacts> {
         self.containers.iter().find(|c| c.status == "running").or_else(|| self.containers.first())
     }
 
     /// The run's own description, where it is sound.
-    pub fn run_file(&self) -> Option<&RunFile> {
-        self.run_file.as_ref().and_then(|r| r.as_ref().ok())
+    pub fn run_record(&self) -> Option<&RunRecord> {
+        self.run_record.as_ref().and_then(|r| r.as_ref().ok())
     }
 
     /// Whether the current run's ranks are in a container. Docker's word counts, and the record's; an earlier version's record could be a rank's,
     /// and to believe it would run a rank's files on the host. `asked`: what the inventory says.
-    pub fn contained(&self, asked: bool) -> bool {
-        !self.containers.is_empty() || self.run_file().filter(|_| !self.old).map_or(asked, |file| file.contained)
+    pub fn runs_in_container(&self, asked: bool) -> bool {
+        !self.containers.is_empty() || self.run_record().filter(|_| !self.legacy_layout).map_or(asked, |file| file.in_container)
     }
 
     /// Whether anything of this name and host is there.
-    pub fn has_something(&self) -> bool {
-        let Elsewhere { checks, secret, .. } = &self.elsewhere;
-        self.host_dir
-            || self.login
+    pub fn has_any_resource(&self) -> bool {
+        let OrphanFacts { check_containers: checks, has_secret_file: secret, .. } = &self.orphans;
+        self.has_host_dir
+            || self.has_leftover_login
             || *secret
             || !checks.is_empty()
             || !self.containers.is_empty()
-            || self.keeper.is_some()
-            || !self.marked_runs().is_empty()
+            || self.keeper_pid.is_some()
+            || !self.orphaned_runs().is_empty()
     }
 
     /// The runs that have files here beside the current one. Of an earlier version there is only the current one.
     pub fn earlier_runs(&self) -> Vec<String> {
-        self.runs.iter().filter(|run| !self.old && self.current.as_ref() != Some(run)).cloned().collect()
+        self.run_ids.iter().filter(|run| !self.legacy_layout && self.current_run.as_ref() != Some(run)).cloned().collect()
     }
 
     /// The facts as if this earlier run were the current one; `None` where the host does not have it.
-    pub fn as_of_earlier(&self, run: &String) -> Option<HostFacts> {
-        let (node, ranks, logs) = (Node::None, Vec::new(), Vec::new());
+    pub fn for_earlier_run(&self, run: &String) -> Option<HostFacts> {
+        let (node, ranks, logs) = (LauncherStatus::NotStarted, Vec::new(), Vec::new());
         let has = self.earlier_runs().contains(run);
-        has.then(|| HostFacts { current: Some(run.clone()), node, ranks, logs, run_file: None, stopped: false, ..self.clone() })
+        has.then(|| HostFacts {
+            current_run: Some(run.clone()),
+            launcher: node,
+            ranks,
+            log_sizes: logs,
+            run_record: None,
+            stop_requested: false,
+            ..self.clone()
+        })
     }
 
     /// Runs whose processes live on this host outside of containers, though no directory may tell of them.
-    pub fn marked_runs(&self) -> Vec<String> {
-        let mut runs = self.elsewhere.marked_runs(&self.host);
-        runs.retain(|run| self.containers.is_empty() && self.current.as_ref() != Some(run));
+    pub fn orphaned_runs(&self) -> Vec<String> {
+        let mut runs = self.orphans.runs_with_processes(&self.host);
+        runs.retain(|run| self.containers.is_empty() && self.current_run.as_ref() != Some(run));
         runs
     }
 }
 
 /// A line of `ip -o route get`: where to, and the source. One's own address (`local …`) is no way to another host.
-fn route(line: &str) -> Option<(String, String)> {
+fn parse_route(line: &str) -> Option<(String, String)> {
     let mut words = line.split_whitespace();
     let to = words.next().filter(|first| first.parse::<std::net::IpAddr>().is_ok())?;
     let source = words.skip_while(|word| *word != "src").nth(1)?;
@@ -385,29 +393,31 @@ fn route(line: &str) -> Option<(String, String)> {
 }
 
 /// How many runs of one host are read.
-const RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 
 /// Whether a text can be the name of a run's files, here and there. The ids of tests are shorter than real ones.
-fn valid_run(text: &str) -> bool {
+fn is_safe_run_id(text: &str) -> bool {
     let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     plain && !text.is_empty() && !text.starts_with('-') && text.len() <= 40
 }
 
-fn pair(value: &str) -> (u64, u64) {
+fn parse_pair(value: &str) -> (u64, u64) {
     let mut words = value.split_whitespace().map(|w| w.parse().unwrap_or(0));
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
 }
 
-impl Node {
-    fn read(value: &str) -> Node {
+impl LauncherStatus {
+    fn parse(value: &str) -> LauncherStatus {
         let mut words = value.split_whitespace();
         match (words.next(), words.next(), words.next()) {
-            (Some("ended"), Some(_), _) => match read_exit(value.trim_start_matches("ended ")) {
-                Some((exit, at)) => Node::Ended { exit, at },
-                None => Node::Ended { exit: Exit::Killed, at: 0.0 },
+            (Some("ended"), Some(_), _) => match parse_exit(value.trim_start_matches("ended ")) {
+                Some((exit, at)) => LauncherStatus::Ended { exit, ended_at: at },
+                None => LauncherStatus::Ended { exit: Exit::Killed, ended_at: 0.0 },
             },
-            (Some("pid"), Some(pid), seen) => Node::Started { pid: pid.parse().unwrap_or(0), seen: seen == Some("alive") },
-            _ => Node::None,
+            (Some("pid"), Some(pid), seen) => {
+                LauncherStatus::Started { pid: pid.parse().unwrap_or(0), alive_on_host: seen == Some("alive") }
+            }
+            _ => LauncherStatus::NotStarted,
         }
     }
 }
@@ -417,23 +427,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_beat_is_the_age_of_a_lock_whatever_the_laptops_clock_says() {
-        let age = |lines: &str| HostFacts::read(&format!("now 1000\n{lines}")).lock.map(|lock| lock.age);
+    fn lock_age_is_measured_from_last_heartbeat() {
+        let age = |lines: &str| HostFacts::parse(&format!("now 1000\n{lines}")).lock.map(|lock| lock.heartbeat_age);
         assert_eq!(age("lock tok:1600:12:lap:me@lap\nlock_beat 900\n"), Some(100), "ahead");
         assert_eq!(age("lock tok:400:12:lap:me@lap\nlock_beat 998\n"), Some(2), "behind");
         assert_eq!(age("lock tok:990:12:lap:me@lap\nlock_beat 0\n"), Some(10), "no beat was made");
         assert_eq!(age("lock tok:990:12:lap:me@lap\nlock_beat \n"), Some(10), "it cannot be read");
         // The wall clock was set an hour forward or back: the boot's own clock decides.
         for now in ["4600", "1000", "-2600"] {
-            let facts = HostFacts::read(&format!("now {now}\nuptime 70 b-1\nlock tok:990:12:lap:me@lap\nlock_beat 66 b-1\n"));
-            assert_eq!(facts.lock.map(|lock| lock.age), Some(4), "{now}");
+            let facts = HostFacts::parse(&format!("now {now}\nuptime 70 b-1\nlock tok:990:12:lap:me@lap\nlock_beat 66 b-1\n"));
+            assert_eq!(facts.lock.map(|lock| lock.heartbeat_age), Some(4), "{now}");
         }
         assert_eq!(age("uptime 70 b-2\nlock tok:990:12:lap:me@lap\nlock_beat 900 b-1\n"), Some(70), "the host was restarted since");
     }
 
     #[test]
-    fn an_answer_is_read() {
-        let facts = HostFacts::read(
+    fn facts_output_is_parsed() {
+        let facts = HostFacts::parse(
             "now 1000.5\nhome /home/a b\nrun_dir /home/a b/.orchestrate\nwritable yes\ndisk 500 1000\naddress 10.0.0.1 bond0.7\n\
              route 10.0.0.2 via 10.0.0.254 dev eth0 src 10.0.0.1 uid 0 \\    cache\nroute local 10.0.0.1 dev lo src 10.0.0.1\n\
              connection 1.2.3.4 5 10.0.0.1 22\ngpu GPU 0: H20 (UUID: x)\ngpu   MIG 1g\ndocker 20.10\n\
@@ -441,24 +451,24 @@ mod tests {
              node pid 5 unseen\nrank rank-3.0 7 1000.25\nrank rank-2.0 running\nlog rank-3.0 44\nmystery 1\nrecord {\nnow_end 1001",
         );
         assert_eq!(facts.home, "/home/a b");
-        assert_eq!(facts.arrived_at.as_deref(), Some("10.0.0.1"));
-        assert_eq!((facts.addresses.as_slice(), facts.interface("10.0.0.1")), (["10.0.0.1".to_owned()].as_slice(), Some("bond0.7")));
-        assert_eq!(facts.routes, BTreeMap::from([("10.0.0.2".to_owned(), "10.0.0.1".to_owned())]));
-        assert_eq!(facts.gpus.len(), 1);
-        assert_eq!(facts.container().map(|c| (c.pid, c.hash.as_str())), Some((77, "f00")));
-        assert_eq!(facts.lock.as_ref().map(|l| (l.age, l.owner.as_str())), Some((10, "me@lap")));
-        assert_eq!(facts.node, Node::Started { pid: 5, seen: false });
+        assert_eq!(facts.ssh_address.as_deref(), Some("10.0.0.1"));
+        assert_eq!((facts.addresses.as_slice(), facts.interface_for("10.0.0.1")), (["10.0.0.1".to_owned()].as_slice(), Some("bond0.7")));
+        assert_eq!(facts.route_sources, BTreeMap::from([("10.0.0.2".to_owned(), "10.0.0.1".to_owned())]));
+        assert_eq!(facts.gpu_lines.len(), 1);
+        assert_eq!(facts.container().map(|c| (c.pid, c.container_hash.as_str())), Some((77, "f00")));
+        assert_eq!(facts.lock.as_ref().map(|l| (l.heartbeat_age, l.owner.as_str())), Some((10, "me@lap")));
+        assert_eq!(facts.launcher, LauncherStatus::Started { pid: 5, alive_on_host: false });
         assert_eq!(facts.ranks, [(3, 0, Some((Exit::Code(7), 1000.25))), (2, 0, None)]);
-        assert_eq!(facts.logs, [(LogFile::Rank { rank: 3, restart: 0 }, 44)]);
-        assert!(facts.run_file.as_ref().is_some_and(Result::is_err));
+        assert_eq!(facts.log_sizes, [(LogFile::Rank { rank: 3, restart: 0 }, 44)]);
+        assert!(facts.run_record.as_ref().is_some_and(Result::is_err));
     }
 
     /// To believe a record that a rank could have written would run a rank's files on the host.
     #[test]
-    fn an_earlier_versions_record_does_not_say_where_ranks_run() {
-        let bare = RunFile { contained: false, ..RunFile::default() };
-        let facts = |old| HostFacts { old, run_file: Some(Ok(bare.clone())), ..HostFacts::default() };
-        assert!(facts(true).contained(true), "the inventory has a container");
-        assert!(!facts(false).contained(true), "a record of the private directory counts");
+    fn legacy_record_does_not_decide_container_use() {
+        let bare = RunRecord { in_container: false, ..RunRecord::default() };
+        let facts = |old| HostFacts { legacy_layout: old, run_record: Some(Ok(bare.clone())), ..HostFacts::default() };
+        assert!(facts(true).runs_in_container(true), "the inventory has a container");
+        assert!(!facts(false).runs_in_container(true), "a record of the private directory counts");
     }
 }

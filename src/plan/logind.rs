@@ -6,28 +6,28 @@
 
 /// logind's answers, as the facts script passes them on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Logind {
+pub struct LogindSettings {
     /// Whether the connection's processes are in the scope of a session.
-    pub session: bool,
+    pub in_session: bool,
     /// `KillUserProcesses`; `None`: it did not say.
-    pub kill: Option<bool>,
+    pub kill_user_processes: Option<bool>,
     /// `KillOnlyUsers`; empty: all.
-    pub only: Vec<String>,
+    pub kill_only_users: Vec<String>,
     /// `KillExcludeUsers`.
-    pub exclude: Vec<String>,
+    pub kill_exclude_users: Vec<String>,
     /// Whether the user's manager stays without a session; `None`: it did not say.
     pub linger: Option<bool>,
     /// Where the ssh user's own dockerd runs; `None`: there is none to be seen.
-    pub engine: Option<Unit>,
+    pub dockerd_unit: Option<SystemdUnit>,
 }
 
 /// The kind of unit that a process belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum SystemdUnit {
     /// The scope of a session.
     Session,
     /// A unit of the user's manager.
-    Manager,
+    UserManager,
     /// Neither.
     Other,
 }
@@ -44,9 +44,9 @@ pub enum SystemdScope {
     User,
 }
 
-impl Logind {
+impl LogindSettings {
     /// Takes one line of the facts script: `KillUserProcesses=yes`.
-    pub fn take(&mut self, line: &str) {
+    pub fn apply_line(&mut self, line: &str) {
         let Some((key, value)) = line.trim().split_once('=') else { return };
         let flag = match value {
             "yes" => Some(true),
@@ -55,16 +55,16 @@ impl Logind {
         };
         let list = || value.split_whitespace().map(str::to_owned).collect();
         match key {
-            "session" => self.session = flag == Some(true),
-            "KillUserProcesses" => self.kill = flag,
-            "KillOnlyUsers" => self.only = list(),
-            "KillExcludeUsers" => self.exclude = list(),
+            "session" => self.in_session = flag == Some(true),
+            "KillUserProcesses" => self.kill_user_processes = flag,
+            "KillOnlyUsers" => self.kill_only_users = list(),
+            "KillExcludeUsers" => self.kill_exclude_users = list(),
             "Linger" => self.linger = flag,
             "engine" => {
-                self.engine = match value {
-                    "session" => Some(Unit::Session),
-                    "manager" => Some(Unit::Manager),
-                    _ => Some(Unit::Other),
+                self.dockerd_unit = match value {
+                    "session" => Some(SystemdUnit::Session),
+                    "manager" => Some(SystemdUnit::UserManager),
+                    _ => Some(SystemdUnit::Other),
                 };
             }
             _ => {}
@@ -72,14 +72,15 @@ impl Logind {
     }
 
     /// Whether the processes of a session of this user end with it; `None`: logind did not say.
-    pub fn kills(&self, user: &str) -> Option<bool> {
+    pub fn kills_processes_of(&self, user: &str) -> Option<bool> {
         let named = |list: &[String]| list.iter().any(|name| name == user);
-        self.kill.map(|kill| kill && !named(&self.exclude) && (self.only.is_empty() || named(&self.only)))
+        self.kill_user_processes
+            .map(|kill| kill && !named(&self.kill_exclude_users) && (self.kill_only_users.is_empty() || named(&self.kill_only_users)))
     }
 
     /// The scope in which ranks of this user outlive the connection; `None`: there is none.
-    pub fn scope(&self, user: &str, uid: u32) -> Option<SystemdScope> {
-        if !self.session || self.kills(user) != Some(true) {
+    pub fn scope_for(&self, user: &str, uid: u32) -> Option<SystemdScope> {
+        if !self.in_session || self.kills_processes_of(user) != Some(true) {
             return Some(SystemdScope::Inherited);
         }
         match (uid, self.linger) {
@@ -91,11 +92,11 @@ impl Logind {
 }
 
 /// The exit status where no scope can be made.
-pub const NO_SCOPE: i32 = 77;
+pub const EXIT_NO_SCOPE: i32 = 77;
 
 impl SystemdScope {
     /// The words before a command that start it in the scope; with a blank at the end.
-    pub fn words(self) -> &'static str {
+    pub fn command_prefix(self) -> &'static str {
         match self {
             SystemdScope::Inherited => "",
             SystemdScope::System => "systemd-run --scope --slice=system.slice ",
@@ -104,12 +105,12 @@ impl SystemdScope {
     }
 
     /// sh, before the first use of the words: tries whether the scope can be made. One that cannot ends the script, with what systemd says.
-    pub fn tried(self) -> String {
+    pub fn probe_script(self) -> String {
         let runtime = "export XDG_RUNTIME_DIR=\"${XDG_RUNTIME_DIR:-/run/user/$(id -u)}\"\n";
         match self {
             SystemdScope::Inherited => String::new(),
-            SystemdScope::System => format!("{}true || exit {NO_SCOPE}\n", self.words()),
-            SystemdScope::User => format!("{runtime}{}true || exit {NO_SCOPE}\n", self.words()),
+            SystemdScope::System => format!("{}true || exit {EXIT_NO_SCOPE}\n", self.command_prefix()),
+            SystemdScope::User => format!("{runtime}{}true || exit {EXIT_NO_SCOPE}\n", self.command_prefix()),
         }
     }
 
@@ -119,7 +120,7 @@ impl SystemdScope {
             SystemdScope::Inherited => String::new(),
             SystemdScope::System | SystemdScope::User => format!(
                 "`{}true` must work on {host}, since logind ends what a log-out leaves there: mend that, or set KillUserProcesses=no in /etc/systemd/logind.conf",
-                self.words()
+                self.command_prefix()
             ),
         }
     }
@@ -129,14 +130,14 @@ impl SystemdScope {
 mod tests {
     use super::*;
 
-    fn logind(lines: &str) -> Logind {
-        let mut logind = Logind::default();
-        lines.lines().for_each(|line| logind.take(line));
+    fn parse_logind(lines: &str) -> LogindSettings {
+        let mut logind = LogindSettings::default();
+        lines.lines().for_each(|line| logind.apply_line(line));
         logind
     }
 
     #[test]
-    fn a_launch_gets_a_scope_of_its_own_only_where_logind_ends_the_session_s() {
+    fn own_scope_only_where_logind_kills_sessions() {
         let root = "KillExcludeUsers=root";
         for (lines, user, scope) in [
             ("", "li", Some(SystemdScope::Inherited)),
@@ -153,7 +154,7 @@ mod tests {
             ("session=yes\nKillUserProcesses=yes\nKillExcludeUsers=\nLinger=no", "root", Some(SystemdScope::System)),
             (&format!("session=yes\nKillUserProcesses=yes\n{root}\nLinger=no"), "root", Some(SystemdScope::Inherited)),
         ] {
-            assert_eq!(logind(lines).scope(user, if user == "root" { 0 } else { 1000 }), scope, "{lines:?} {user}");
+            assert_eq!(parse_logind(lines).scope_for(user, if user == "root" { 0 } else { 1000 }), scope, "{lines:?} {user}");
         }
     }
 }

@@ -3,35 +3,35 @@
 //! Uses `shell`, `inventory` and `gpu`. Pure: facts and inventory come in, steps go out; the engine decides when, never what.
 
 pub mod action;
-pub mod aftermath;
 pub mod build;
 pub mod check;
-pub mod enter;
+pub mod display;
+pub mod existing_run;
 pub mod facts;
-pub mod follow;
-pub mod found;
+pub mod host_context;
+pub mod host_metrics;
+pub mod labeled_resources;
 pub mod launcher;
 pub mod lock_record;
+pub mod log_frames;
 pub mod logind;
+pub mod postmortem;
+pub mod rank_layout;
 pub mod render;
-pub mod run;
-pub mod site;
-pub mod situation;
+pub mod run_record;
+pub mod shell_command;
 pub mod stacks;
 pub mod teardown;
-pub mod text;
-pub mod vitals;
 pub mod words;
-pub mod world;
 
 use crate::plan::action::Action;
-use crate::plan::run::RunFile;
-use crate::plan::site::Site;
+use crate::plan::host_context::HostContext;
+use crate::plan::run_record::RunRecord;
 use crate::plan::words::{Phase, RankInfo};
 
 /// A cell of the matrix hosts × phases: one action on one host.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct PlanStep {
     /// Its number in the plan, dense from 0.
     pub id: u32,
     /// The index of its host in [`Plan::sites`].
@@ -46,27 +46,27 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The hosts, in node-rank order.
-    pub sites: Vec<Site>,
+    pub hosts: Vec<HostContext>,
     /// Phase by phase, within a phase host by host.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     /// Every rank whose place is known.
     pub ranks: Vec<RankInfo>,
     /// How many worker processes the gang has.
     pub world_size: u32,
     /// What the run says of itself (the first host's copy); `None` for a plan without a run.
-    pub run: Option<RunFile>,
+    pub run_record: Option<RunRecord>,
 }
 
 impl Plan {
     /// A plan without steps.
-    pub fn empty(sites: Vec<Site>) -> Plan {
-        Plan { sites, steps: Vec::new(), ranks: Vec::new(), world_size: 0, run: None }
+    pub fn empty(sites: Vec<HostContext>) -> Plan {
+        Plan { hosts: sites, steps: Vec::new(), ranks: Vec::new(), world_size: 0, run_record: None }
     }
 
     /// Adds a step at the end; the phases must come in their order.
     pub fn push(&mut self, host: usize, phase: Phase, action: Action) {
         let id = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
-        self.steps.push(Step { id, host, phase, action });
+        self.steps.push(PlanStep { id, host, phase, action });
     }
 
     /// The phases that have steps, in their order.

@@ -3,34 +3,34 @@
 //! Uses `shell` and the plan. No wrappers and no run directory: the launcher in the foreground, its output on the terminal. A script is read
 //! whole before any of it runs, and nothing in it reads its input, so `ssh HOST sh <HOST.sh` works.
 
-use crate::inventory::{Entrypoint, Job, Mount, Pull};
+use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;
 use crate::plan::action::{Action, container, memlock};
-use crate::plan::launcher::{ByHand, Start};
+use crate::plan::launcher::{LaunchSpec, ManualLaunch};
 use crate::shell::quote;
 
 /// Names of the run that a script by hand has no use for.
-const OURS: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOSTFILE"];
+const INTERNAL_VARIABLES: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOSTFILE"];
 
 /// A script for each host, in node-rank order. `ssh`: the words that reach a host by ssh.
-pub fn scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
-    let all = plan.sites.iter().enumerate().filter_map(|(host, site)| {
+pub fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
+    let all = plan.hosts.iter().enumerate().filter_map(|(host, site)| {
         let of = |wanted: usize| plan.steps.iter().filter(move |step| step.host == wanted).map(|step| &step.action);
         let start = of(host).find_map(|action| match action {
-            Action::Prepare(prepare) => Some(&prepare.start),
+            Action::WriteRunFiles(prepare) => Some(&prepare.launch_spec),
             _ => None,
         })?;
         let container = of(host).find_map(|action| match action {
-            Action::Container(container) => Some(container),
+            Action::StartContainer(container) => Some(container),
             _ => None,
         })?;
-        Some((site.host.clone(), Script { plan, job, host, start, container }.text(&ssh(&site.host))))
+        Some((site.host.clone(), HostScript { plan, job, host_index: host, launch_spec: start, container }.render(&ssh(&site.host))))
     });
     all.collect()
 }
 
 /// What stands in the scripts for what only the hosts know.
-pub fn open(scripts: &[(String, String)]) -> Vec<String> {
+pub fn find_placeholders(scripts: &[(String, String)]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (_, text) in scripts {
         let mut rest = text.as_str();
@@ -46,16 +46,16 @@ pub fn open(scripts: &[(String, String)]) -> Vec<String> {
     found
 }
 
-struct Script<'a> {
+struct HostScript<'a> {
     plan: &'a Plan,
     job: &'a Job,
-    host: usize,
-    start: &'a Start,
-    container: &'a container::Container,
+    host_index: usize,
+    launch_spec: &'a LaunchSpec,
+    container: &'a container::StartContainer,
 }
 
 /// A path of the host; `~/` is the home of whoever runs the script.
-fn host_path(path: &str) -> String {
+fn quote_host_path(path: &str) -> String {
     match path.strip_prefix("~/") {
         Some(rest) => format!("\"$HOME\"/{}", quote(rest)),
         None if path == "~" => "\"$HOME\"".to_owned(),
@@ -64,7 +64,7 @@ fn host_path(path: &str) -> String {
 }
 
 /// A command with its flags one a line.
-fn lines(words: &[String], indent: &str) -> String {
+fn join_flag_lines(words: &[String], indent: &str) -> String {
     let mut text = String::new();
     let mut words = words.iter();
     if let Some(first) = words.next() {
@@ -78,52 +78,56 @@ fn lines(words: &[String], indent: &str) -> String {
     text
 }
 
-impl Script<'_> {
-    fn name(&self) -> &str {
-        self.plan.sites.get(self.host).map_or("", |site| site.name.as_str())
+impl HostScript<'_> {
+    fn run_name(&self) -> &str {
+        self.plan.hosts.get(self.host_index).map_or("", |site| site.name.as_str())
     }
 
-    fn text(&self, ssh: &str) -> String {
-        let hosts = self.plan.sites.len();
-        let own = self.plan.sites.get(self.host).map_or("", |site| site.host.as_str());
-        let master = self.plan.sites.first().map_or("", |site| site.host.as_str());
-        let first = if self.host == 0 { "the master: begin with it" } else { "begin with the master" };
+    fn render(&self, ssh: &str) -> String {
+        let hosts = self.plan.hosts.len();
+        let own = self.plan.hosts.get(self.host_index).map_or("", |site| site.host.as_str());
+        let master = self.plan.hosts.first().map_or("", |site| site.host.as_str());
+        let first = if self.host_index == 0 { "the master: begin with it" } else { "begin with the master" };
         let mut text = format!(
             "#!/bin/sh\n# {} on {own}: node rank {} of {hosts}; {first}{}.\n# By hand: ssh {ssh} sh <{own}.sh\n# shellcheck disable=SC2016\nset -eu\n\nmain() {{\n",
-            self.name(),
-            self.host,
-            if self.host == 0 { String::new() } else { format!(", {master}") },
+            self.run_name(),
+            self.host_index,
+            if self.host_index == 0 { String::new() } else { format!(", {master}") },
         );
-        for secret in &self.job.secrets {
+        for secret in &self.job.secret_names {
             text.push_str(&format!(": \"${{{secret}:?a secret of this job: export it before}}\"\n"));
         }
-        text.push_str(&if self.container.spec.is_some() { self.docker() } else { self.bare() });
+        text.push_str(&if self.container.spec.is_some() { self.docker_body() } else { self.bare_host_body() });
         text.push_str("}\n\nmain </dev/null\n");
         text
     }
 
-    fn variables(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.start.env.iter().filter(|(name, _)| !OURS.contains(&name.as_str()))
+    fn rank_variables(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.launch_spec.env.iter().filter(|(name, _)| !INTERNAL_VARIABLES.contains(&name.as_str()))
     }
 
     /// What runs where the ranks are.
-    fn inner(&self) -> String {
+    fn rank_script(&self) -> String {
         let mut text = String::new();
-        let hostfile = format!("/tmp/{}.hostfile", self.name());
-        if let Some(hosts) = self.start.files.get("hostfile") {
+        let hostfile = format!("/tmp/{}.hostfile", self.run_name());
+        if let Some(hosts) = self.launch_spec.files.get("hostfile") {
             text.push_str(&format!("cat >{hostfile} <<'HOSTS'\n{hosts}HOSTS\nexport ORCH_HOSTFILE={hostfile}\n"));
         }
-        for (name, value) in &self.start.defaults {
+        for (name, value) in &self.launch_spec.env_defaults {
             text.push_str(&format!("[ -n \"${{{name}+set}}\" ] || export {name}={}\n", quote(value)));
         }
-        let setup = self.start.files.get("setup").map(String::as_str).unwrap_or_default();
-        match &self.start.by_hand {
-            ByHand::Command(words) => text.push_str(&format!("{setup}exec {}\n", lines(words, ""))),
-            ByHand::Each(words, each) => {
+        let setup = self.launch_spec.files.get("setup").map(String::as_str).unwrap_or_default();
+        match &self.launch_spec.manual_launch {
+            ManualLaunch::Command(words) => text.push_str(&format!("{setup}exec {}\n", join_flag_lines(words, ""))),
+            ManualLaunch::PerRank(words, each) => {
                 text.push_str("pids='' status=0\n");
                 for own in each {
                     let own: Vec<String> = own.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
-                    text.push_str(&format!("(\nexport {}\n{setup}exec {}\n) &\npids=\"$pids $!\"\n", own.join(" "), lines(words, "")));
+                    text.push_str(&format!(
+                        "(\nexport {}\n{setup}exec {}\n) &\npids=\"$pids $!\"\n",
+                        own.join(" "),
+                        join_flag_lines(words, "")
+                    ));
                 }
                 text.push_str("for pid in $pids; do wait \"$pid\" || status=$?; done\nexit \"$status\"\n");
             }
@@ -132,66 +136,66 @@ impl Script<'_> {
     }
 
     /// The shell that `launch.setup` is written for.
-    fn shell(&self) -> &'static str {
-        if self.start.files.contains_key("setup") { "bash" } else { "sh" }
+    fn rank_shell(&self) -> &'static str {
+        if self.launch_spec.files.contains_key("setup") { "bash" } else { "sh" }
     }
 
-    fn bare(&self) -> String {
+    fn bare_host_body(&self) -> String {
         let mut text = String::new();
-        for (name, value) in self.variables() {
+        for (name, value) in self.rank_variables() {
             text.push_str(&format!("export {name}={}\n", quote(value)));
         }
-        if let Some(dir) = self.start.env.get("ORCH_WORKDIR").filter(|dir| !dir.is_empty()) {
-            text.push_str(&format!("cd {}\n", host_path(dir)));
+        if let Some(dir) = self.launch_spec.env.get("ORCH_WORKDIR").filter(|dir| !dir.is_empty()) {
+            text.push_str(&format!("cd {}\n", quote_host_path(dir)));
         }
-        text.push_str(&format!("exec {} -c {}\n", self.shell(), quote(&self.inner())));
+        text.push_str(&format!("exec {} -c {}\n", self.rank_shell(), quote(&self.rank_script())));
         text
     }
 
-    fn docker(&self) -> String {
+    fn docker_body(&self) -> String {
         let Some(spec) = &self.container.spec else { return String::new() };
         let image = quote(&spec.image);
         let mut text = String::new();
-        for Mount { from, .. } in spec.mounts.iter().filter(|m| m.create) {
-            text.push_str(&format!("mkdir -p {}\n", host_path(from)));
+        for Mount { source: from, .. } in spec.mounts.iter().filter(|m| m.create_source) {
+            text.push_str(&format!("mkdir -p {}\n", quote_host_path(from)));
         }
         let inspect = format!("docker image inspect {image} >/dev/null 2>&1");
         text.push_str(&match spec.pull {
-            Pull::Missing => format!("{inspect} || docker pull {image}\n"),
-            Pull::Always => format!("docker pull {image}\n"),
-            Pull::Never => format!("{inspect} || {{ echo 'the image is not here, and container.pull is never' >&2; exit 1; }}\n"),
+            PullPolicy::Missing => format!("{inspect} || docker pull {image}\n"),
+            PullPolicy::Always => format!("docker pull {image}\n"),
+            PullPolicy::Never => format!("{inspect} || {{ echo 'the image is not here, and container.pull is never' >&2; exit 1; }}\n"),
         });
         text.push_str("ib=''\n");
         text.push_str("if [ -d /dev/infiniband ]; then ib=--device=/dev/infiniband; fi\n");
         // Rootless docker, and one without CAP_SYS_RESOURCE, starts no container that may lock memory without a limit.
-        let unlimited = memlock::UNLIMITED;
+        let unlimited = memlock::UNLIMITED_FLAG;
         text.push_str(&format!(
             "lock={unlimited}\ncase $(docker run --rm --network=none \"$lock\" --entrypoint=/bin/sh {image} -c : </dev/null 2>&1) in *rlimit*) lock='' ;; esac\n"
         ));
-        let mut flags: Vec<String> = vec!["--rm".to_owned(), format!("--name={}", quote(&self.container.site.container()))];
+        let mut flags: Vec<String> = vec!["--rm".to_owned(), format!("--name={}", quote(&self.container.context.container_name()))];
         let ours = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--env=", "--stop-timeout="];
-        let rest = self.container.flags(spec);
+        let rest = self.container.docker_flags(spec);
         let theirs = |flag: &&String| *flag != unlimited && !ours.iter().any(|own| flag.starts_with(own));
         flags.extend(rest.iter().filter(theirs).map(|flag| quote(flag)));
-        for Mount { from, to, read_only, .. } in &spec.mounts {
+        for Mount { source: from, target: to, read_only, .. } in &spec.mounts {
             let end = if *read_only { ",readonly" } else { "" };
-            flags.push(format!("--mount=type=bind,source={},target={}{end}", host_path(from), quote(to)));
+            flags.push(format!("--mount=type=bind,source={},target={}{end}", quote_host_path(from), quote(to)));
         }
-        let common = spec.env.iter().filter(|(name, _)| !self.start.env.contains_key(*name));
-        flags.extend(common.chain(self.variables()).map(|(name, value)| quote(&format!("--env={name}={value}"))));
-        flags.extend(self.job.secrets.iter().map(|name| format!("--env={name}")));
-        if let Some(dir) = self.start.env.get("ORCH_WORKDIR").filter(|dir| !dir.is_empty()) {
+        let common = spec.env.iter().filter(|(name, _)| !self.launch_spec.env.contains_key(*name));
+        flags.extend(common.chain(self.rank_variables()).map(|(name, value)| quote(&format!("--env={name}={value}"))));
+        flags.extend(self.job.secret_names.iter().map(|name| format!("--env={name}")));
+        if let Some(dir) = self.launch_spec.env.get("ORCH_WORKDIR").filter(|dir| !dir.is_empty()) {
             flags.push(quote(&format!("--workdir={dir}")));
         }
-        let shell = self.shell();
+        let shell = self.rank_shell();
         let tail = match spec.entrypoint {
-            Entrypoint::None => format!("--entrypoint={shell} {image} -c"),
-            Entrypoint::Image => format!("{image} {shell} -c"),
+            EntrypointMode::Overridden => format!("--entrypoint={shell} {image} -c"),
+            EntrypointMode::Image => format!("{image} {shell} -c"),
         };
         text.push_str(&format!(
             "exec docker run ${{ib:+\"$ib\"}} ${{lock:+\"$lock\"}} \\\n  {} \\\n  {tail} {}\n",
             flags.join(" \\\n  "),
-            quote(&self.inner())
+            quote(&self.rank_script())
         ));
         text
     }

@@ -3,53 +3,62 @@
 use std::time::Duration;
 
 use crate::plan::Plan;
-use crate::plan::action::remove::Cleaned;
-use crate::plan::action::{Action, launch, remove};
+use crate::plan::action::cleanup::CleanupTarget;
+use crate::plan::action::{Action, cleanup, launch};
+use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::HostFacts;
-use crate::plan::site::Site;
-use crate::plan::situation::run_end;
-use crate::plan::words::{Phase, RunEnd};
+use crate::plan::host_context::HostContext;
+use crate::plan::words::{Phase, RunOutcome};
 
 /// What a teardown is to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum TeardownScope {
     /// Every rank ends; container, logs and directories stay.
     Ranks,
     /// Every rank ends, the logs are fetched and the ended run's directory goes; the container stays for the next run.
     Run,
     /// Nothing of this name is left.
-    All,
+    Everything,
 }
 
 /// How a teardown is done.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct TeardownSpec {
     /// What it leaves.
-    pub depth: Depth,
+    pub scope: TeardownScope,
     /// From TERM to KILL; `None`: KILL at once.
     pub grace: Option<Duration>,
     /// Whether logs are fetched before they are deleted.
-    pub fetch: bool,
+    pub fetch_logs: bool,
 }
 
 /// Plans it for the hosts that answered; a host whose facts are `None` has no steps. `sites` carry the lock's token and, where the host has a
 /// current run, that run's id.
-pub fn plan(sites: Vec<Site>, facts: &[Option<HostFacts>], manner: Manner) -> Plan {
+pub fn plan_teardown(sites: Vec<HostContext>, facts: &[Option<HostFacts>], manner: TeardownSpec) -> Plan {
     let mut plan = Plan::empty(sites);
-    plan.run = facts.iter().flatten().find_map(|f| f.run_file().cloned());
+    plan.run_record = facts.iter().flatten().find_map(|f| f.run_record().cloned());
     let known: Vec<&HostFacts> = facts.iter().flatten().collect();
-    let runs = matches!(run_end(&known), Some((RunEnd::Running, _)));
-    let all = manner.depth == Depth::All;
+    let runs = matches!(run_outcome(&known), Some((RunOutcome::Running, _)));
+    let all = manner.scope == TeardownScope::Everything;
     for phase in [Phase::Stop, Phase::Remove, Phase::Fetch, Phase::Clean, Phase::Verify] {
         for (host, facts) in facts.iter().enumerate().filter_map(|(i, f)| f.as_ref().map(|f| (i, f))) {
-            let Some(site) = plan.sites.get(host).cloned() else { continue };
+            let Some(site) = plan.hosts.get(host).cloned() else { continue };
             if all && phase == Phase::Stop {
-                for run in facts.marked_runs() {
-                    let site = Site { run, contained: false, old: false, ..site.clone() };
-                    plan.push(host, phase, Action::Stop(launch::Stop { site, grace: manner.grace, ordered: false, lost: true }));
+                for run in facts.orphaned_runs() {
+                    let site = HostContext { run_id: run, in_container: false, legacy_layout: false, ..site.clone() };
+                    plan.push(
+                        host,
+                        phase,
+                        Action::StopRanks(launch::StopRanks {
+                            context: site,
+                            grace: manner.grace,
+                            by_request: false,
+                            restore_scripts: true,
+                        }),
+                    );
                 }
             }
-            if let Some(action) = action(phase, site, facts, (manner, runs)) {
+            if let Some(action) = teardown_action(phase, site, facts, (manner, runs)) {
                 plan.push(host, phase, action);
             }
         }
@@ -57,21 +66,29 @@ pub fn plan(sites: Vec<Site>, facts: &[Option<HostFacts>], manner: Manner) -> Pl
     plan
 }
 
-fn action(phase: Phase, site: Site, facts: &HostFacts, (manner, runs): (Manner, bool)) -> Option<Action> {
-    let all = manner.depth == Depth::All;
+fn teardown_action(phase: Phase, site: HostContext, facts: &HostFacts, (manner, runs): (TeardownSpec, bool)) -> Option<Action> {
+    let all = manner.scope == TeardownScope::Everything;
     match phase {
-        Phase::Stop => facts.current.as_ref().map(|_| Action::Stop(launch::Stop { site, grace: manner.grace, ordered: runs, lost: false })),
-        Phase::Remove if all => (!facts.containers.is_empty() || !facts.elsewhere.checks.is_empty() || facts.keeper.is_some())
-            .then_some(Action::Remove(remove::Remove { site })),
-        Phase::Fetch if manner.fetch && manner.depth != Depth::Ranks => {
-            facts.current.clone().map(|run| Action::Fetch(remove::Fetch { site, run }))
+        Phase::Stop => facts
+            .current_run
+            .as_ref()
+            .map(|_| Action::StopRanks(launch::StopRanks { context: site, grace: manner.grace, by_request: runs, restore_scripts: false })),
+        Phase::Remove if all => (!facts.containers.is_empty() || !facts.orphans.check_containers.is_empty() || facts.keeper_pid.is_some())
+            .then_some(Action::RemoveContainer(cleanup::RemoveContainer { context: site })),
+        Phase::Fetch if manner.fetch_logs && manner.scope != TeardownScope::Ranks => {
+            facts.current_run.clone().map(|run| Action::FetchLogs(cleanup::FetchLogs { context: site, run_id: run }))
         }
-        Phase::Clean if all && facts.has_something() => Some(Action::Clean(remove::Clean { site, what: Cleaned::Everything })),
-        Phase::Clean if manner.depth == Depth::Run => {
-            facts.current.clone().map(|run| Action::Clean(remove::Clean { site, what: Cleaned::Run(run) }))
+        Phase::Clean if all && facts.has_any_resource() => {
+            Some(Action::RemoveFiles(cleanup::RemoveFiles { context: site, target: CleanupTarget::Everything }))
         }
-        Phase::Clean if facts.login => Some(Action::Clean(remove::Clean { site, what: Cleaned::Login })),
-        Phase::Verify if all => Some(Action::Verify(remove::Verify { site, runs: facts.runs.clone() })),
+        Phase::Clean if manner.scope == TeardownScope::Run => facts
+            .current_run
+            .clone()
+            .map(|run| Action::RemoveFiles(cleanup::RemoveFiles { context: site, target: CleanupTarget::Run(run) })),
+        Phase::Clean if facts.has_leftover_login => {
+            Some(Action::RemoveFiles(cleanup::RemoveFiles { context: site, target: CleanupTarget::Login }))
+        }
+        Phase::Verify if all => Some(Action::VerifyRemoved(cleanup::VerifyRemoved { context: site, run_ids: facts.run_ids.clone() })),
         _ => None,
     }
 }

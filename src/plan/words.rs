@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// The most bytes that travel in one piece of a log.
-pub const LOG_CHUNK: usize = 256 << 10;
+pub const MAX_LOG_CHUNK_BYTES: usize = 256 << 10;
 
 /// The columns of the plan's matrix, in their order; each is a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,7 +25,8 @@ pub enum Phase {
     /// The container that stays, or the keeper of a bare host.
     Container,
     /// What only the inside of the container can show.
-    Prove,
+    #[serde(rename = "prove")]
+    Environment,
     /// Node rank 0.
     Master,
     /// All other nodes.
@@ -52,7 +53,7 @@ impl Phase {
             Phase::Preflight => "preflight",
             Phase::Pull => "pull",
             Phase::Container => "container",
-            Phase::Prove => "prove",
+            Phase::Environment => "prove",
             Phase::Master => "master",
             Phase::Workers => "workers",
             Phase::Stop => "stop",
@@ -80,7 +81,7 @@ pub enum Level {
 
 impl Level {
     /// The level's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Level::Pass => "pass",
             Level::Skipped => "skipped",
@@ -95,7 +96,8 @@ impl Level {
 #[serde(rename_all = "kebab-case")]
 pub enum LogFile {
     /// The launcher's own output on that host.
-    Node,
+    #[serde(rename = "node")]
+    Launcher,
     /// One worker's output; a restart begins a new file.
     Rank {
         /// The global rank.
@@ -108,7 +110,7 @@ pub enum LogFile {
 /// How a run ended, whatever the command that saw it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RunEnd {
+pub enum RunOutcome {
     /// Every launcher ended well.
     Ok,
     /// A rank or a launcher failed.
@@ -138,7 +140,7 @@ impl Exit {
     }
 
     /// Whether it is a success.
-    pub fn ok(self) -> bool {
+    pub fn is_success(self) -> bool {
         self == Exit::Code(0)
     }
 }
@@ -157,7 +159,7 @@ pub struct RankInfo {
 impl fmt::Display for LogFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogFile::Node => f.write_str("node"),
+            LogFile::Launcher => f.write_str("node"),
             LogFile::Rank { rank, restart } => write!(f, "rank-{rank}.{restart}"),
         }
     }
@@ -166,18 +168,18 @@ impl fmt::Display for LogFile {
 /// The text names no log file of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a log file of a run")]
-pub struct NoLogFile;
+pub struct ParseLogFileError;
 
 impl FromStr for LogFile {
-    type Err = NoLogFile;
+    type Err = ParseLogFileError;
 
     /// Reads the name as the wrappers write it on a host: `node`, `rank-3.0`.
-    fn from_str(text: &str) -> Result<Self, NoLogFile> {
+    fn from_str(text: &str) -> Result<Self, ParseLogFileError> {
         if text == "node" {
-            return Ok(LogFile::Node);
+            return Ok(LogFile::Launcher);
         }
-        let (rank, restart) = text.strip_prefix("rank-").and_then(|t| t.split_once('.')).ok_or(NoLogFile)?;
-        Ok(LogFile::Rank { rank: rank.parse().map_err(|_| NoLogFile)?, restart: restart.parse().map_err(|_| NoLogFile)? })
+        let (rank, restart) = text.strip_prefix("rank-").and_then(|t| t.split_once('.')).ok_or(ParseLogFileError)?;
+        Ok(LogFile::Rank { rank: rank.parse().map_err(|_| ParseLogFileError)?, restart: restart.parse().map_err(|_| ParseLogFileError)? })
     }
 }
 

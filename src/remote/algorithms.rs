@@ -3,11 +3,11 @@
 //! Uses `known_hosts` for patterns. Pure: names come in, names go out; `ssh/offer` turns them into what the SSH library takes. The names are
 //! those of OpenSSH 10 (kex-names.c, cipher.c, mac.c, sshkey.c), and those of older versions that still stand in people's files.
 
-use super::known_hosts::glob;
+use super::known_hosts::glob_match;
 
 /// What a list is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AlgorithmCategory {
     /// `KexAlgorithms`.
     Kex,
     /// `Ciphers`.
@@ -17,18 +17,18 @@ pub(super) enum Kind {
     /// `HostKeyAlgorithms`.
     HostKey,
     /// `CASignatureAlgorithms`.
-    Authority,
+    CaSignature,
 }
 
 /// An evaluated list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct List {
+pub(super) struct AlgorithmList {
     /// What is offered, the most wanted first.
     pub(super) names: Vec<String>,
     /// What the user's list names and this program cannot do.
-    pub(super) lacking: Vec<String>,
+    pub(super) unsupported: Vec<String>,
     /// Where the list stands; nothing for our own.
-    pub(super) place: Option<String>,
+    pub(super) origin: Option<String>,
 }
 
 const KEX: [&str; 9] = [
@@ -43,7 +43,7 @@ const KEX: [&str; 9] = [
     "diffie-hellman-group14-sha256",
 ];
 /// Offered on request only; so are the other tables of this name.
-const KEX_MORE: [&str; 6] = [
+const KEX_ON_REQUEST: [&str; 6] = [
     "ecdh-sha2-nistp256",
     "ecdh-sha2-nistp384",
     "ecdh-sha2-nistp521",
@@ -52,18 +52,18 @@ const KEX_MORE: [&str; 6] = [
     "diffie-hellman-group1-sha1",
 ];
 /// Known to OpenSSH, and not to the SSH library; so are the other tables of this name.
-const KEX_LACKING: [&str; 3] = ["mlkem768nistp256-sha256", "sntrup761x25519-sha512", "sntrup761x25519-sha512@openssh.com"];
+const KEX_UNSUPPORTED: [&str; 3] = ["mlkem768nistp256-sha256", "sntrup761x25519-sha512", "sntrup761x25519-sha512@openssh.com"];
 
-const CIPHERS_AES: [&str; 5] =
+const CIPHERS_AES_FIRST: [&str; 5] =
     ["aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes256-ctr", "aes128-ctr"];
-const CIPHERS_CHACHA: [&str; 5] =
+const CIPHERS_CHACHA_FIRST: [&str; 5] =
     ["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "aes256-ctr", "aes128-ctr"];
-const CIPHERS_MORE: [&str; 4] = ["aes192-ctr", "aes256-cbc", "aes192-cbc", "aes128-cbc"];
-const CIPHERS_LACKING: [&str; 2] = ["3des-cbc", "rijndael-cbc@lysator.liu.se"];
+const CIPHERS_ON_REQUEST: [&str; 4] = ["aes192-ctr", "aes256-cbc", "aes192-cbc", "aes128-cbc"];
+const CIPHERS_UNSUPPORTED: [&str; 2] = ["3des-cbc", "rijndael-cbc@lysator.liu.se"];
 
 const MACS: [&str; 4] = ["hmac-sha2-512-etm@openssh.com", "hmac-sha2-256-etm@openssh.com", "hmac-sha2-512", "hmac-sha2-256"];
-const MACS_MORE: [&str; 2] = ["hmac-sha1-etm@openssh.com", "hmac-sha1"];
-const MACS_LACKING: [&str; 10] = [
+const MACS_ON_REQUEST: [&str; 2] = ["hmac-sha1-etm@openssh.com", "hmac-sha1"];
+const MACS_UNSUPPORTED: [&str; 10] = [
     "hmac-sha1-96",
     "hmac-sha1-96-etm@openssh.com",
     "hmac-md5",
@@ -77,7 +77,7 @@ const MACS_LACKING: [&str; 10] = [
 ];
 
 /// The end of a certificate's algorithm name.
-const CERT: &str = "-cert-v01@openssh.com";
+const CERTIFICATE_SUFFIX: &str = "-cert-v01@openssh.com";
 const HOST_KEYS: [&str; 12] = [
     "ssh-ed25519-cert-v01@openssh.com",
     "ecdsa-sha2-nistp256-cert-v01@openssh.com",
@@ -92,8 +92,8 @@ const HOST_KEYS: [&str; 12] = [
     "rsa-sha2-512",
     "rsa-sha2-256",
 ];
-const HOST_KEYS_MORE: [&str; 1] = ["ssh-rsa"];
-const HOST_KEYS_LACKING: [&str; 11] = [
+const HOST_KEYS_ON_REQUEST: [&str; 1] = ["ssh-rsa"];
+const HOST_KEYS_UNSUPPORTED: [&str; 11] = [
     "ssh-rsa-cert-v01@openssh.com",
     "sk-ssh-ed25519@openssh.com",
     "sk-ssh-ed25519-cert-v01@openssh.com",
@@ -108,7 +108,7 @@ const HOST_KEYS_LACKING: [&str; 11] = [
 ];
 
 /// Signatures of authorities: OpenSSH's own default, and ssh-rsa on request.
-const AUTHORITY: [&str; 8] = [
+const CA_SIGNATURES: [&str; 8] = [
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
     "ecdsa-sha2-nistp384",
@@ -118,90 +118,95 @@ const AUTHORITY: [&str; 8] = [
     "rsa-sha2-512",
     "rsa-sha2-256",
 ];
-const AUTHORITY_LACKING: [&str; 3] = ["webauthn-sk-ecdsa-sha2-nistp256@openssh.com", "ssh-mldsa44-ed25519@openssh.com", "ssh-dss"];
+const CA_SIGNATURES_UNSUPPORTED: [&str; 3] = ["webauthn-sk-ecdsa-sha2-nistp256@openssh.com", "ssh-mldsa44-ed25519@openssh.com", "ssh-dss"];
 
-impl Kind {
+impl AlgorithmCategory {
     /// The keyword of ssh_config.
     pub(super) fn keyword(self) -> &'static str {
         match self {
-            Kind::Kex => "KexAlgorithms",
-            Kind::Cipher => "Ciphers",
-            Kind::Mac => "MACs",
-            Kind::HostKey => "HostKeyAlgorithms",
-            Kind::Authority => "CASignatureAlgorithms",
+            AlgorithmCategory::Kex => "KexAlgorithms",
+            AlgorithmCategory::Cipher => "Ciphers",
+            AlgorithmCategory::Mac => "MACs",
+            AlgorithmCategory::HostKey => "HostKeyAlgorithms",
+            AlgorithmCategory::CaSignature => "CASignatureAlgorithms",
         }
     }
 
     /// What one of its names is, for people.
     pub(super) fn noun(self) -> &'static str {
         match self {
-            Kind::Kex => "key exchange",
-            Kind::Cipher => "cipher",
-            Kind::Mac => "MAC",
-            Kind::HostKey => "type of host key",
-            Kind::Authority => "signature of an authority",
+            AlgorithmCategory::Kex => "key exchange",
+            AlgorithmCategory::Cipher => "cipher",
+            AlgorithmCategory::Mac => "MAC",
+            AlgorithmCategory::HostKey => "type of host key",
+            AlgorithmCategory::CaSignature => "signature of an authority",
         }
     }
 
     /// What is offered where nobody says otherwise.
-    fn own(self) -> &'static [&'static str] {
+    fn defaults(self) -> &'static [&'static str] {
         match self {
-            Kind::Kex => &KEX,
-            Kind::Cipher if fast_aes() => &CIPHERS_AES,
-            Kind::Cipher => &CIPHERS_CHACHA,
-            Kind::Mac => &MACS,
-            Kind::HostKey => &HOST_KEYS,
-            Kind::Authority => &AUTHORITY,
+            AlgorithmCategory::Kex => &KEX,
+            AlgorithmCategory::Cipher if fast_aes() => &CIPHERS_AES_FIRST,
+            AlgorithmCategory::Cipher => &CIPHERS_CHACHA_FIRST,
+            AlgorithmCategory::Mac => &MACS,
+            AlgorithmCategory::HostKey => &HOST_KEYS,
+            AlgorithmCategory::CaSignature => &CA_SIGNATURES,
         }
     }
 
     /// Everything that can be done.
-    pub(super) fn able(self) -> Vec<&'static str> {
+    pub(super) fn supported(self) -> Vec<&'static str> {
         let more: &[&str] = match self {
-            Kind::Kex => &KEX_MORE,
-            Kind::Cipher => &CIPHERS_MORE,
-            Kind::Mac => &MACS_MORE,
-            Kind::HostKey | Kind::Authority => &HOST_KEYS_MORE,
+            AlgorithmCategory::Kex => &KEX_ON_REQUEST,
+            AlgorithmCategory::Cipher => &CIPHERS_ON_REQUEST,
+            AlgorithmCategory::Mac => &MACS_ON_REQUEST,
+            AlgorithmCategory::HostKey | AlgorithmCategory::CaSignature => &HOST_KEYS_ON_REQUEST,
         };
-        [self.own(), more].concat()
+        [self.defaults(), more].concat()
     }
 
-    fn lacking(self) -> &'static [&'static str] {
+    fn unsupported(self) -> &'static [&'static str] {
         match self {
-            Kind::Kex => &KEX_LACKING,
-            Kind::Cipher => &CIPHERS_LACKING,
-            Kind::Mac => &MACS_LACKING,
-            Kind::HostKey => &HOST_KEYS_LACKING,
-            Kind::Authority => &AUTHORITY_LACKING,
+            AlgorithmCategory::Kex => &KEX_UNSUPPORTED,
+            AlgorithmCategory::Cipher => &CIPHERS_UNSUPPORTED,
+            AlgorithmCategory::Mac => &MACS_UNSUPPORTED,
+            AlgorithmCategory::HostKey => &HOST_KEYS_UNSUPPORTED,
+            AlgorithmCategory::CaSignature => &CA_SIGNATURES_UNSUPPORTED,
         }
     }
 
     /// Whether patterns may stand in lists that do not take away: OpenSSH allows them for key types only.
-    fn patterns(self) -> bool {
-        matches!(self, Kind::HostKey | Kind::Authority)
+    fn allows_patterns(self) -> bool {
+        matches!(self, AlgorithmCategory::HostKey | AlgorithmCategory::CaSignature)
     }
 }
 
-impl List {
+impl AlgorithmList {
     /// Our own list.
-    pub(super) fn own(kind: Kind) -> Self {
-        List { names: kind.own().iter().map(|n| (*n).to_owned()).collect(), lacking: Vec::new(), place: None }
+    pub(super) fn default_for(kind: AlgorithmCategory) -> Self {
+        AlgorithmList { names: kind.defaults().iter().map(|n| (*n).to_owned()).collect(), unsupported: Vec::new(), origin: None }
     }
 
     /// Reads what `ssh -G` prints: the list that ssh would offer, its own or the user's. What it leaves out is left out; the order is ours.
-    pub(super) fn of_ssh(kind: Kind, text: &str) -> Result<Self, String> {
-        let names: Vec<String> = kind.able().into_iter().filter(|name| text.split(',').any(|n| n == *name)).map(str::to_owned).collect();
-        if names.is_empty() { Err("this program offers none of it".to_owned()) } else { Ok(List { names, ..List::default() }) }
+    pub(super) fn from_ssh_g(kind: AlgorithmCategory, text: &str) -> Result<Self, String> {
+        let names: Vec<String> =
+            kind.supported().into_iter().filter(|name| text.split(',').any(|n| n == *name)).map(str::to_owned).collect();
+        if names.is_empty() {
+            Err("this program offers none of it".to_owned())
+        } else {
+            Ok(AlgorithmList { names, ..AlgorithmList::default() })
+        }
     }
 
     /// What the user's list names and is not offered, in a sentence.
-    pub(super) fn left_out(&self, kind: Kind) -> Option<String> {
-        let place = self.place.as_ref().filter(|_| !self.lacking.is_empty())?;
-        Some(format!("{place}: {} names {}, which this program does not offer", kind.keyword(), self.lacking.join(", ")))
+    pub(super) fn unsupported_notice(&self, kind: AlgorithmCategory) -> Option<String> {
+        let place = self.origin.as_ref().filter(|_| !self.unsupported.is_empty())?;
+        Some(format!("{place}: {} names {}, which this program does not offer", kind.keyword(), self.unsupported.join(", ")))
     }
 
     /// Evaluates a value of ssh_config. An error is a fragment that says what is wrong with it.
-    pub(super) fn read(kind: Kind, text: &str) -> Result<Self, String> {
+    pub(super) fn parse(kind: AlgorithmCategory, text: &str) -> Result<Self, String> {
         let (sign, names) = match text.chars().next() {
             Some(sign @ ('+' | '-' | '^')) => (Some(sign), text.get(1..).unwrap_or_default()),
             _ => (None, text),
@@ -210,19 +215,23 @@ impl List {
         if words.is_empty() {
             return Err("it names nothing".to_owned());
         }
-        let own = kind.own();
+        let own = kind.defaults();
         if sign == Some('-') {
-            let taken = |name: &&str| words.iter().any(|w| glob(w.as_bytes(), name.as_bytes()));
+            let taken = |name: &&str| words.iter().any(|w| glob_match(w.as_bytes(), name.as_bytes()));
             let names: Vec<String> = own.iter().filter(|n| !taken(n)).map(|n| (*n).to_owned()).collect();
-            return if names.is_empty() { Err("it takes everything away".to_owned()) } else { Ok(List { names, ..List::default() }) };
+            return if names.is_empty() {
+                Err("it takes everything away".to_owned())
+            } else {
+                Ok(AlgorithmList { names, ..AlgorithmList::default() })
+            };
         }
-        let able = kind.able();
+        let able = kind.supported();
         let (mut named, mut lacking) = (Vec::new(), Vec::new());
         for word in words {
-            let fits = |name: &&&str| if kind.patterns() { glob(word.as_bytes(), name.as_bytes()) } else { **name == word };
-            let (can, cannot): (Vec<_>, Vec<_>) = (able.iter().filter(fits).collect(), kind.lacking().iter().filter(fits).collect());
+            let fits = |name: &&&str| if kind.allows_patterns() { glob_match(word.as_bytes(), name.as_bytes()) } else { **name == word };
+            let (can, cannot): (Vec<_>, Vec<_>) = (able.iter().filter(fits).collect(), kind.unsupported().iter().filter(fits).collect());
             if can.is_empty() && cannot.is_empty() {
-                return Err(format!("`{word}` is not known{}", nearest(kind, word)));
+                return Err(format!("`{word}` is not known{}", suggest_similar(kind, word)));
             }
             named.extend(can.into_iter().copied());
             lacking.extend(cannot.into_iter().map(|n| (*n).to_owned()));
@@ -241,35 +250,35 @@ impl List {
         if names.is_empty() {
             return Err(format!("this program offers none of {}; it offers {}", lacking.join(", "), able.join(", ")));
         }
-        Ok(List { names, lacking, place: None })
+        Ok(AlgorithmList { names, unsupported: lacking, origin: None })
     }
 }
 
 /// A hint for a name that is not known.
-fn nearest(kind: Kind, word: &str) -> String {
+fn suggest_similar(kind: AlgorithmCategory, word: &str) -> String {
     let start = word.get(..word.len().min(6)).unwrap_or(word);
-    let near: Vec<&str> = kind.able().into_iter().filter(|n| n.starts_with(start)).take(3).collect();
+    let near: Vec<&str> = kind.supported().into_iter().filter(|n| n.starts_with(start)).take(3).collect();
     if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) }
 }
 
 /// Whether a name is a certificate's.
 pub(super) fn is_certificate(name: &str) -> bool {
-    name.ends_with(CERT)
+    name.ends_with(CERTIFICATE_SUFFIX)
 }
 
 /// The algorithm of the key in a certificate; other names stay.
-pub(super) fn plain(name: &str) -> &str {
-    name.strip_suffix(CERT).unwrap_or(name)
+pub(super) fn without_certificate_suffix(name: &str) -> &str {
+    name.strip_suffix(CERTIFICATE_SUFFIX).unwrap_or(name)
 }
 
 /// The type of key that stands in known_hosts for a host key algorithm.
 pub(super) fn key_type(name: &str) -> &str {
-    let plain = plain(name);
+    let plain = without_certificate_suffix(name);
     if plain.starts_with("rsa-sha2-") { "ssh-rsa" } else { plain }
 }
 
 /// Host key algorithms with those first whose keys are known for the host: else a host with several keys would show one that is not known.
-pub(super) fn known_first(names: &[String], known: &[String]) -> Vec<String> {
+pub(super) fn sort_known_first(names: &[String], known: &[String]) -> Vec<String> {
     let mut order = names.to_vec();
     order.sort_by_key(|name| !known.iter().any(|k| k == key_type(name)));
     order
@@ -294,60 +303,73 @@ fn fast_aes() -> bool {
 mod tests {
     use super::*;
 
-    fn names(kind: Kind, text: &str) -> Vec<String> {
-        List::read(kind, text).unwrap_or_else(|e| panic!("{text}: {e}")).names
+    fn parse_names(kind: AlgorithmCategory, text: &str) -> Vec<String> {
+        AlgorithmList::parse(kind, text).unwrap_or_else(|e| panic!("{text}: {e}")).names
     }
 
     #[test]
-    fn the_four_forms_are_those_of_openssh() {
-        assert_eq!(names(Kind::Mac, "hmac-sha2-256,hmac-sha1,hmac-sha2-256"), ["hmac-sha2-256", "hmac-sha1"]);
-        let plus = names(Kind::Mac, "+hmac-sha1,hmac-sha2-512");
+    fn list_prefixes_work_like_openssh() {
+        assert_eq!(parse_names(AlgorithmCategory::Mac, "hmac-sha2-256,hmac-sha1,hmac-sha2-256"), ["hmac-sha2-256", "hmac-sha1"]);
+        let plus = parse_names(AlgorithmCategory::Mac, "+hmac-sha1,hmac-sha2-512");
         assert_eq!((plus.len(), plus.last().map(String::as_str)), (5, Some("hmac-sha1")));
-        assert_eq!(names(Kind::Mac, "-*-etm@openssh.com,nosuch*"), ["hmac-sha2-512", "hmac-sha2-256"]);
-        let first = names(Kind::Kex, "^ecdh-sha2-nistp256,curve25519-sha256");
+        assert_eq!(parse_names(AlgorithmCategory::Mac, "-*-etm@openssh.com,nosuch*"), ["hmac-sha2-512", "hmac-sha2-256"]);
+        let first = parse_names(AlgorithmCategory::Kex, "^ecdh-sha2-nistp256,curve25519-sha256");
         assert_eq!(first.get(..3).unwrap_or_default(), ["ecdh-sha2-nistp256", "curve25519-sha256", "mlkem768x25519-sha256"]);
         assert_eq!(first.iter().filter(|n| *n == "curve25519-sha256").count(), 1);
     }
 
     #[test]
-    fn patterns_stand_for_key_types_only() {
-        assert_eq!(names(Kind::HostKey, "ecdsa-sha2-nistp256*"), ["ecdsa-sha2-nistp256-cert-v01@openssh.com", "ecdsa-sha2-nistp256"]);
-        assert!(List::read(Kind::Cipher, "aes*").is_err(), "as with OpenSSH");
-        assert!(!names(Kind::Cipher, "-aes*").iter().any(|n| n.starts_with("aes")));
+    fn patterns_work_only_for_key_types() {
+        assert_eq!(
+            parse_names(AlgorithmCategory::HostKey, "ecdsa-sha2-nistp256*"),
+            ["ecdsa-sha2-nistp256-cert-v01@openssh.com", "ecdsa-sha2-nistp256"]
+        );
+        assert!(AlgorithmList::parse(AlgorithmCategory::Cipher, "aes*").is_err(), "as with OpenSSH");
+        assert!(!parse_names(AlgorithmCategory::Cipher, "-aes*").iter().any(|n| n.starts_with("aes")));
     }
 
     #[test]
-    fn what_openssh_knows_and_we_lack_is_named_and_the_rest_holds() {
-        let list = List::read(Kind::Kex, "sntrup761x25519-sha512,curve25519-sha256").expect("something is left");
-        assert_eq!((list.names, list.lacking), (vec!["curve25519-sha256".to_owned()], vec!["sntrup761x25519-sha512".to_owned()]));
-        let error = List::read(Kind::Mac, "umac-64@openssh.com").expect_err("nothing is left");
+    fn unsupported_names_are_reported_and_skipped() {
+        let list = AlgorithmList::parse(AlgorithmCategory::Kex, "sntrup761x25519-sha512,curve25519-sha256").expect("something is left");
+        assert_eq!((list.names, list.unsupported), (vec!["curve25519-sha256".to_owned()], vec!["sntrup761x25519-sha512".to_owned()]));
+        let error = AlgorithmList::parse(AlgorithmCategory::Mac, "umac-64@openssh.com").expect_err("nothing is left");
         assert!(error.contains("none of umac-64@openssh.com") && error.contains("hmac-sha2-512"), "{error}");
         assert_eq!(
-            List::read(Kind::Cipher, "aes256-gcm"),
+            AlgorithmList::parse(AlgorithmCategory::Cipher, "aes256-gcm"),
             Err("`aes256-gcm` is not known (did you mean aes256-gcm@openssh.com, aes256-ctr, aes256-cbc?)".to_owned())
         );
-        assert!(List::read(Kind::Cipher, "none").is_err() && List::read(Kind::Kex, "+").is_err() && List::read(Kind::Mac, "-*").is_err());
+        assert!(
+            AlgorithmList::parse(AlgorithmCategory::Cipher, "none").is_err()
+                && AlgorithmList::parse(AlgorithmCategory::Kex, "+").is_err()
+                && AlgorithmList::parse(AlgorithmCategory::Mac, "-*").is_err()
+        );
     }
 
     #[test]
-    fn no_name_stands_in_two_tables() {
-        for kind in [Kind::Kex, Kind::Cipher, Kind::Mac, Kind::HostKey, Kind::Authority] {
-            let mut all = [kind.able(), kind.lacking().to_vec()].concat();
+    fn algorithm_tables_do_not_overlap() {
+        for kind in [
+            AlgorithmCategory::Kex,
+            AlgorithmCategory::Cipher,
+            AlgorithmCategory::Mac,
+            AlgorithmCategory::HostKey,
+            AlgorithmCategory::CaSignature,
+        ] {
+            let mut all = [kind.supported(), kind.unsupported().to_vec()].concat();
             let count = all.len();
             all.sort_unstable();
             all.dedup();
             assert_eq!(all.len(), count, "{kind:?}");
-            assert!(List::own(kind).names.iter().all(|n| kind.able().contains(&n.as_str())), "{kind:?}");
+            assert!(AlgorithmList::default_for(kind).names.iter().all(|n| kind.supported().contains(&n.as_str())), "{kind:?}");
         }
     }
 
     #[test]
-    fn known_key_types_come_first_and_sha1_is_never_offered_unasked() {
-        let own = List::own(Kind::HostKey).names;
+    fn known_key_types_come_first_without_sha1() {
+        let own = AlgorithmList::default_for(AlgorithmCategory::HostKey).names;
         let plain: Vec<String> = own.iter().filter(|n| !is_certificate(n)).cloned().collect();
-        let order = known_first(&plain, &["ssh-rsa".to_owned()]);
+        let order = sort_known_first(&plain, &["ssh-rsa".to_owned()]);
         assert_eq!(order.get(..3).unwrap_or_default(), ["rsa-sha2-512", "rsa-sha2-256", "ssh-ed25519"]);
-        assert_eq!(known_first(&plain, &[]).first().map(String::as_str), Some("ssh-ed25519"));
+        assert_eq!(sort_known_first(&plain, &[]).first().map(String::as_str), Some("ssh-ed25519"));
         assert!(!own.contains(&"ssh-rsa".to_owned()));
     }
 }

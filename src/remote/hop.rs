@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::RemoteError;
-use super::hop_request::Asked;
+use super::auth_options::AuthOptions;
+use super::connection_options::{self, AlgorithmLists, BindOptions, ProxyCommand, value_error};
+use super::hop_request::HopRequest;
+use super::host_key::HostKeyPolicy;
 use super::known_hosts;
-use super::login::Login;
-use super::settings::Settings;
-use super::ssh_config::{Options, Origin, Tokens};
-use super::trust::Policy;
-use super::way::{self, Algorithms, Bind, Proxy, place};
-use crate::inventory::HostKeys;
+use super::settings::SshSettings;
+use super::ssh_config::{PercentTokens, SettingOrigin, SshOptions};
+use crate::inventory::HostKeyChecking;
 
 /// For TCP, key exchange and authentication together, where nothing else is said.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a silent connection is asked whether it lives.
-const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Which addresses may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum AddressFamily {
     /// `AddressFamily any`.
     Any,
     /// `inet`.
@@ -33,22 +33,22 @@ pub(super) enum Family {
 
 /// Why a key file is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum KeyFileSource {
     /// The inventory names it: it must be there.
     Inventory,
     /// ssh_config names it.
     Config,
     /// OpenSSH would try it.
-    Standard,
+    Default,
 }
 
 /// A private key file, not yet read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyFile {
     pub(super) path: PathBuf,
-    pub(super) named: Named,
+    pub(super) source: KeyFileSource,
     /// Who says so.
-    pub(super) origin: Origin,
+    pub(super) origin: SettingOrigin,
 }
 
 /// Everything that one connection needs.
@@ -57,106 +57,109 @@ pub(super) struct Hop {
     /// The name people know it by.
     pub(super) name: String,
     /// Whether it is a jump host.
-    pub(super) jump: bool,
+    pub(super) is_jump: bool,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) user: String,
-    pub(super) keys: Vec<KeyFile>,
+    pub(super) key_files: Vec<KeyFile>,
     /// Certificates of user keys.
-    pub(super) certificates: Vec<PathBuf>,
+    pub(super) certificate_files: Vec<PathBuf>,
     /// IdentitiesOnly.
-    pub(super) only_keys: bool,
-    pub(super) agent: Option<PathBuf>,
-    pub(super) policy: Policy,
+    pub(super) identities_only: bool,
+    pub(super) agent_socket: Option<PathBuf>,
+    pub(super) host_key_policy: HostKeyPolicy,
     /// The name of the variable that holds the password.
-    pub(super) password: Option<String>,
+    pub(super) password_variable: Option<String>,
     /// How it is logged in to.
-    pub(super) login: Login,
+    pub(super) auth: AuthOptions,
     pub(super) connect_timeout: Duration,
     /// How often a silent connection is asked whether it lives; nothing: never.
-    pub(super) keepalive: Option<Duration>,
+    pub(super) keepalive_interval: Option<Duration>,
     pub(super) keepalive_max: usize,
     /// Whether the kernel asks as well.
     pub(super) tcp_keepalive: bool,
     /// How often an address is tried within the timeout.
-    pub(super) attempts: u64,
-    pub(super) family: Family,
-    pub(super) bind: Bind,
+    pub(super) connection_attempts: u64,
+    pub(super) address_family: AddressFamily,
+    pub(super) bind: BindOptions,
     /// The program that carries the connection, where it is not the hop before.
-    pub(super) proxy: Option<Proxy>,
-    pub(super) algorithms: Algorithms,
+    pub(super) proxy_command: Option<ProxyCommand>,
+    pub(super) algorithms: AlgorithmLists,
 }
 
-impl Family {
+impl AddressFamily {
     /// Whether an address is of it.
-    pub(super) fn has(self, address: &std::net::IpAddr) -> bool {
+    pub(super) fn allows(self, address: &std::net::IpAddr) -> bool {
         match self {
-            Family::Any => true,
-            Family::V4 => address.is_ipv4(),
-            Family::V6 => address.is_ipv6(),
+            AddressFamily::Any => true,
+            AddressFamily::V4 => address.is_ipv4(),
+            AddressFamily::V6 => address.is_ipv6(),
         }
     }
 }
 
 impl Hop {
     /// A sentence about this hop. The faces add the host's name, so that one sentence can stand for many hosts; a jump host is named here.
-    pub(super) fn says(&self, what: &str) -> String {
-        if self.jump { format!("jump host {}: {what}", self.name) } else { what.to_owned() }
+    pub(super) fn prefix_message(&self, what: &str) -> String {
+        if self.is_jump { format!("jump host {}: {what}", self.name) } else { what.to_owned() }
     }
 }
 
 /// Puts a hop together. `jump`: the hop before it, for `%j`.
-pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, jump: &str) -> Result<Hop, RemoteError> {
-    let wrong = |what: String| RemoteError::Settings {
-        what: if asked.jump { format!("ssh settings of jump host {}: {what}", asked.alias) } else { format!("ssh settings: {what}") },
+pub(super) fn build_hop(asked: &HopRequest<'_>, options: &SshOptions, settings: &SshSettings, jump: &str) -> Result<Hop, RemoteError> {
+    let wrong = |what: String| RemoteError::InvalidConfig {
+        what: if asked.is_jump { format!("ssh settings of jump host {}: {what}", asked.alias) } else { format!("ssh settings: {what}") },
         hint: "`ssh -G` with the host's name shows what ssh_config says; the inventory's ssh: fields stand over it".to_owned(),
     };
-    let host = asked.address.or(options.first("hostname")).unwrap_or(asked.alias).to_owned();
-    let port = asked.port.or_else(|| options.first("port")?.parse().ok()).unwrap_or(22);
-    let key_name = options.first("hostkeyalias").map_or_else(|| asked.alias.to_owned(), str::to_ascii_lowercase);
-    let tokens = Tokens {
+    let host = asked.address.or(options.first_text("hostname")).unwrap_or(asked.alias).to_owned();
+    let port = asked.port.or_else(|| options.first_text("port")?.parse().ok()).unwrap_or(22);
+    let key_name = options.first_text("hostkeyalias").map_or_else(|| asked.alias.to_owned(), str::to_ascii_lowercase);
+    let tokens = PercentTokens {
         host: &host,
         alias: asked.alias,
-        key_name: &key_name,
+        host_key_name: &key_name,
         port,
         user: "",
-        jump,
-        local_user: &settings.user,
+        jump_host: jump,
+        local_user: &settings.local_user,
         home: &settings.home,
         uid: rustix::process::getuid().as_raw(),
-        variables: &settings.variables,
+        env: &settings.env,
     };
-    let user = match options.value("User").filter(|_| asked.user.is_none()) {
-        Some(value) => tokens.user(&value.text).map_err(|what| wrong(place(value, "User", &what)))?,
-        None => asked.user.unwrap_or(&settings.user).to_owned(),
+    let user = match options.first_value("User").filter(|_| asked.user.is_none()) {
+        Some(value) => tokens.expand_user(&value.text).map_err(|what| wrong(value_error(value, "User", &what)))?,
+        None => asked.user.unwrap_or(&settings.local_user).to_owned(),
     };
-    let tokens = Tokens { user: &user, ..tokens };
-    let text = |key| options.first(key).map(str::to_owned);
-    let seconds = |key| options.number(key).map(Duration::from_secs);
-    let keys = keys(asked, options, settings, &tokens).map_err(wrong)?;
-    let certificates = paths("CertificateFile", options, &tokens).map_err(wrong)?;
-    let algorithms = way::algorithms(options).map_err(wrong)?;
-    let policy = policy(asked, options, settings, &tokens, &algorithms).map_err(wrong)?;
-    let proxy = way::proxy(options, &tokens, (settings.variables)("SHELL")).map_err(wrong)?;
-    let agent = agent(options, settings, &tokens).map_err(wrong)?;
+    let tokens = PercentTokens { user: &user, ..tokens };
+    let text = |key| options.first_text(key).map(str::to_owned);
+    let seconds = |key| options.positive_number(key).map(Duration::from_secs);
+    let keys = key_files(asked, options, settings, &tokens).map_err(wrong)?;
+    let certificates = expand_paths("CertificateFile", options, &tokens).map_err(wrong)?;
+    let algorithms = connection_options::parse_algorithms(options).map_err(wrong)?;
+    let policy = host_key_policy(asked, options, settings, &tokens, &algorithms).map_err(wrong)?;
+    let proxy = connection_options::parse_proxy_command(options, &tokens, (settings.env)("SHELL")).map_err(wrong)?;
+    let agent = agent_socket(options, settings, &tokens).map_err(wrong)?;
     Ok(Hop {
         name: asked.alias.to_owned(),
-        jump: asked.jump,
-        policy,
-        keys,
-        certificates,
-        only_keys: options.yes("identitiesonly"),
-        agent,
-        password: asked.ssh.password.clone().filter(|_| !asked.jump),
-        login: Login::read(options),
+        is_jump: asked.is_jump,
+        host_key_policy: policy,
+        key_files: keys,
+        certificate_files: certificates,
+        identities_only: options.is_yes("identitiesonly"),
+        agent_socket: agent,
+        password_variable: asked.ssh.password_variable.clone().filter(|_| !asked.is_jump),
+        auth: AuthOptions::from_options(options),
         connect_timeout: asked.ssh.connect_timeout.or(seconds("connecttimeout")).unwrap_or(CONNECT_TIMEOUT),
-        keepalive: asked.ssh.keepalive.map_or_else(|| way::keepalive(options, KEEPALIVE), Some),
-        keepalive_max: options.number("serveralivecountmax").and_then(|n| usize::try_from(n).ok()).unwrap_or(3),
-        tcp_keepalive: !options.no("tcpkeepalive"),
-        attempts: options.number("connectionattempts").unwrap_or(1),
-        family: family(options),
-        bind: Bind { address: text("bindaddress"), interface: text("bindinterface") },
-        proxy,
+        keepalive_interval: asked
+            .ssh
+            .keepalive_interval
+            .map_or_else(|| connection_options::keepalive_interval(options, KEEPALIVE_INTERVAL), Some),
+        keepalive_max: options.positive_number("serveralivecountmax").and_then(|n| usize::try_from(n).ok()).unwrap_or(3),
+        tcp_keepalive: !options.is_no("tcpkeepalive"),
+        connection_attempts: options.positive_number("connectionattempts").unwrap_or(1),
+        address_family: address_family(options),
+        bind: BindOptions { address: text("bindaddress"), interface: text("bindinterface") },
+        proxy_command: proxy,
         algorithms,
         host,
         port,
@@ -164,166 +167,185 @@ pub(super) fn build(asked: &Asked<'_>, options: &Options, settings: &Settings, j
     })
 }
 
-fn paths(keyword: &str, options: &Options, tokens: &Tokens<'_>) -> Result<Vec<PathBuf>, String> {
-    options.values(keyword).map(|value| tokens.path(&value.text).map_err(|what| place(value, keyword, &what))).collect()
+fn expand_paths(keyword: &str, options: &SshOptions, tokens: &PercentTokens<'_>) -> Result<Vec<PathBuf>, String> {
+    options.values(keyword).map(|value| tokens.expand_path(&value.text).map_err(|what| value_error(value, keyword, &what))).collect()
 }
 
-fn family(options: &Options) -> Family {
-    match options.first("addressfamily") {
-        Some("inet") => Family::V4,
-        Some("inet6") => Family::V6,
-        _ => Family::Any,
+fn address_family(options: &SshOptions) -> AddressFamily {
+    match options.first_text("addressfamily") {
+        Some("inet") => AddressFamily::V4,
+        Some("inet6") => AddressFamily::V6,
+        _ => AddressFamily::Any,
     }
 }
 
-fn keys(asked: &Asked<'_>, options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<Vec<KeyFile>, String> {
-    let named = if asked.jump { Named::Config } else { Named::Inventory };
-    let own = |text: &String| KeyFile { path: settings.resolve(text), named, origin: Origin::Inventory };
-    let mut keys: Vec<KeyFile> = asked.ssh.identity.iter().map(own).collect();
-    let named = if options.standard_keys() { Named::Standard } else { Named::Config };
-    for (path, value) in paths("IdentityFile", options, tokens)?.into_iter().zip(options.values("IdentityFile")) {
+fn key_files(
+    asked: &HopRequest<'_>,
+    options: &SshOptions,
+    settings: &SshSettings,
+    tokens: &PercentTokens<'_>,
+) -> Result<Vec<KeyFile>, String> {
+    let named = if asked.is_jump { KeyFileSource::Config } else { KeyFileSource::Inventory };
+    let own = |text: &String| KeyFile { path: settings.resolve_path(text), source: named, origin: SettingOrigin::Inventory };
+    let mut keys: Vec<KeyFile> = asked.ssh.identity_files.iter().map(own).collect();
+    let named = if options.has_default_keys() { KeyFileSource::Default } else { KeyFileSource::Config };
+    for (path, value) in expand_paths("IdentityFile", options, tokens)?.into_iter().zip(options.values("IdentityFile")) {
         if !keys.iter().any(|k| k.path == path) {
-            keys.push(KeyFile { path, named, origin: value.origin.clone() });
+            keys.push(KeyFile { path, source: named, origin: value.origin.clone() });
         }
     }
     Ok(keys)
 }
 
-fn policy(
-    asked: &Asked<'_>,
-    options: &Options,
-    settings: &Settings,
-    tokens: &Tokens<'_>,
-    algorithms: &Algorithms,
-) -> Result<Policy, String> {
-    let (user, system) = match &asked.ssh.known_hosts {
-        Some(path) => (vec![settings.resolve(path)], Vec::new()),
-        None => (paths("UserKnownHostsFile", options, tokens)?, paths("GlobalKnownHostsFile", options, tokens)?),
+fn host_key_policy(
+    asked: &HopRequest<'_>,
+    options: &SshOptions,
+    settings: &SshSettings,
+    tokens: &PercentTokens<'_>,
+    algorithms: &AlgorithmLists,
+) -> Result<HostKeyPolicy, String> {
+    let (user, system) = match &asked.ssh.known_hosts_file {
+        Some(path) => (vec![settings.resolve_path(path)], Vec::new()),
+        None => (expand_paths("UserKnownHostsFile", options, tokens)?, expand_paths("GlobalKnownHostsFile", options, tokens)?),
     };
-    let accept_new = match asked.ssh.host_keys {
-        Some(HostKeys::Strict) => false,
-        Some(HostKeys::AcceptNew) => true,
-        None => matches!(options.first("stricthostkeychecking"), Some("accept-new" | "no")),
+    let accept_new = match asked.ssh.host_key_checking {
+        Some(HostKeyChecking::Strict) => false,
+        Some(HostKeyChecking::AcceptNew) => true,
+        None => matches!(options.first_text("stricthostkeychecking"), Some("accept-new" | "no")),
     };
-    let alias = options.first("hostkeyalias").map(str::to_ascii_lowercase);
+    let alias = options.first_text("hostkeyalias").map(str::to_ascii_lowercase);
     let bare = (alias.is_none() && tokens.port != 22).then(|| tokens.host.to_ascii_lowercase());
-    let name = alias.unwrap_or_else(|| known_hosts::name(tokens.host, tokens.port));
-    Ok(Policy {
-        bare,
-        principal: options.first("hostkeyalias").map_or_else(|| tokens.host.to_ascii_lowercase(), str::to_owned),
-        command: way::known_hosts_command(options, tokens, &name)?,
-        revoked: way::revoked(options, tokens)?,
-        learn: user.first().cloned(),
-        files: user.into_iter().chain(system).collect(),
+    let name = alias.unwrap_or_else(|| known_hosts::lookup_name(tokens.host, tokens.port));
+    Ok(HostKeyPolicy {
+        name_without_port: bare,
+        principal: options.first_text("hostkeyalias").map_or_else(|| tokens.host.to_ascii_lowercase(), str::to_owned),
+        known_hosts_command: connection_options::parse_known_hosts_command(options, tokens, &name)?,
+        revoked_key_files: connection_options::revoked_key_files(options, tokens)?,
+        append_to: user.first().cloned(),
+        known_hosts_files: user.into_iter().chain(system).collect(),
         accept_new,
-        hashed: options.yes("hashknownhosts"),
-        algorithms: algorithms.host_keys.names.clone(),
-        authority_algorithms: algorithms.authorities.names.clone(),
+        hash_names: options.is_yes("hashknownhosts"),
+        host_key_algorithms: algorithms.host_keys.names.clone(),
+        ca_algorithms: algorithms.ca_signatures.names.clone(),
         name,
     })
 }
 
-fn agent(options: &Options, settings: &Settings, tokens: &Tokens<'_>) -> Result<Option<PathBuf>, String> {
-    if options.is_none("identityagent") {
+fn agent_socket(options: &SshOptions, settings: &SshSettings, tokens: &PercentTokens<'_>) -> Result<Option<PathBuf>, String> {
+    if options.is_set_to_none("identityagent") {
         return Ok(None);
     }
-    let Some(value) = options.value("IdentityAgent").filter(|v| &*v.text != "SSH_AUTH_SOCK") else { return Ok(settings.agent.clone()) };
+    let Some(value) = options.first_value("IdentityAgent").filter(|v| &*v.text != "SSH_AUTH_SOCK") else {
+        return Ok(settings.agent_socket.clone());
+    };
     match value.text.strip_prefix('$').filter(|t| !t.starts_with('{')) {
-        Some(name) => Ok((settings.variables)(name).map(PathBuf::from)),
-        None => tokens.path(&value.text).map(Some).map_err(|what| place(value, "IdentityAgent", &what)),
+        Some(name) => Ok((settings.env)(name).map(PathBuf::from)),
+        None => tokens.expand_path(&value.text).map(Some).map_err(|what| value_error(value, "IdentityAgent", &what)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::{Gpus, Host, Ssh};
-    use crate::remote::settings::Prompt;
+    use crate::inventory::{GpuSelection, HostSshSettings, InventoryHost};
+    use crate::remote::settings::UserPrompt;
     use std::path::Path;
     use std::sync::Arc;
 
-    struct Nobody;
+    struct NoPrompt;
 
-    impl Prompt for Nobody {
-        fn secret(&self, _: &str) -> Option<String> {
+    impl UserPrompt for NoPrompt {
+        fn ask_secret(&self, _: &str) -> Option<String> {
             None
         }
-        fn notice(&self, _: &str) {}
+        fn show_notice(&self, _: &str) {}
     }
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> SshSettings {
+        SshSettings {
             home: "/home/li".into(),
-            base: "/srv/inv".into(),
-            config: None,
-            agent: Some("/run/agent".into()),
-            path: None,
-            user: "li".to_owned(),
-            prompt: Arc::new(Nobody),
-            parallel: 8,
-            variables: Arc::new(|name| (name == "SOCK").then(|| "/run/other".to_owned())),
+            inventory_dir: "/srv/inv".into(),
+            config_file: None,
+            agent_socket: Some("/run/agent".into()),
+            search_path: None,
+            local_user: "li".to_owned(),
+            prompt: Arc::new(NoPrompt),
+            max_handshakes: 8,
+            env: Arc::new(|name| (name == "SOCK").then(|| "/run/other".to_owned())),
         }
     }
 
-    fn host(ssh: Ssh) -> Host {
-        Host { name: "gpu01".to_owned(), address: None, fabric_address: None, gpus: Gpus::Any, ssh }
+    fn host(ssh: HostSshSettings) -> InventoryHost {
+        InventoryHost { name: "gpu01".to_owned(), address: None, fabric_address: None, gpus: GpuSelection::Any, ssh }
     }
 
-    fn hop(ssh: Ssh, config: &str) -> Result<Hop, RemoteError> {
-        build(&Asked::host(&host(ssh)), &Options::parse(config), &settings(), "")
+    fn hop(ssh: HostSshSettings, config: &str) -> Result<Hop, RemoteError> {
+        build_hop(&HopRequest::for_host(&host(ssh)), &SshOptions::parse_ssh_g(config), &settings(), "")
     }
 
     #[test]
-    fn ssh_config_holds_where_the_inventory_says_nothing() {
+    fn ssh_config_fills_unset_inventory_fields() {
         let config = "hostname 10.0.0.1\nuser root\nport 2222\nidentityfile ~/.ssh/%h\nuserknownhostsfile ~/kh\nstricthostkeychecking accept-new\n\
                       connecttimeout 7\nserveraliveinterval 9\nserveralivecountmax 2\nidentitiesonly yes\nhashknownhosts yes\naddressfamily inet\nidentityagent $SOCK\n";
-        let hop = hop(Ssh::default(), config).expect("a hop");
-        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.family), ("10.0.0.1", "root", 2222, Family::V4));
-        assert_eq!(hop.keys, [KeyFile { path: "/home/li/.ssh/10.0.0.1".into(), named: Named::Config, origin: Origin::Ssh }]);
-        assert_eq!((hop.policy.name.as_str(), hop.policy.bare.as_deref()), ("[10.0.0.1]:2222", Some("10.0.0.1")));
-        assert_eq!(hop.policy.learn.as_deref(), Some(Path::new("/home/li/kh")));
-        assert!(hop.policy.accept_new && hop.policy.hashed && hop.only_keys);
-        assert_eq!((hop.connect_timeout.as_secs(), hop.keepalive.map(|k| k.as_secs()), hop.keepalive_max), (7, Some(9), 2));
-        assert_eq!(hop.agent.as_deref(), Some(Path::new("/run/other")));
+        let hop = hop(HostSshSettings::default(), config).expect("a hop");
+        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.address_family), ("10.0.0.1", "root", 2222, AddressFamily::V4));
+        assert_eq!(
+            hop.key_files,
+            [KeyFile { path: "/home/li/.ssh/10.0.0.1".into(), source: KeyFileSource::Config, origin: SettingOrigin::SshG }]
+        );
+        assert_eq!(
+            (hop.host_key_policy.name.as_str(), hop.host_key_policy.name_without_port.as_deref()),
+            ("[10.0.0.1]:2222", Some("10.0.0.1"))
+        );
+        assert_eq!(hop.host_key_policy.append_to.as_deref(), Some(Path::new("/home/li/kh")));
+        assert!(hop.host_key_policy.accept_new && hop.host_key_policy.hash_names && hop.identities_only);
+        assert_eq!((hop.connect_timeout.as_secs(), hop.keepalive_interval.map(|k| k.as_secs()), hop.keepalive_max), (7, Some(9), 2));
+        assert_eq!(hop.agent_socket.as_deref(), Some(Path::new("/run/other")));
     }
 
     #[test]
-    fn the_inventory_stands_over_ssh_config() {
-        let ssh = Ssh {
+    fn inventory_overrides_ssh_config() {
+        let ssh = HostSshSettings {
             user: Some("eve".to_owned()),
             port: Some(22),
-            identity: vec!["keys/id".to_owned()],
-            known_hosts: Some("kh".to_owned()),
-            host_keys: Some(HostKeys::Strict),
+            identity_files: vec!["keys/id".to_owned()],
+            known_hosts_file: Some("kh".to_owned()),
+            host_key_checking: Some(HostKeyChecking::Strict),
             connect_timeout: Some(Duration::from_secs(3)),
-            ..Ssh::default()
+            ..HostSshSettings::default()
         };
         let config = "hostname 10.0.0.1\nuser root\nport 2222\nidentityfile ~/.ssh/id_rsa\nuserknownhostsfile ~/kh\n\
                       stricthostkeychecking no\nconnecttimeout 7\nidentityagent none\n";
         let hop = hop(ssh, config).expect("a hop");
-        assert_eq!((hop.user.as_str(), hop.port, hop.policy.name.as_str()), ("eve", 22, "10.0.0.1"));
-        let first = KeyFile { path: "/srv/inv/keys/id".into(), named: Named::Inventory, origin: Origin::Inventory };
-        let standard = KeyFile { path: "/home/li/.ssh/id_rsa".into(), named: Named::Standard, origin: Origin::Ssh };
-        assert_eq!(hop.keys, [first, standard]);
-        assert_eq!(hop.policy.files, [Path::new("/srv/inv/kh")]);
-        assert!(!hop.policy.accept_new && hop.agent.is_none());
+        assert_eq!((hop.user.as_str(), hop.port, hop.host_key_policy.name.as_str()), ("eve", 22, "10.0.0.1"));
+        let first = KeyFile { path: "/srv/inv/keys/id".into(), source: KeyFileSource::Inventory, origin: SettingOrigin::Inventory };
+        let standard = KeyFile { path: "/home/li/.ssh/id_rsa".into(), source: KeyFileSource::Default, origin: SettingOrigin::SshG };
+        assert_eq!(hop.key_files, [first, standard]);
+        assert_eq!(hop.host_key_policy.known_hosts_files, [Path::new("/srv/inv/kh")]);
+        assert!(!hop.host_key_policy.accept_new && hop.agent_socket.is_none());
         assert_eq!(hop.connect_timeout.as_secs(), 3);
     }
 
     #[test]
-    fn without_either_openssh_defaults_hold_and_asking_counts_as_strict() {
-        let hop = hop(Ssh::default(), "stricthostkeychecking ask\n").expect("a hop");
-        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.keepalive), ("gpu01", "li", 22, Some(KEEPALIVE)));
-        assert!(!hop.policy.accept_new);
+    fn openssh_defaults_apply_and_ask_means_strict() {
+        let hop = hop(HostSshSettings::default(), "stricthostkeychecking ask\n").expect("a hop");
+        assert_eq!((hop.host.as_str(), hop.user.as_str(), hop.port, hop.keepalive_interval), ("gpu01", "li", 22, Some(KEEPALIVE_INTERVAL)));
+        assert!(!hop.host_key_policy.accept_new);
     }
 
     #[test]
-    fn a_proxy_command_carries_the_connection() {
+    fn proxy_command_and_algorithms_are_read() {
         let config = "proxycommand nc %h %p\nhostname 10.0.0.1\n";
-        let proxy = hop(Ssh::default(), config).expect("a hop").proxy.expect("a proxy");
+        let proxy = hop(HostSshSettings::default(), config).expect("a hop").proxy_command.expect("a proxy");
         assert_eq!((proxy.command.as_str(), proxy.shell.as_str()), ("nc 10.0.0.1 22", "/bin/sh"));
-        assert!(hop(Ssh::default(), "proxycommand nc\nproxyusefdpass yes\n").is_err_and(|e| e.to_string().contains("ProxyUseFdpass")));
-        let lists = hop(Ssh::default(), "ciphers aes256-ctr,3des-cbc\nserveraliveinterval 0\n").expect("a hop");
-        assert_eq!((lists.algorithms.ciphers.names.as_slice(), lists.keepalive), (&["aes256-ctr".to_owned()][..], Some(KEEPALIVE)));
+        assert!(
+            hop(HostSshSettings::default(), "proxycommand nc\nproxyusefdpass yes\n")
+                .is_err_and(|e| e.to_string().contains("ProxyUseFdpass"))
+        );
+        let lists = hop(HostSshSettings::default(), "ciphers aes256-ctr,3des-cbc\nserveraliveinterval 0\n").expect("a hop");
+        assert_eq!(
+            (lists.algorithms.ciphers.names.as_slice(), lists.keepalive_interval),
+            (&["aes256-ctr".to_owned()][..], Some(KEEPALIVE_INTERVAL))
+        );
     }
 }

@@ -10,79 +10,79 @@ use sha2::Digest as _;
 use super::known_hosts;
 
 const MAGIC: &[u8] = b"SSHKRL\n\0";
-const FORMAT: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// A key or certificate that may be revoked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Suspect<'a> {
+pub(super) struct RevocationQuery<'a> {
     /// The plain key's blob.
     pub(super) key: &'a [u8],
     /// Its certificate.
-    pub(super) certificate: Option<Issued<'a>>,
+    pub(super) certificate: Option<CertificateId<'a>>,
 }
 
 /// Who issued a certificate, and under which number and name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Issued<'a> {
-    pub(super) authority: &'a [u8],
+pub(super) struct CertificateId<'a> {
+    pub(super) ca_key: &'a [u8],
     pub(super) serial: u64,
-    pub(super) id: &'a str,
+    pub(super) key_id: &'a str,
 }
 
 /// Everything that one file revokes.
 #[derive(Debug, Default)]
-pub(super) struct Revoked {
+pub(super) struct RevocationList {
     keys: HashSet<Vec<u8>>,
-    sha1: HashSet<Vec<u8>>,
-    sha256: HashSet<Vec<u8>>,
-    issued: Vec<Certificates>,
+    sha1_fingerprints: HashSet<Vec<u8>>,
+    sha256_fingerprints: HashSet<Vec<u8>>,
+    certificates: Vec<RevokedCertificates>,
 }
 
 /// Certificates of one authority, or of all.
 #[derive(Debug, Default)]
-struct Certificates {
-    authority: Option<Vec<u8>>,
-    ids: HashSet<Vec<u8>>,
-    ranges: Vec<(u64, u64)>,
-    bitmaps: Vec<(u64, Vec<u8>)>,
+struct RevokedCertificates {
+    ca_key: Option<Vec<u8>>,
+    key_ids: HashSet<Vec<u8>>,
+    serial_ranges: Vec<(u64, u64)>,
+    serial_bitmaps: Vec<(u64, Vec<u8>)>,
 }
 
-impl Revoked {
+impl RevocationList {
     /// Reads a file of either form; an error is a fragment with the line, where there is one.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         match bytes.strip_prefix(MAGIC) {
-            Some(rest) => binary(rest).map_err(|what| format!("it is a damaged key revocation list: {what}")),
-            None => text(&String::from_utf8_lossy(bytes)),
+            Some(rest) => parse_binary(rest).map_err(|what| format!("it is a damaged key revocation list: {what}")),
+            None => parse_key_list(&String::from_utf8_lossy(bytes)),
         }
     }
 
     /// What revokes a key, as a fragment; nothing where it is not revoked.
-    pub(super) fn by(&self, suspect: &Suspect<'_>) -> Option<String> {
-        if let Some(how) = self.key(suspect.key) {
+    pub(super) fn find_revocation(&self, suspect: &RevocationQuery<'_>) -> Option<String> {
+        if let Some(how) = self.revocation_of_key(suspect.key) {
             return Some(format!("it revokes this key{how}"));
         }
-        let Issued { authority, serial, id } = suspect.certificate?;
+        let CertificateId { ca_key: authority, serial, key_id: id } = suspect.certificate?;
         let name = known_hosts::fingerprint(authority);
-        if let Some(how) = self.key(authority) {
+        if let Some(how) = self.revocation_of_key(authority) {
             return Some(format!("it revokes the authority {name}{how}"));
         }
-        let of = self.issued.iter().filter(|c| c.authority.as_deref().is_none_or(|a| a == authority));
-        of.filter_map(|c| c.names(serial, id)).map(|how| format!("it revokes {how} of the authority {name}")).next()
+        let of = self.certificates.iter().filter(|c| c.ca_key.as_deref().is_none_or(|a| a == authority));
+        of.filter_map(|c| c.revocation_of_certificate(serial, id)).map(|how| format!("it revokes {how} of the authority {name}")).next()
     }
 
-    fn key(&self, blob: &[u8]) -> Option<&'static str> {
+    fn revocation_of_key(&self, blob: &[u8]) -> Option<&'static str> {
         if self.keys.contains(blob) {
             return Some("");
         }
-        let by_digest =
-            self.sha256.contains(sha2::Sha256::digest(blob).as_slice()) || self.sha1.contains(sha1::Sha1::digest(blob).as_slice());
+        let by_digest = self.sha256_fingerprints.contains(sha2::Sha256::digest(blob).as_slice())
+            || self.sha1_fingerprints.contains(sha1::Sha1::digest(blob).as_slice());
         by_digest.then_some(" by its fingerprint")
     }
 }
 
-impl Certificates {
-    fn names(&self, serial: u64, id: &str) -> Option<String> {
-        if self.ids.contains(id.as_bytes()) {
+impl RevokedCertificates {
+    fn revocation_of_certificate(&self, serial: u64, id: &str) -> Option<String> {
+        if self.key_ids.contains(id.as_bytes()) {
             return Some(format!("the certificate “{id}”"));
         }
         let bit = |(offset, bits): &(u64, Vec<u8>)| {
@@ -92,72 +92,72 @@ impl Certificates {
         };
         // Zero is what a certificate without a number has: it cannot be revoked by it.
         let numbered = serial != 0
-            && (self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&serial))
-                || self.bitmaps.iter().any(|b| bit(b) == Some(true)));
+            && (self.serial_ranges.iter().any(|(low, high)| (*low..=*high).contains(&serial))
+                || self.serial_bitmaps.iter().any(|b| bit(b) == Some(true)));
         numbered.then(|| format!("the certificate number {serial}"))
     }
 }
 
-fn text(text: &str) -> Result<Revoked, String> {
-    let mut revoked = Revoked::default();
+fn parse_key_list(text: &str) -> Result<RevocationList, String> {
+    let mut revoked = RevocationList::default();
     for (at, line) in text.lines().enumerate() {
         let line = line.trim_start_matches([' ', '\t']);
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let mut words = line.split([' ', '\t']).filter(|w| !w.is_empty());
-        let key = words.next().and_then(|kind| known_hosts::blob(kind, words.next()?));
+        let key = words.next().and_then(|kind| known_hosts::decode_key(kind, words.next()?));
         revoked.keys.insert(key.ok_or_else(|| format!("line {} is not a public key", at + 1))?);
     }
     Ok(revoked)
 }
 
-fn binary(bytes: &[u8]) -> Result<Revoked, String> {
-    let mut rest = Bytes(bytes);
-    let format = rest.u32()?;
-    if format != FORMAT {
-        return Err(format!("its format is {format}, and only {FORMAT} can be read"));
+fn parse_binary(bytes: &[u8]) -> Result<RevocationList, String> {
+    let mut rest = KrlReader(bytes);
+    let format = rest.read_u32()?;
+    if format != FORMAT_VERSION {
+        return Err(format!("its format is {format}, and only {FORMAT_VERSION} can be read"));
     }
     // Version, date and flags; a reserved field and a comment.
-    rest.take(24)?;
-    rest.string()?;
-    rest.string()?;
-    let mut revoked = Revoked::default();
+    rest.take_bytes(24)?;
+    rest.read_string()?;
+    rest.read_string()?;
+    let mut revoked = RevocationList::default();
     while !rest.0.is_empty() {
-        let kind = rest.u8()?;
-        let mut section = Bytes(rest.string()?);
+        let kind = rest.read_u8()?;
+        let mut section = KrlReader(rest.read_string()?);
         match kind {
-            1 => revoked.issued.push(certificates(&mut section)?),
-            2 => section.strings(&mut revoked.keys, None)?,
-            3 => section.strings(&mut revoked.sha1, Some(20))?,
+            1 => revoked.certificates.push(parse_certificates(&mut section)?),
+            2 => section.read_strings_into(&mut revoked.keys, None)?,
+            3 => section.read_strings_into(&mut revoked.sha1_fingerprints, Some(20))?,
             // A signature: like OpenSSH, we trust the file and not what it says of itself.
-            4 => drop(rest.string()?),
-            5 => section.strings(&mut revoked.sha256, Some(32))?,
-            255 => extension(&mut section)?,
+            4 => drop(rest.read_string()?),
+            5 => section.read_strings_into(&mut revoked.sha256_fingerprints, Some(32))?,
+            255 => parse_extension(&mut section)?,
             other => return Err(format!("it has a section of the unknown type {other}")),
         }
     }
     Ok(revoked)
 }
 
-fn certificates(section: &mut Bytes<'_>) -> Result<Certificates, String> {
-    let authority = section.string()?;
-    section.string()?;
-    let mut all = Certificates { authority: (!authority.is_empty()).then(|| authority.to_vec()), ..Certificates::default() };
+fn parse_certificates(section: &mut KrlReader<'_>) -> Result<RevokedCertificates, String> {
+    let authority = section.read_string()?;
+    section.read_string()?;
+    let mut all = RevokedCertificates { ca_key: (!authority.is_empty()).then(|| authority.to_vec()), ..RevokedCertificates::default() };
     while !section.0.is_empty() {
-        let kind = section.u8()?;
-        let mut part = Bytes(section.string()?);
+        let kind = section.read_u8()?;
+        let mut part = KrlReader(section.read_string()?);
         match kind {
             0x20 => {
                 while !part.0.is_empty() {
-                    let serial = part.u64()?;
-                    all.ranges.push((serial, serial));
+                    let serial = part.read_u64()?;
+                    all.serial_ranges.push((serial, serial));
                 }
             }
-            0x21 => all.ranges.push((part.u64()?, part.u64()?)),
-            0x22 => all.bitmaps.push((part.u64()?, part.string()?.to_vec())),
-            0x23 => part.strings(&mut all.ids, None)?,
-            0x39 => extension(&mut part)?,
+            0x21 => all.serial_ranges.push((part.read_u64()?, part.read_u64()?)),
+            0x22 => all.serial_bitmaps.push((part.read_u64()?, part.read_string()?.to_vec())),
+            0x23 => part.read_strings_into(&mut all.key_ids, None)?,
+            0x39 => parse_extension(&mut part)?,
             other => return Err(format!("it has certificates of the unknown type {other:#x}")),
         }
         if !part.0.is_empty() {
@@ -168,43 +168,43 @@ fn certificates(section: &mut Bytes<'_>) -> Result<Certificates, String> {
 }
 
 /// An extension that must be understood is an error: none is known.
-fn extension(part: &mut Bytes<'_>) -> Result<(), String> {
-    let name = String::from_utf8_lossy(part.string()?).into_owned();
-    let critical = part.u8()? != 0;
-    part.string()?;
+fn parse_extension(part: &mut KrlReader<'_>) -> Result<(), String> {
+    let name = String::from_utf8_lossy(part.read_string()?).into_owned();
+    let critical = part.read_u8()? != 0;
+    part.read_string()?;
     if critical { Err(format!("it needs the extension `{name}`")) } else { Ok(()) }
 }
 
 /// What is left to read.
-struct Bytes<'a>(&'a [u8]);
+struct KrlReader<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
+impl<'a> KrlReader<'a> {
+    fn take_bytes(&mut self, count: usize) -> Result<&'a [u8], String> {
         let (head, rest) = self.0.split_at_checked(count).ok_or("it ends too early")?;
         self.0 = rest;
         Ok(head)
     }
 
-    fn u8(&mut self) -> Result<u8, String> {
-        self.take(1).map(|b| b.first().copied().unwrap_or_default())
+    fn read_u8(&mut self) -> Result<u8, String> {
+        self.take_bytes(1).map(|b| b.first().copied().unwrap_or_default())
     }
 
-    fn u32(&mut self) -> Result<u32, String> {
-        self.take(4).map(|b| b.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
+    fn read_u32(&mut self) -> Result<u32, String> {
+        self.take_bytes(4).map(|b| b.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
     }
 
-    fn u64(&mut self) -> Result<u64, String> {
-        self.take(8).map(|b| b.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+    fn read_u64(&mut self) -> Result<u64, String> {
+        self.take_bytes(8).map(|b| b.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
     }
 
-    fn string(&mut self) -> Result<&'a [u8], String> {
-        let length = usize::try_from(self.u32()?).map_err(|e| e.to_string())?;
-        self.take(length)
+    fn read_string(&mut self) -> Result<&'a [u8], String> {
+        let length = usize::try_from(self.read_u32()?).map_err(|e| e.to_string())?;
+        self.take_bytes(length)
     }
 
-    fn strings(&mut self, all: &mut HashSet<Vec<u8>>, length: Option<usize>) -> Result<(), String> {
+    fn read_strings_into(&mut self, all: &mut HashSet<Vec<u8>>, length: Option<usize>) -> Result<(), String> {
         while !self.0.is_empty() {
-            let string = self.string()?;
+            let string = self.read_string()?;
             if length.is_some_and(|l| l != string.len()) {
                 return Err("a fingerprint has the wrong length".to_owned());
             }
@@ -226,14 +226,14 @@ mod tests {
         out.status.success()
     }
 
-    fn key(dir: &Path, name: &str) -> Vec<u8> {
+    fn read_public_key(dir: &Path, name: &str) -> Vec<u8> {
         let text = std::fs::read_to_string(dir.join(format!("{name}.pub"))).expect("a key");
         let words: Vec<&str> = text.split_whitespace().collect();
-        known_hosts::blob(words[0], words[1]).expect("a key")
+        known_hosts::decode_key(words[0], words[1]).expect("a key")
     }
 
     /// A folder with an authority and two keys with certificates of these serials.
-    fn folder(serials: [(&str, u64); 2]) -> tempfile::TempDir {
+    fn create_test_keys(serials: [(&str, u64); 2]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a folder");
         for name in ["ca", "other_ca", "a", "b"] {
             assert!(keygen(dir.path(), &["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", name]));
@@ -246,17 +246,17 @@ mod tests {
     }
 
     /// Writes a list from these lines and asks both `ssh-keygen -Q` and us about both certificates and both plain keys.
-    fn agree(dir: &Path, spec: &str, serials: [u64; 2]) -> [bool; 4] {
+    fn compare_with_ssh_keygen(dir: &Path, spec: &str, serials: [u64; 2]) -> [bool; 4] {
         std::fs::write(dir.join("spec"), spec).expect("written");
         assert!(keygen(dir, &["-k", "-q", "-f", "krl", "-s", "ca.pub", "spec"]), "{spec}");
-        let revoked = Revoked::read(&std::fs::read(dir.join("krl")).expect("a list")).unwrap_or_else(|e| panic!("{spec}: {e}"));
-        let ca = key(dir, "ca");
+        let revoked = RevocationList::parse(&std::fs::read(dir.join("krl")).expect("a list")).unwrap_or_else(|e| panic!("{spec}: {e}"));
+        let ca = read_public_key(dir, "ca");
         let mut answers = [false; 4];
         for (at, name) in ["a", "b"].into_iter().enumerate() {
-            let (own, id) = (key(dir, name), format!("id-{name}"));
-            let issued = Issued { authority: &ca, serial: serials[at], id: &id };
-            let with = revoked.by(&Suspect { key: &own, certificate: Some(issued) });
-            let plain = revoked.by(&Suspect { key: &own, certificate: None });
+            let (own, id) = (read_public_key(dir, name), format!("id-{name}"));
+            let issued = CertificateId { ca_key: &ca, serial: serials[at], key_id: &id };
+            let with = revoked.find_revocation(&RevocationQuery { key: &own, certificate: Some(issued) });
+            let plain = revoked.find_revocation(&RevocationQuery { key: &own, certificate: None });
             assert_eq!(with.is_some(), !keygen(dir, &["-Q", "-f", "krl", &format!("{name}-cert.pub")]), "{spec}: {with:?}");
             assert_eq!(plain.is_some(), !keygen(dir, &["-Q", "-f", "krl", &format!("{name}.pub")]), "{spec}: {plain:?}");
             (answers[at * 2], answers[at * 2 + 1]) = (with.is_some(), plain.is_some());
@@ -265,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn ssh_keygen_agrees_about_every_kind_of_entry() {
-        let dir = folder([("a", 1000), ("b", 7)]);
+    fn every_entry_kind_matches_ssh_keygen() {
+        let dir = create_test_keys([("a", 1000), ("b", 7)]);
         let dir = dir.path();
         let serials = [1000, 7];
         let text = |name: &str| std::fs::read_to_string(dir.join(format!("{name}.pub"))).expect("a key");
@@ -276,47 +276,47 @@ mod tests {
         };
         let a_only = [true, false, false, false];
         let a_plain_too = [true, true, false, false];
-        assert_eq!(agree(dir, "serial: 1000\n", serials), a_only);
-        assert_eq!(agree(dir, "serial: 900-1100\n", serials), a_only);
+        assert_eq!(compare_with_ssh_keygen(dir, "serial: 1000\n", serials), a_only);
+        assert_eq!(compare_with_ssh_keygen(dir, "serial: 900-1100\n", serials), a_only);
         // Dense and scattered numbers are written as a bitmap.
         let bitmap: String = (0..200).filter(|n| n % 3 == 1).map(|n| format!("serial: {}\n", 900 + n)).collect();
-        assert_eq!(agree(dir, &bitmap, serials), a_only);
+        assert_eq!(compare_with_ssh_keygen(dir, &bitmap, serials), a_only);
         let shifted: String = (0..200).filter(|n| n % 3 == 2).map(|n| format!("serial: {}\n", 900 + n)).collect();
-        assert_eq!(agree(dir, &shifted, serials), [false; 4]);
-        assert_eq!(agree(dir, "id: id-a\n", serials), a_only);
-        assert_eq!(agree(dir, &format!("key: {}", text("a")), serials), a_plain_too);
-        assert_eq!(agree(dir, &text("a"), serials), a_plain_too);
-        assert_eq!(agree(dir, &format!("sha1: {}", text("a")), serials), a_plain_too);
-        assert_eq!(agree(dir, &format!("sha256: {}", text("a")), serials), a_plain_too);
-        assert_eq!(agree(dir, &format!("hash: {}\n", hash("a")), serials), a_plain_too);
-        assert_eq!(agree(dir, &text("ca"), serials), [true, false, true, false], "the authority's own key");
-        assert_eq!(agree(dir, "serial: 1-18446744073709551615\n", serials), [true, false, true, false]);
-        assert_eq!(agree(dir, "", serials), [false; 4]);
+        assert_eq!(compare_with_ssh_keygen(dir, &shifted, serials), [false; 4]);
+        assert_eq!(compare_with_ssh_keygen(dir, "id: id-a\n", serials), a_only);
+        assert_eq!(compare_with_ssh_keygen(dir, &format!("key: {}", text("a")), serials), a_plain_too);
+        assert_eq!(compare_with_ssh_keygen(dir, &text("a"), serials), a_plain_too);
+        assert_eq!(compare_with_ssh_keygen(dir, &format!("sha1: {}", text("a")), serials), a_plain_too);
+        assert_eq!(compare_with_ssh_keygen(dir, &format!("sha256: {}", text("a")), serials), a_plain_too);
+        assert_eq!(compare_with_ssh_keygen(dir, &format!("hash: {}\n", hash("a")), serials), a_plain_too);
+        assert_eq!(compare_with_ssh_keygen(dir, &text("ca"), serials), [true, false, true, false], "the authority's own key");
+        assert_eq!(compare_with_ssh_keygen(dir, "serial: 1-18446744073709551615\n", serials), [true, false, true, false]);
+        assert_eq!(compare_with_ssh_keygen(dir, "", serials), [false; 4]);
     }
 
     #[test]
-    fn a_text_of_keys_is_read_and_a_bad_line_is_named() {
-        let dir = folder([("a", 1), ("b", 2)]);
-        let (own, other) = (key(dir.path(), "a"), key(dir.path(), "b"));
+    fn key_list_parses_and_names_bad_line() {
+        let dir = create_test_keys([("a", 1), ("b", 2)]);
+        let (own, other) = (read_public_key(dir.path(), "a"), read_public_key(dir.path(), "b"));
         let text = std::fs::read_to_string(dir.path().join("a.pub")).expect("a key");
-        let revoked = Revoked::read(format!("# gone\n\n \t{text}").as_bytes()).expect("a list");
-        assert!(revoked.by(&Suspect { key: &own, certificate: None }).is_some());
-        assert!(revoked.by(&Suspect { key: &other, certificate: None }).is_none());
-        assert_eq!(Revoked::read(format!("{text}nonsense\n").as_bytes()).err().as_deref(), Some("line 2 is not a public key"));
+        let revoked = RevocationList::parse(format!("# gone\n\n \t{text}").as_bytes()).expect("a list");
+        assert!(revoked.find_revocation(&RevocationQuery { key: &own, certificate: None }).is_some());
+        assert!(revoked.find_revocation(&RevocationQuery { key: &other, certificate: None }).is_none());
+        assert_eq!(RevocationList::parse(format!("{text}nonsense\n").as_bytes()).err().as_deref(), Some("line 2 is not a public key"));
     }
 
     #[test]
-    fn a_list_that_is_cut_anywhere_is_an_error_and_never_a_smaller_list() {
-        let dir = folder([("a", 5), ("b", 9)]);
+    fn truncated_revocation_list_is_an_error() {
+        let dir = create_test_keys([("a", 5), ("b", 9)]);
         let text = std::fs::read_to_string(dir.path().join("b.pub")).expect("a key");
-        agree(dir.path(), &format!("serial: 5\nid: x\n{text}"), [5, 9]);
+        compare_with_ssh_keygen(dir.path(), &format!("serial: 5\nid: x\n{text}"), [5, 9]);
         let bytes = std::fs::read(dir.path().join("krl")).expect("a list");
-        let whole = (44..bytes.len()).filter(|end| Revoked::read(&bytes[..*end]).is_ok()).count();
+        let whole = (44..bytes.len()).filter(|end| RevocationList::parse(&bytes[..*end]).is_ok()).count();
         assert!(whole <= 2, "only where a section ends: {whole}");
         let mut odd = bytes;
         odd.extend([77, 0, 0, 0, 0]);
-        assert!(Revoked::read(&odd).is_err_and(|e| e.contains("unknown type 77")));
+        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("unknown type 77")));
         odd[11] = 9;
-        assert!(Revoked::read(&odd).is_err_and(|e| e.contains("format is 9")));
+        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("format is 9")));
     }
 }

@@ -3,25 +3,25 @@
 //! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
 
 mod algorithms;
+mod auth_options;
+pub(crate) mod byte_channel;
 mod certificate;
-pub mod explain;
+mod connection_options;
 mod hop;
 mod hop_request;
-pub(crate) mod inflow;
+pub mod hop_settings;
+mod host_key;
 mod known_hosts;
+mod known_hosts_append;
+mod known_hosts_command;
 mod krl;
-mod learn;
-mod login;
-mod lookup;
-mod names;
+mod name_validation;
 mod presented_key;
 mod process;
-mod resolve;
+mod route_resolver;
 pub mod settings;
 pub mod ssh;
 mod ssh_config;
-mod trust;
-mod way;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,36 +30,44 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::explain::{HopSettings, Setting};
-pub use self::inflow::Inflow;
-pub use self::settings::{Prompt, Settings, Variables};
+pub use self::byte_channel::ByteReceiver;
+pub use self::hop_settings::{HopSetting, HopSettings};
+pub use self::settings::{EnvLookup, SshSettings, UserPrompt};
 pub use self::ssh::SshFleet;
-use crate::shell::{Command, Output};
+use crate::shell::{CommandOutput, RemoteCommand};
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
 pub trait Remote: Send + Sync {
     /// Runs a script to its end. At most the command's timeout.
-    fn exec<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>>;
+    fn exec<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>>;
 
     /// Like [`Remote::exec`], in a session that is kept free for stopping: it does not wait behind other commands.
-    fn urgent<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Output, RemoteError>> {
+    fn exec_priority<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
         self.exec(command)
     }
 
     /// Like [`Remote::exec`], but what the script writes is handed over as it comes; gives its exit status. A receiver that takes its time
     /// makes the host wait, and all that share its connection: meant for one host alone. One that is gone ends the script.
-    fn relay<'a>(&'a self, command: &'a Command, pieces: mpsc::Sender<Piece>) -> BoxFuture<'a, Result<i32, RemoteError>>;
+    fn exec_streaming<'a>(
+        &'a self,
+        command: &'a RemoteCommand,
+        pieces: mpsc::Sender<OutputChunk>,
+    ) -> BoxFuture<'a, Result<i32, RemoteError>>;
 
     /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
-    fn stream<'a>(&'a self, command: &'a Command) -> BoxFuture<'a, Result<Stream, RemoteError>>;
+    fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>>;
 
     /// Starts a script that a person talks with: in a terminal where one is given, else with pipes. It must start within the command's timeout;
     /// its end, and what it writes, are waited for without a limit. The receiver may take its time and then makes the host wait, and all that
     /// share its connection: meant for a connection of its own.
-    fn talk<'a>(&'a self, command: &'a Command, terminal: Option<Terminal>) -> BoxFuture<'a, Result<Talk, RemoteError>>;
+    fn open_interactive<'a>(
+        &'a self,
+        command: &'a RemoteCommand,
+        terminal: Option<PtySpec>,
+    ) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>>;
 
     /// Asks the host's sshd to open a TCP connection to `address:port`.
-    fn reach<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<Reached, RemoteError>>;
+    fn probe_tcp<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>>;
 
     /// Whether the connection is known to be dead.
     fn is_closed(&self) -> bool;
@@ -70,7 +78,7 @@ pub trait Remote: Send + Sync {
 
 /// What a person's terminal is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terminal {
+pub struct PtySpec {
     /// `$TERM`.
     pub term: String,
     /// Its size.
@@ -80,46 +88,46 @@ pub struct Terminal {
 }
 
 /// A program that a person talks with. Dropping it closes its channel: in a terminal, the program is told that it hung up.
-pub struct Talk {
+pub struct InteractiveChannel {
     /// What it writes. Bounded.
-    pub output: mpsc::Receiver<Piece>,
+    pub output: mpsc::Receiver<OutputChunk>,
     /// What it is told; a send fails once it is over.
-    pub input: mpsc::Sender<Told>,
+    pub input: mpsc::Sender<ChannelInput>,
     /// How it ended, once all of its output was taken.
-    pub end: oneshot::Receiver<Result<i32, RemoteError>>,
+    pub exit: oneshot::Receiver<Result<i32, RemoteError>>,
 }
 
 /// What a program is told that a person talks with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ChannelInput {
     /// Typed, or piped in.
     Bytes(Bytes),
     /// The terminal has this many columns and rows now.
-    Size(u16, u16),
+    Resize(u16, u16),
     /// Nothing more is typed.
-    End,
+    Eof,
 }
 
 /// A part of what a script writes.
 #[derive(Debug)]
-pub enum Piece {
+pub enum OutputChunk {
     /// To standard output.
-    Out(Bytes),
+    Stdout(Bytes),
     /// To standard error, login noise included.
-    Err(Bytes),
+    Stderr(Bytes),
 }
 
-impl Piece {
+impl OutputChunk {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        let (Piece::Out(bytes) | Piece::Err(bytes)) = self;
+        let (OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes)) = self;
         bytes.is_empty()
     }
 }
 
 /// What a host's sshd found when it tried a TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reached {
+pub enum TcpReachability {
     /// It was opened.
     Open,
     /// The other end refused it: nothing listens, and the path is open.
@@ -127,15 +135,15 @@ pub enum Reached {
     /// It did not come about, and why: the path is closed.
     Blocked(String),
     /// It cannot be told, and why: sshd forwards nothing, or gives no reason.
-    Untold(String),
+    Unknown(String),
 }
 
 /// A running stream. Dropping it closes its channel.
-pub struct Stream {
+pub struct RemoteStream {
     /// What it writes after the begin mark. Ends with `None` after the last byte, or after an error was sent. The reader behind it never
     /// waits: it holds at most [`Command::limit`] bytes, and a host that sends more than that unread is cut off. A caller that takes its time
-    /// bounds what comes by acknowledgements (`plan/follow`).
-    pub output: Inflow<RemoteError>,
+    /// bounds what comes by acknowledgements (`plan/log_frames`).
+    pub output: ByteReceiver<RemoteError>,
     /// What it reads. Bounded; a send fails once the stream is over.
     pub input: mpsc::Sender<Bytes>,
 }
@@ -143,7 +151,7 @@ pub struct Stream {
 /// Opens connections: the engine's factory, so that a lost host can be connected again.
 pub trait Connect: Send + Sync {
     /// For how long a host of a run is tried again after an error that no retry mends.
-    fn give_up(&self, host: usize) -> Duration;
+    fn retry_window(&self, host: usize) -> Duration;
 
     /// Connects to host number `host` of the inventory.
     fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>>;
@@ -186,7 +194,7 @@ pub enum RemoteError {
     },
     /// It ended without an end mark: the outcome is not known.
     #[error("`{title}` was cut off: {what}")]
-    CutOff {
+    Truncated {
         /// The command's title.
         title: String,
         /// What is known.
@@ -194,7 +202,7 @@ pub enum RemoteError {
     },
     /// The laptop's settings are wrong (ssh_config, key file): no host was asked.
     #[error("{what}")]
-    Settings {
+    InvalidConfig {
         /// What is wrong, with file and line.
         what: String,
         /// What to do next.
@@ -206,18 +214,18 @@ impl RemoteError {
     /// What to do next; may be empty.
     pub fn hint(&self) -> &str {
         match self {
-            RemoteError::Lost { hint, .. } | RemoteError::Refused { hint, .. } | RemoteError::Settings { hint, .. } => hint,
+            RemoteError::Lost { hint, .. } | RemoteError::Refused { hint, .. } | RemoteError::InvalidConfig { hint, .. } => hint,
             RemoteError::Protocol { .. } => "is what runs there the host's own sshd and /bin/sh? It sent what no script of ours sends",
-            RemoteError::Timeout { .. } | RemoteError::CutOff { .. } => "",
+            RemoteError::Timeout { .. } | RemoteError::Truncated { .. } => "",
         }
     }
 
     /// Whether the connection may be tried again.
-    pub fn may_retry(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             RemoteError::Lost { retry, .. } => *retry,
-            RemoteError::Timeout { .. } | RemoteError::CutOff { .. } => true,
-            RemoteError::Refused { .. } | RemoteError::Settings { .. } | RemoteError::Protocol { .. } => false,
+            RemoteError::Timeout { .. } | RemoteError::Truncated { .. } => true,
+            RemoteError::Refused { .. } | RemoteError::InvalidConfig { .. } | RemoteError::Protocol { .. } => false,
         }
     }
 }

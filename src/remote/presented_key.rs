@@ -2,22 +2,22 @@
 //!
 //! Uses `certificate` and `known_hosts`.
 
-use super::certificate::Certificate;
+use super::certificate::HostCertificate;
 use super::known_hosts;
 
 /// What a host shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Offered {
+pub(super) struct PresentedKey {
     /// The type of the plain key.
-    pub(super) kind: String,
+    pub(super) key_type: String,
     /// The blob of the plain key.
     pub(super) key: Vec<u8>,
-    pub(super) certificate: Option<Certificate>,
+    pub(super) certificate: Option<HostCertificate>,
 }
 
-impl Offered {
+impl PresentedKey {
     /// Type and fingerprint.
-    pub(super) fn words(&self) -> String {
-        format!("{} {}", self.kind, known_hosts::fingerprint(&self.key))
+    pub(super) fn describe(&self) -> String {
+        format!("{} {}", self.key_type, known_hosts::fingerprint(&self.key))
     }
 }

@@ -14,21 +14,21 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 /// How many lines of a failed program are shown.
-const LINES: usize = 3;
+const MAX_SHOWN_LINES: usize = 3;
 
 /// A running program with all that it has started in its group. Dropping it kills them.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     child: Child,
     group: Option<Pid>,
 }
 
 /// The ends of a program's pipes.
-pub(super) type Pipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
+pub(super) type ChildPipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
 
-impl Group {
+impl ProcessGroup {
     /// Starts a program; `input`: whether it is given one, else it reads nothing.
-    pub(super) fn start<S: AsRef<OsStr>>(program: S, arguments: &[S], input: bool) -> io::Result<(Self, Pipes)> {
+    pub(super) fn spawn<S: AsRef<OsStr>>(program: S, arguments: &[S], input: bool) -> io::Result<(Self, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(if input { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
@@ -36,16 +36,16 @@ impl Group {
         let missing = || io::Error::other("it has no pipes");
         let pipes = (child.stdin.take(), child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok((Group { child, group }, pipes))
+        Ok((ProcessGroup { child, group }, pipes))
     }
 
     /// Asks the group to end; that it is gone already is as good.
-    pub(super) fn hang_up(&self) {
+    pub(super) fn send_hangup(&self) {
         self.signal(Signal::HUP);
     }
 
     /// Waits until the program has ended by itself. What it has started goes with it.
-    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
         // A number that was waited for may belong to someone else soon, so this is the last signal.
         self.signal(Signal::KILL);
@@ -60,14 +60,14 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
 }
 
 /// How a program ended, in words.
-pub(super) fn words(status: ExitStatus) -> String {
+pub(super) fn describe_exit_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with status {code}"),
         (None, Some(signal)) => format!("it was killed by signal {signal}"),
@@ -76,32 +76,37 @@ pub(super) fn words(status: ExitStatus) -> String {
 }
 
 /// The last lines that a program has written for people, as one, without control characters, at most 300 characters.
-pub(super) fn last_words(text: &[u8]) -> Option<String> {
+pub(super) fn last_lines(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
-    let lines: Vec<&str> = text.lines().rev().map(str::trim).filter(|l| !l.is_empty()).take(LINES).collect();
+    let lines: Vec<&str> = text.lines().rev().map(str::trim).filter(|l| !l.is_empty()).take(MAX_SHOWN_LINES).collect();
     let line = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
     (!line.is_empty()).then(|| line.chars().filter(|c| !c.is_control()).take(300).collect())
 }
 
 /// What a program said, up to a limit, and how it ended.
-pub(super) struct Said {
-    pub(super) out: Vec<u8>,
-    pub(super) err: Vec<u8>,
+pub(super) struct ProcessOutput {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
     pub(super) status: ExitStatus,
 }
 
 /// Runs a program to its end. An error is a fragment: it could not be started, took too long, or said too much.
-pub(super) async fn run<S: AsRef<OsStr>>(program: S, arguments: &[S], within: Duration, limit: u64) -> Result<Said, String> {
-    let (mut group, (_, out, err)) = Group::start(program, arguments, false).map_err(|e| format!("it could not be started: {e}"))?;
+pub(super) async fn run_process<S: AsRef<OsStr>>(
+    program: S,
+    arguments: &[S],
+    within: Duration,
+    limit: u64,
+) -> Result<ProcessOutput, String> {
+    let (mut group, (_, out, err)) = ProcessGroup::spawn(program, arguments, false).map_err(|e| format!("it could not be started: {e}"))?;
     let all = async {
-        let (out, err) = tokio::try_join!(read(out, limit), read(err, limit))?;
-        let status = group.ended().await.map_err(|e| e.to_string())?;
-        Ok(Said { out, err, status })
+        let (out, err) = tokio::try_join!(read_limited(out, limit), read_limited(err, limit))?;
+        let status = group.wait().await.map_err(|e| e.to_string())?;
+        Ok(ProcessOutput { stdout: out, stderr: err, status })
     };
     tokio::time::timeout(within, all).await.unwrap_or_else(|_| Err(format!("it did not end within {within:?}")))
 }
 
-async fn read(from: impl AsyncRead + Unpin, limit: u64) -> Result<Vec<u8>, String> {
+async fn read_limited(from: impl AsyncRead + Unpin, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let count = from.take(limit + 1).read_to_end(&mut bytes).await.map_err(|e| e.to_string())?;
     if u64::try_from(count).is_ok_and(|c| c > limit) { Err(format!("it said more than {limit} bytes")) } else { Ok(bytes) }
@@ -113,28 +118,28 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    async fn sh(script: &str, within: Duration) -> Result<Said, String> {
-        run("/bin/sh", &["-c", script], within, 1000).await
+    async fn sh(script: &str, within: Duration) -> Result<ProcessOutput, String> {
+        run_process("/bin/sh", &["-c", script], within, 1000).await
     }
 
     #[tokio::test]
-    async fn a_program_is_heard_to_its_end() {
+    async fn process_output_and_status_are_captured() {
         let said = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
         assert_eq!(
-            (said.out.as_slice(), said.err.as_slice(), words(said.status).as_str()),
+            (said.stdout.as_slice(), said.stderr.as_slice(), describe_exit_status(said.status).as_str()),
             (&b"out\n"[..], &b"err\n"[..], "it ended with status 3")
         );
         let said = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
-        assert_eq!(words(said.status), "it was killed by signal 9");
-        assert_eq!(last_words(b"one\ntwo\n\n\tthree\x1b[0m\r\nfour\n\n").as_deref(), Some("two; three[0m; four"));
-        assert_eq!(last_words(b" \n"), None);
+        assert_eq!(describe_exit_status(said.status), "it was killed by signal 9");
+        assert_eq!(last_lines(b"one\ntwo\n\n\tthree\x1b[0m\r\nfour\n\n").as_deref(), Some("two; three[0m; four"));
+        assert_eq!(last_lines(b" \n"), None);
         assert!(sh("head -c 2000 /dev/zero", SECOND * 10).await.is_err_and(|e| e.contains("more than 1000")));
-        assert!(run("/nowhere", &[], SECOND, 10).await.is_err_and(|e| e.contains("could not be started")));
+        assert!(run_process("/nowhere", &[], SECOND, 10).await.is_err_and(|e| e.contains("could not be started")));
     }
 
     #[tokio::test]
     #[cfg(target_os = "linux")]
-    async fn a_program_that_hangs_goes_with_all_that_it_has_started() {
+    async fn timed_out_process_group_is_killed() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! >{}; wait", file.display());

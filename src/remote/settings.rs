@@ -7,53 +7,53 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Asks and tells the person at the terminal, one thing at a time.
-pub trait Prompt: Send + Sync {
+pub trait UserPrompt: Send + Sync {
     /// Asks for a secret, blocking; `None` where there is no terminal or the person declined.
-    fn secret(&self, what: &str) -> Option<String>;
+    fn ask_secret(&self, what: &str) -> Option<String>;
     /// Asks for something that may be seen while it is typed, blocking; `None` as above.
-    fn line(&self, what: &str) -> Option<String> {
-        self.secret(what)
+    fn ask_line(&self, what: &str) -> Option<String> {
+        self.ask_secret(what)
     }
     /// Tells something that does not stop the work.
-    fn notice(&self, text: &str);
+    fn show_notice(&self, text: &str);
 }
 
 /// Looks up a variable of the laptop by its name.
-pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+pub type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Everything that a connection takes from the laptop.
 #[derive(Clone)]
-pub struct Settings {
+pub struct SshSettings {
     /// The user's home folder, for `~` and `%d`.
     pub home: PathBuf,
     /// The inventory's folder: its relative paths begin here.
-    pub base: PathBuf,
+    pub inventory_dir: PathBuf,
     /// The ssh_config file used instead of the user's (`-F`).
-    pub config: Option<PathBuf>,
+    pub config_file: Option<PathBuf>,
     /// The ssh-agent's socket (`SSH_AUTH_SOCK`).
-    pub agent: Option<PathBuf>,
+    pub agent_socket: Option<PathBuf>,
     /// `PATH`, where `ssh` is looked for.
-    pub path: Option<OsString>,
+    pub search_path: Option<OsString>,
     /// The laptop's user name.
-    pub user: String,
+    pub local_user: String,
     /// The person at the terminal.
-    pub prompt: Arc<dyn Prompt>,
+    pub prompt: Arc<dyn UserPrompt>,
     /// The most handshakes at once (`--forks`); never more than 64.
-    pub parallel: usize,
+    pub max_handshakes: usize,
     /// Variables named by `ssh.password` and by `${…}` in ssh_config.
-    pub variables: Variables,
+    pub env: EnvLookup,
 }
 
-impl Settings {
+impl SshSettings {
     /// Resolves a path of the inventory: `~` is the home folder, a relative path begins at the inventory's folder.
-    pub fn resolve(&self, path: &str) -> PathBuf {
-        let tilde = tilde(path, &self.home);
-        if tilde.is_absolute() { tilde } else { self.base.join(tilde.strip_prefix(".").unwrap_or(&tilde)) }
+    pub fn resolve_path(&self, path: &str) -> PathBuf {
+        let tilde = expand_tilde(path, &self.home);
+        if tilde.is_absolute() { tilde } else { self.inventory_dir.join(tilde.strip_prefix(".").unwrap_or(&tilde)) }
     }
 }
 
 /// Replaces a leading `~` or `~/`.
-pub(super) fn tilde(path: &str, home: &Path) -> PathBuf {
+pub(super) fn expand_tilde(path: &str, home: &Path) -> PathBuf {
     match path.strip_prefix('~') {
         Some("") => home.to_owned(),
         Some(rest) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tilde_is_the_home_folder_and_only_at_the_front() {
+    fn tilde_expands_only_at_path_start() {
         let home = Path::new("/home/li");
-        assert_eq!(tilde("~", home), Path::new("/home/li"));
-        assert_eq!(tilde("~/.ssh/id", home), Path::new("/home/li/.ssh/id"));
-        assert_eq!(tilde("~eve/id", home), Path::new("~eve/id"));
-        assert_eq!(tilde("/a/~", home), Path::new("/a/~"));
+        assert_eq!(expand_tilde("~", home), Path::new("/home/li"));
+        assert_eq!(expand_tilde("~/.ssh/id", home), Path::new("/home/li/.ssh/id"));
+        assert_eq!(expand_tilde("~eve/id", home), Path::new("~eve/id"));
+        assert_eq!(expand_tilde("/a/~", home), Path::new("/a/~"));
     }
 }

@@ -4,16 +4,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnose::{self, Finding, Lang, Words};
-use crate::event::{Hang, Millis, Sign};
+use crate::diagnose::{self, DiagnosisFinding, Lang, LocalizedTemplate};
+use crate::event::{Hang, HangSymptom, UnixMillis};
 use crate::state::RunState;
 
-use super::sanitize::Cleaner;
-use super::words;
+use super::sanitize::Sanitizer;
+use super::style;
 
 /// A text in both languages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Texts {
+pub struct BilingualText {
     /// English.
     pub en: String,
     /// Chinese.
@@ -30,60 +30,62 @@ pub struct FindingReport {
     /// Names of hosts.
     pub hosts: Vec<String>,
     /// What happened.
-    pub what: Texts,
+    pub what: BilingualText,
     /// Why that happens.
-    pub why: Texts,
+    pub why: BilingualText,
     /// What to do next.
-    pub next: Texts,
+    pub next: BilingualText,
     /// The lines that say so.
     pub evidence: Vec<String>,
     /// Ranks that only felt it.
-    pub felt: Vec<u32>,
+    #[serde(rename = "felt")]
+    pub affected: Vec<u32>,
 }
 
 impl FindingReport {
     /// As programs are told it.
-    pub fn new(finding: &Finding, state: &RunState) -> Self {
-        let texts = |words: &Words| Texts { en: words.fill(false, &finding.groups), zh: words.fill(true, &finding.groups) };
+    pub fn new(finding: &DiagnosisFinding, state: &RunState) -> Self {
+        let texts =
+            |words: &LocalizedTemplate| BilingualText { en: words.fill(false, &finding.groups), zh: words.fill(true, &finding.groups) };
         FindingReport {
             rule: finding.rule.clone(),
             ranks: finding.ranks.clone(),
             hosts: finding.hosts.iter().map(|host| state.host_name(*host).to_owned()).collect(),
-            what: texts(&finding.what),
-            why: texts(&finding.why),
-            next: texts(&finding.next),
+            what: texts(&finding.summary),
+            why: texts(&finding.explanation),
+            next: texts(&finding.next_step),
             evidence: finding.evidence.clone(),
-            felt: finding.felt.clone(),
+            affected: finding.affected.clone(),
         }
     }
 }
 
 /// `rank 2 on gpu02`, `ranks 0-3`, `gpu[01-02]`: where it was, clean.
-pub fn place(finding: &Finding, state: &RunState, cleaner: &Cleaner) -> String {
-    let hosts = words::hosts(state, cleaner, &finding.hosts);
+pub fn format_location(finding: &DiagnosisFinding, state: &RunState, cleaner: &Sanitizer) -> String {
+    let hosts = style::format_hosts(state, cleaner, &finding.hosts);
     match finding.ranks.len() {
         0 => hosts,
-        _ => format!("{} on {hosts}", words::ranks(&finding.ranks)),
+        _ => format!("{} on {hosts}", style::format_ranks(&finding.ranks)),
     }
 }
 
 /// How a run seems to hang, on one line, clean: `waiting for: gpu03 (2 min)`.
-pub fn hang(hang: &Hang, at: Millis, state: &RunState, cleaner: &Cleaner) -> String {
-    let hosts = words::hosts(state, cleaner, &hang.hosts);
+pub fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, cleaner: &Sanitizer) -> String {
+    let hosts = style::format_hosts(state, cleaner, &hang.hosts);
     // All ranks of its hosts: then the hosts say it.
     let whole = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
-    let who = if whole || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", words::ranks(&hang.ranks)) };
-    let span = diagnose::hang::span(at - hang.since);
-    match hang.sign {
-        Sign::Missing => format!("waiting for: {who} (for {span})"),
-        Sign::Gone => format!("{who} ended, the others have been silent for {span}"),
-        Sign::Spinning => format!("no rank has written for {span}, and the GPUs are busy without drawing the power of work"),
-        Sign::Silent => format!("no rank has written for {span} (silence alone is a weak sign)"),
-        Sign::Late => format!("the run is not ready after {span}"),
+    let who = if whole || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
+    let span = diagnose::hang_detector::format_duration(at - hang.since);
+    match hang.symptom {
+        HangSymptom::RankMissing => format!("waiting for: {who} (for {span})"),
+        HangSymptom::RankExited => format!("{who} ended, the others have been silent for {span}"),
+        HangSymptom::Spinning => format!("no rank has written for {span}, and the GPUs are busy without drawing the power of work"),
+        HangSymptom::Silent => format!("no rank has written for {span} (silence alone is a weak sign)"),
+        HangSymptom::NotReady => format!("the run is not ready after {span}"),
     }
 }
 
 /// What happened, why, and what to do next, clean; the last two may be empty.
-pub fn texts(finding: &Finding, lang: Lang, cleaner: &Cleaner) -> [String; 3] {
-    [finding.what(lang), finding.why(lang), finding.next(lang)].map(|text| cleaner.line(&text).trim().to_owned())
+pub fn finding_texts(finding: &DiagnosisFinding, lang: Lang, cleaner: &Sanitizer) -> [String; 3] {
+    [finding.summary(lang), finding.explanation(lang), finding.next_step(lang)].map(|text| cleaner.sanitize_line(&text).trim().to_owned())
 }

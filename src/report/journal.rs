@@ -12,51 +12,51 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, EventKind, FORMAT, LogFile, Millis};
+use crate::event::{Event, EventKind, JOURNAL_FORMAT, LogFile, UnixMillis};
 
-use super::files::private;
-use super::sanitize::Cleaner;
+use super::private_files::private_options;
+use super::sanitize::Sanitizer;
 
 /// The name of the journal in the run's folder.
-pub const JOURNAL: &str = "journal.jsonl";
+pub const JOURNAL_FILE: &str = "journal.jsonl";
 /// The name of the samples in the run's folder.
-pub const GPUS: &str = "gpus.jsonl";
+pub const SAMPLES_FILE: &str = "gpus.jsonl";
 /// The most bytes of either.
-pub const LIMIT: u64 = 64 << 20;
+pub const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// The room that is kept for the last words.
-const RESERVE: u64 = 64 << 10;
+const FINAL_EVENT_RESERVE: u64 = 64 << 10;
 /// One sample of a kind and host in this time, and one log range a file.
-const THIN: i64 = 10_000;
+const SAMPLE_INTERVAL_MS: i64 = 10_000;
 /// One record about a disk in this time.
-const DISK: i64 = 600_000;
+const DISK_INTERVAL_MS: i64 = 600_000;
 /// The longest line that a reader takes.
-const LINE: u64 = 32 << 20;
+const MAX_LINE_BYTES: u64 = 32 << 20;
 
 /// The first record, and the first of every `orchestrate` that goes on with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct JournalHeader {
     /// `major.minor`.
     pub format: String,
     /// Who wrote it.
     pub orchestrate: String,
 }
 
-impl Header {
+impl JournalHeader {
     /// What this program writes.
-    pub fn ours() -> Self {
-        Header { format: FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() }
+    pub fn current() -> Self {
+        JournalHeader { format: JOURNAL_FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }
 
 /// Writes `journal.jsonl` and `gpus.jsonl`.
 #[derive(Debug)]
 pub struct Journal {
-    events: Bounded,
-    gpus: Bounded,
-    cleaner: Cleaner,
-    ranges: HashMap<(u32, LogFile), Event>,
-    last_samples: HashMap<(u32, Discriminant<EventKind>), Millis>,
-    last_disk: HashMap<u32, Millis>,
+    events: BoundedFile,
+    samples: BoundedFile,
+    sanitizer: Sanitizer,
+    pending_ranges: HashMap<(u32, LogFile), Event>,
+    last_samples: HashMap<(u32, Discriminant<EventKind>), UnixMillis>,
+    last_disk: HashMap<u32, UnixMillis>,
 }
 
 impl Journal {
@@ -64,44 +64,51 @@ impl Journal {
     ///
     /// # Errors
     /// When a file cannot be opened or written.
-    pub fn open(dir: &Path, cleaner: Cleaner) -> io::Result<Self> {
-        Self::with_limit(dir, cleaner, LIMIT)
+    pub fn open(dir: &Path, cleaner: Sanitizer) -> io::Result<Self> {
+        Self::with_limit(dir, cleaner, MAX_JOURNAL_BYTES)
     }
 
-    fn with_limit(dir: &Path, cleaner: Cleaner, limit: u64) -> io::Result<Self> {
-        let header = serde_json::to_string(&Header::ours())?;
-        let mut events = Bounded::open(&dir.join(JOURNAL), limit)?;
-        let mut gpus = Bounded::open(&dir.join(GPUS), limit)?;
-        events.write(&header, true)?;
-        gpus.write(&header, false)?;
-        Ok(Journal { events, gpus, cleaner, ranges: HashMap::new(), last_samples: HashMap::new(), last_disk: HashMap::new() })
+    fn with_limit(dir: &Path, cleaner: Sanitizer, limit: u64) -> io::Result<Self> {
+        let header = serde_json::to_string(&JournalHeader::current())?;
+        let mut events = BoundedFile::open(&dir.join(JOURNAL_FILE), limit)?;
+        let mut gpus = BoundedFile::open(&dir.join(SAMPLES_FILE), limit)?;
+        events.write_line(&header, true)?;
+        gpus.write_line(&header, false)?;
+        Ok(Journal {
+            events,
+            samples: gpus,
+            sanitizer: cleaner,
+            pending_ranges: HashMap::new(),
+            last_samples: HashMap::new(),
+            last_disk: HashMap::new(),
+        })
     }
 
     /// Records an event.
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn on(&mut self, event: &Event) -> io::Result<()> {
+    pub fn record_event(&mut self, event: &Event) -> io::Result<()> {
         match &event.kind {
-            EventKind::Log { host, file, offset, len, .. } => self.range(event, (*host, *file), *offset, *len),
-            EventKind::Gpus { host, .. } | EventKind::GpuProcesses { host, .. } | EventKind::Vitals { host, .. } => {
-                if due(&mut self.last_samples, (*host, std::mem::discriminant(&event.kind)), event.at, THIN) {
+            EventKind::Log { host, file, offset, len, .. } => self.merge_log_range(event, (*host, *file), *offset, *len),
+            EventKind::Gpus { host, .. } | EventKind::GpuProcesses { host, .. } | EventKind::HostMetrics { host, .. } => {
+                if mark_if_due(&mut self.last_samples, (*host, std::mem::discriminant(&event.kind)), event.at, SAMPLE_INTERVAL_MS) {
                     let line = serde_json::to_string(event)?;
-                    self.gpus.write(&line, false)?;
+                    self.samples.write_line(&line, false)?;
                 }
                 Ok(())
             }
             // Asked for by a person, seldom; the names of processes are in it.
             EventKind::NvidiaSmi { .. } => {
-                let line = self.cleaner.json(serde_json::to_string(event)?);
-                self.gpus.write(&line, false)?;
+                let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
+                self.samples.write_line(&line, false)?;
                 Ok(())
             }
-            EventKind::Disk { host, .. } if !due(&mut self.last_disk, *host, event.at, DISK) => Ok(()),
+            EventKind::DiskSpace { host, .. } if !mark_if_due(&mut self.last_disk, *host, event.at, DISK_INTERVAL_MS) => Ok(()),
             _ => {
                 self.flush()?;
                 let last = matches!(event.kind, EventKind::RunFinished { .. });
-                self.record(event, last)
+                self.write_event(event, last)
             }
         }
     }
@@ -111,43 +118,43 @@ impl Journal {
     /// # Errors
     /// When the disk does not take it.
     pub fn flush(&mut self) -> io::Result<()> {
-        let mut ranges: Vec<Event> = self.ranges.drain().map(|(_, event)| event).collect();
+        let mut ranges: Vec<Event> = self.pending_ranges.drain().map(|(_, event)| event).collect();
         ranges.sort_by_key(|event| event.seq);
-        ranges.iter().try_for_each(|event| self.record(event, false))
+        ranges.iter().try_for_each(|event| self.write_event(event, false))
     }
 
     /// Joins ranges that follow each other; the joint one has the number and time of its last part.
-    fn range(&mut self, event: &Event, key: (u32, LogFile), offset: u64, len: u64) -> io::Result<()> {
-        if let Some(held) = self.ranges.get_mut(&key) {
+    fn merge_log_range(&mut self, event: &Event, key: (u32, LogFile), offset: u64, len: u64) -> io::Result<()> {
+        if let Some(held) = self.pending_ranges.get_mut(&key) {
             let at = held.at;
             if let EventKind::Log { offset: from, len: have, .. } = &mut held.kind
                 && *from + *have == offset
-                && event.at - at < THIN
+                && event.at - at < SAMPLE_INTERVAL_MS
             {
                 *have += len;
                 held.seq = event.seq;
                 return Ok(());
             }
-            let old = self.ranges.remove(&key);
-            old.map_or(Ok(()), |old| self.record(&old, false))?;
+            let old = self.pending_ranges.remove(&key);
+            old.map_or(Ok(()), |old| self.write_event(&old, false))?;
         }
         let kind = EventKind::Log { host: key.0, file: key.1, offset, bytes: bytes::Bytes::new(), len };
-        self.ranges.insert(key, Event { seq: event.seq, at: event.at, kind });
+        self.pending_ranges.insert(key, Event { seq: event.seq, at: event.at, kind });
         Ok(())
     }
 
-    fn record(&mut self, event: &Event, last: bool) -> io::Result<()> {
-        let line = self.cleaner.json(serde_json::to_string(event)?);
-        if self.events.write(&line, last)? == Written::Full {
+    fn write_event(&mut self, event: &Event, last: bool) -> io::Result<()> {
+        let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
+        if self.events.write_line(&line, last)? == WriteOutcome::LimitReached {
             let text = "the journal is full: what follows is not in it".to_owned();
             let note = Event { seq: event.seq, at: event.at, kind: EventKind::Notice { host: None, text, warn: true } };
-            self.events.write(&serde_json::to_string(&note)?, true)?;
+            self.events.write_line(&serde_json::to_string(&note)?, true)?;
         }
         Ok(())
     }
 }
 
-fn due<K: Eq + Hash>(last: &mut HashMap<K, Millis>, key: K, at: Millis, every: i64) -> bool {
+fn mark_if_due<K: Eq + Hash>(last: &mut HashMap<K, UnixMillis>, key: K, at: UnixMillis, every: i64) -> bool {
     let due = last.get(&key).is_none_or(|last| at - last >= every);
     if due {
         last.insert(key, at);
@@ -156,25 +163,25 @@ fn due<K: Eq + Hash>(last: &mut HashMap<K, Millis>, key: K, at: Millis, every: i
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Written {
-    Yes,
+enum WriteOutcome {
+    Appended,
     /// No: and this is the first time.
-    Full,
-    No,
+    LimitReached,
+    Dropped,
 }
 
 /// A file of lines that does not grow beyond its limit.
 #[derive(Debug)]
-struct Bounded {
+struct BoundedFile {
     file: File,
     len: u64,
     limit: u64,
     full: bool,
 }
 
-impl Bounded {
+impl BoundedFile {
     fn open(path: &Path, limit: u64) -> io::Result<Self> {
-        let mut file = private(OpenOptions::new().read(true).append(true).create(true)).open(path)?;
+        let mut file = private_options(OpenOptions::new().read(true).append(true).create(true)).open(path)?;
         let mut len = file.metadata()?.len();
         if len > 0 {
             let mut last = [0];
@@ -186,21 +193,21 @@ impl Bounded {
                 len += 1;
             }
         }
-        Ok(Bounded { file, len, limit, full: false })
+        Ok(BoundedFile { file, len, limit, full: false })
     }
 
-    fn write(&mut self, line: &str, last: bool) -> io::Result<Written> {
+    fn write_line(&mut self, line: &str, last: bool) -> io::Result<WriteOutcome> {
         let size = line.len() as u64 + 1;
-        let room = if last { self.limit + RESERVE } else { self.limit };
+        let room = if last { self.limit + FINAL_EVENT_RESERVE } else { self.limit };
         if self.len + size > room {
-            return Ok(if std::mem::replace(&mut self.full, true) { Written::No } else { Written::Full });
+            return Ok(if std::mem::replace(&mut self.full, true) { WriteOutcome::Dropped } else { WriteOutcome::LimitReached });
         }
         let mut whole = String::with_capacity(line.len() + 1);
         whole.push_str(line);
         whole.push('\n');
         self.file.write_all(whole.as_bytes())?;
         self.len += size;
-        Ok(Written::Yes)
+        Ok(WriteOutcome::Appended)
     }
 }
 
@@ -218,15 +225,15 @@ pub enum JournalError {
     },
     /// It does not begin as a journal does.
     #[error("{path} is not a journal: {what}")]
-    NotOne {
+    NotAJournal {
         /// The file.
         path: String,
         /// What is wrong with it.
         what: String,
     },
     /// A newer program wrote it.
-    #[error("{path} has format {format}, this program reads {FORMAT}")]
-    Newer {
+    #[error("{path} has format {format}, this program reads {JOURNAL_FORMAT}")]
+    UnsupportedFormat {
         /// The file.
         path: String,
         /// Its format.
@@ -236,32 +243,32 @@ pub enum JournalError {
 
 /// Reads a journal, event by event.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct JournalReader<R> {
     input: R,
     path: String,
-    header: Header,
+    header: JournalHeader,
     /// Records of a kind that this program does not know.
-    pub skipped: u64,
+    pub unknown_records: u64,
     /// Lines that are no records.
-    pub damaged: u64,
+    pub damaged_lines: u64,
     line: Vec<u8>,
 }
 
-impl Reader<io::BufReader<File>> {
+impl JournalReader<io::BufReader<File>> {
     /// Opens a journal.
     ///
     /// # Errors
     /// When it is not there, is none, or is of another major format.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let name = path.display().to_string();
-        match private(OpenOptions::new().read(true)).open(path) {
-            Ok(file) => Reader::new(io::BufReader::new(file), &name),
+        match private_options(OpenOptions::new().read(true)).open(path) {
+            Ok(file) => JournalReader::new(io::BufReader::new(file), &name),
             Err(source) => Err(JournalError::Io { path: name, source }),
         }
     }
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> JournalReader<R> {
     /// Reads from anything; `path` is for messages.
     ///
     /// # Errors
@@ -272,17 +279,17 @@ impl<R: BufRead> Reader<R> {
         if let Err(source) = input.by_ref().take(4096).read_until(b'\n', &mut line) {
             return Err(JournalError::Io { path, source });
         }
-        let header: Header = match serde_json::from_slice(&line) {
+        let header: JournalHeader = match serde_json::from_slice(&line) {
             Ok(header) => header,
-            Err(_) if line.is_empty() => return Err(JournalError::NotOne { path, what: "it is empty".to_owned() }),
-            Err(_) => return Err(JournalError::NotOne { path, what: "its first line has no format".to_owned() }),
+            Err(_) if line.is_empty() => return Err(JournalError::NotAJournal { path, what: "it is empty".to_owned() }),
+            Err(_) => return Err(JournalError::NotAJournal { path, what: "its first line has no format".to_owned() }),
         };
-        check(&path, &header)?;
-        Ok(Reader { input, path, header, skipped: 0, damaged: 0, line: Vec::new() })
+        check_format(&path, &header)?;
+        Ok(JournalReader { input, path, header, unknown_records: 0, damaged_lines: 0, line: Vec::new() })
     }
 
     /// The first record.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &JournalHeader {
         &self.header
     }
 
@@ -290,10 +297,10 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     /// When the file cannot be read on, or goes on in another major format.
-    pub fn read(&mut self) -> Result<Option<Event>, JournalError> {
+    pub fn next_event(&mut self) -> Result<Option<Event>, JournalError> {
         loop {
             self.line.clear();
-            let read = self.input.by_ref().take(LINE).read_until(b'\n', &mut self.line);
+            let read = self.input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut self.line);
             match read {
                 Err(source) => return Err(JournalError::Io { path: self.path.clone(), source }),
                 Ok(0) => return Ok(None),
@@ -301,20 +308,20 @@ impl<R: BufRead> Reader<R> {
             }
             match serde_json::from_slice::<Event>(&self.line) {
                 Ok(event) => return Ok(Some(event)),
-                Err(_) => self.other()?,
+                Err(_) => self.count_unreadable_line()?,
             }
         }
     }
 
     /// A line that is no event of ours.
-    fn other(&mut self) -> Result<(), JournalError> {
+    fn count_unreadable_line(&mut self) -> Result<(), JournalError> {
         match serde_json::from_slice::<serde_json::Value>(&self.line) {
-            Ok(value) if value.get("kind").is_some_and(serde_json::Value::is_string) => self.skipped += 1,
-            Ok(value) => match serde_json::from_value::<Header>(value) {
-                Ok(header) => check(&self.path, &header)?,
-                Err(_) => self.damaged += 1,
+            Ok(value) if value.get("kind").is_some_and(serde_json::Value::is_string) => self.unknown_records += 1,
+            Ok(value) => match serde_json::from_value::<JournalHeader>(value) {
+                Ok(header) => check_format(&self.path, &header)?,
+                Err(_) => self.damaged_lines += 1,
             },
-            Err(_) => self.damaged += u64::from(self.line != b"\n"),
+            Err(_) => self.damaged_lines += u64::from(self.line != b"\n"),
         }
         Ok(())
     }
@@ -323,21 +330,21 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     /// As [`Reader::read`].
-    pub fn all(&mut self) -> Result<Vec<Event>, JournalError> {
+    pub fn read_all(&mut self) -> Result<Vec<Event>, JournalError> {
         let mut events = Vec::new();
-        while let Some(event) = self.read()? {
+        while let Some(event) = self.next_event()? {
             events.push(event);
         }
         Ok(events)
     }
 }
 
-fn check(path: &str, header: &Header) -> Result<(), JournalError> {
+fn check_format(path: &str, header: &JournalHeader) -> Result<(), JournalError> {
     let major = |format: &str| format.split('.').next().map(str::to_owned);
-    if major(&header.format) == major(FORMAT) {
+    if major(&header.format) == major(JOURNAL_FORMAT) {
         return Ok(());
     }
-    Err(JournalError::Newer { path: path.to_owned(), format: header.format.chars().take(20).collect() })
+    Err(JournalError::UnsupportedFormat { path: path.to_owned(), format: header.format.chars().take(20).collect() })
 }
 
 #[cfg(test)]

@@ -6,26 +6,26 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::event::{Exit, GpuSample, Outcome, Phase, RankInfo, RunInfo, StepInfo};
 
-fn event(seq: u64, at: Millis, kind: EventKind) -> Event {
+fn event(seq: u64, at: UnixMillis, kind: EventKind) -> Event {
     Event { seq, at, kind }
 }
 
-fn log(seq: u64, at: Millis, offset: u64, len: u64) -> Event {
+fn rank_log(seq: u64, at: UnixMillis, offset: u64, len: u64) -> Event {
     let file = LogFile::Rank { rank: 1, restart: 0 };
     event(seq, at, EventKind::Log { host: 0, file, offset, bytes: bytes::Bytes::from_static(b"secret bytes"), len })
 }
 
-fn read(dir: &Path) -> Vec<Event> {
-    let mut reader = Reader::open(&dir.join(JOURNAL)).expect("a journal");
-    let events = reader.all().expect("readable");
-    assert_eq!((reader.skipped, reader.damaged), (0, 0));
+fn read_journal(dir: &Path) -> Vec<Event> {
+    let mut reader = JournalReader::open(&dir.join(JOURNAL_FILE)).expect("a journal");
+    let events = reader.read_all().expect("readable");
+    assert_eq!((reader.unknown_records, reader.damaged_lines), (0, 0));
     events
 }
 
 /// One of each kind.
-fn all_kinds() -> Vec<EventKind> {
+fn all_event_kinds() -> Vec<EventKind> {
     let info = RunInfo {
-        format: FORMAT.to_owned(),
+        format: JOURNAL_FORMAT.to_owned(),
         hosts: vec!["a".to_owned()],
         ranks: vec![RankInfo { rank: 0, host: 0, local_rank: 0 }],
         steps: vec![StepInfo { id: 1, host: 0, phase: Phase::Pull, title: "pull".to_owned() }],
@@ -36,49 +36,49 @@ fn all_kinds() -> Vec<EventKind> {
         EventKind::RunStarted(info),
         EventKind::HostConnecting { host: 0 },
         EventKind::HostConnected { host: 0, clock_offset: -7, uncertainty: 3 },
-        EventKind::HostLost { host: 0, error: text(), retrying: true },
+        EventKind::HostLost { host: 0, error: text(), will_retry: true },
         EventKind::PhaseStarted { phase: Phase::Verify },
         EventKind::StepStarted { step: 1 },
         EventKind::StepSatisfied { step: 1, note: text() },
         EventKind::StepDone { step: 1, note: text() },
         EventKind::StepRetrying { step: 1, error: text() },
         EventKind::StepFailed { step: 1, error: text(), hint: text() },
-        EventKind::NodeStarted { host: 0 },
-        EventKind::NodeExited { host: 0, exit: Exit::Code(-3), when: 5 },
-        EventKind::RankStarted { host: 0, rank: 0, restart: 2, when: 0 },
-        EventKind::RankExited { host: 0, rank: 0, restart: 2, exit: Exit::Signal(9), when: 7, uncertainty: 1 },
+        EventKind::LauncherStarted { host: 0 },
+        EventKind::LauncherExited { host: 0, exit: Exit::Code(-3), ended_at: 5 },
+        EventKind::RankStarted { host: 0, rank: 0, restart: 2, started_at: 0 },
+        EventKind::RankExited { host: 0, rank: 0, restart: 2, exit: Exit::Signal(9), ended_at: 7, uncertainty: 1 },
         EventKind::Ready,
         EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
-        EventKind::Signalled { host: 0, signal: "TERM".to_owned() },
-        EventKind::Disk { host: 0, free: u64::MAX, total: 2 },
+        EventKind::RanksSignaled { host: 0, signal: "TERM".to_owned() },
+        EventKind::DiskSpace { host: 0, free: u64::MAX, total: 2 },
         EventKind::Notice { host: None, text: text(), warn: true },
-        EventKind::GoalChanged { goal: crate::event::Goal::Down, why: text() },
+        EventKind::GoalChanged { goal: crate::event::Goal::Down, reason: text() },
         EventKind::Leftover { host: 0, text: text() },
-        EventKind::RunFinished { outcome: Outcome::Signal(2), why: text() },
-        EventKind::RunFinished { outcome: Outcome::Leftovers, why: text() },
+        EventKind::RunFinished { outcome: Outcome::Signal(2), reason: text() },
+        EventKind::RunFinished { outcome: Outcome::Leftovers, reason: text() },
     ]
 }
 
 #[test]
-fn every_kind_comes_back_as_it_was() {
+fn every_event_kind_round_trips() {
     let dir = tempfile::tempdir().expect("a folder");
-    let events: Vec<Event> = (1_u64..).zip(all_kinds()).map(|(seq, kind)| event(seq, 1_000_000 + seq as i64, kind)).collect();
-    let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened");
-    events.iter().for_each(|event| journal.on(event).expect("written"));
-    assert_eq!(read(dir.path()), events);
+    let events: Vec<Event> = (1_u64..).zip(all_event_kinds()).map(|(seq, kind)| event(seq, 1_000_000 + seq as i64, kind)).collect();
+    let mut journal = Journal::open(dir.path(), Sanitizer::default()).expect("opened");
+    events.iter().for_each(|event| journal.record_event(event).expect("written"));
+    assert_eq!(read_journal(dir.path()), events);
     let mode = |name| std::fs::metadata(dir.path().join(name)).expect("there").permissions().mode() & 0o777;
-    assert_eq!((mode(JOURNAL), mode(GPUS)), (0o600, 0o600));
+    assert_eq!((mode(JOURNAL_FILE), mode(SAMPLES_FILE)), (0o600, 0o600));
 }
 
 #[test]
-fn log_ranges_are_joined_and_bytes_stay_out() {
+fn log_ranges_merge_without_bytes() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened");
-    for e in [log(1, 0, 0, 10), log(2, 5, 10, 20), log(3, 6, 40, 1), log(4, 20_000, 41, 1)] {
-        journal.on(&e).expect("written");
+    let mut journal = Journal::open(dir.path(), Sanitizer::default()).expect("opened");
+    for e in [rank_log(1, 0, 0, 10), rank_log(2, 5, 10, 20), rank_log(3, 6, 40, 1), rank_log(4, 20_000, 41, 1)] {
+        journal.record_event(&e).expect("written");
     }
-    journal.on(&event(5, 20_001, EventKind::Ready)).expect("written");
-    let ranges: Vec<(u64, u64, u64)> = read(dir.path())
+    journal.record_event(&event(5, 20_001, EventKind::Ready)).expect("written");
+    let ranges: Vec<(u64, u64, u64)> = read_journal(dir.path())
         .iter()
         .filter_map(|e| match &e.kind {
             EventKind::Log { offset, len, bytes, .. } => {
@@ -89,80 +89,80 @@ fn log_ranges_are_joined_and_bytes_stay_out() {
         })
         .collect();
     assert_eq!(ranges, [(2, 0, 30), (3, 40, 1), (4, 41, 1)]);
-    let text = std::fs::read_to_string(dir.path().join(JOURNAL)).expect("there");
+    let text = std::fs::read_to_string(dir.path().join(JOURNAL_FILE)).expect("there");
     assert!(!text.contains("secret bytes") && text.ends_with("\"kind\":\"ready\"}\n"));
 }
 
 #[test]
-fn gpu_values_are_thinned_into_their_own_file() {
+fn gpu_samples_are_thinned_into_own_file() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened");
+    let mut journal = Journal::open(dir.path(), Sanitizer::default()).expect("opened");
     let gpu = GpuSample { index: 0, utilization: Some(99.5), ..GpuSample::default() };
     for n in 0..60_u64 {
         let kind = EventKind::Gpus { host: (n % 2) as u32, gpus: vec![gpu.clone()] };
-        journal.on(&event(n + 1, n as i64 * 1000, kind)).expect("written");
+        journal.record_event(&event(n + 1, n as i64 * 1000, kind)).expect("written");
     }
-    assert!(read(dir.path()).is_empty());
-    let mut reader = Reader::open(&dir.path().join(GPUS)).expect("a journal");
-    assert_eq!(reader.all().expect("readable").len(), 12);
+    assert!(read_journal(dir.path()).is_empty());
+    let mut reader = JournalReader::open(&dir.path().join(SAMPLES_FILE)).expect("a journal");
+    assert_eq!(reader.read_all().expect("readable").len(), 12);
 }
 
 #[test]
-fn a_journal_does_not_grow_for_ever_and_still_ends() {
+fn full_journal_still_records_run_end() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut journal = Journal::with_limit(dir.path(), Cleaner::default(), 4096).expect("opened");
+    let mut journal = Journal::with_limit(dir.path(), Sanitizer::default(), 4096).expect("opened");
     for n in 1..1000_u64 {
         let kind = EventKind::Notice { host: None, text: format!("note {n}"), warn: false };
-        journal.on(&event(n, 0, kind)).expect("written");
+        journal.record_event(&event(n, 0, kind)).expect("written");
     }
-    let finished = EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() };
-    journal.on(&event(1000, 0, finished.clone())).expect("written");
-    let events = read(dir.path());
+    let finished = EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() };
+    journal.record_event(&event(1000, 0, finished.clone())).expect("written");
+    let events = read_journal(dir.path());
     let [.., full, last] = &events[..] else { panic!("too few") };
     assert!(matches!(&full.kind, EventKind::Notice { text, .. } if text.contains("full")));
     assert_eq!(last.kind, finished);
-    assert!(std::fs::metadata(dir.path().join(JOURNAL)).expect("there").len() < 4096 + RESERVE);
+    assert!(std::fs::metadata(dir.path().join(JOURNAL_FILE)).expect("there").len() < 4096 + FINAL_EVENT_RESERVE);
 }
 
 #[test]
-fn what_a_crash_cut_off_is_forgiven_and_gone_on_after() {
+fn truncated_last_line_is_tolerated() {
     let dir = tempfile::tempdir().expect("a folder");
-    let path = dir.path().join(JOURNAL);
-    let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened");
-    journal.on(&event(1, 1, EventKind::Ready)).expect("written");
+    let path = dir.path().join(JOURNAL_FILE);
+    let mut journal = Journal::open(dir.path(), Sanitizer::default()).expect("opened");
+    journal.record_event(&event(1, 1, EventKind::Ready)).expect("written");
     let mut text = std::fs::read_to_string(&path).expect("there");
     text.push_str("{\"seq\":2,\"at\":2,\"kind\":\"rea");
     std::fs::write(&path, &text).expect("written");
-    let mut reader = Reader::open(&path).expect("a journal");
-    assert_eq!((reader.all().expect("readable").len(), reader.damaged), (1, 1));
-    let mut journal = Journal::open(dir.path(), Cleaner::default()).expect("opened again");
-    journal.on(&event(1, 3, EventKind::Ready)).expect("written");
-    let mut reader = Reader::open(&path).expect("a journal");
-    let seen: Vec<i64> = reader.all().expect("readable").iter().map(|event| event.at).collect();
-    assert_eq!((seen, reader.damaged, reader.skipped), (vec![1, 3], 1, 0));
+    let mut reader = JournalReader::open(&path).expect("a journal");
+    assert_eq!((reader.read_all().expect("readable").len(), reader.damaged_lines), (1, 1));
+    let mut journal = Journal::open(dir.path(), Sanitizer::default()).expect("opened again");
+    journal.record_event(&event(1, 3, EventKind::Ready)).expect("written");
+    let mut reader = JournalReader::open(&path).expect("a journal");
+    let seen: Vec<i64> = reader.read_all().expect("readable").iter().map(|event| event.at).collect();
+    assert_eq!((seen, reader.damaged_lines, reader.unknown_records), (vec![1, 3], 1, 0));
 }
 
 #[test]
-fn strangers_are_skipped_or_refused() {
+fn unknown_kinds_skip_and_unknown_formats_fail() {
     let header = "{\"format\":\"1.7\",\"orchestrate\":\"9\"}\n";
     let body = "{\"seq\":1,\"at\":1,\"kind\":\"teleported\",\"to\":3}\nrubbish\n{\"seq\":2,\"at\":1,\"kind\":\"ready\",\"new\":1}\n";
-    let mut reader = Reader::new(format!("{header}{body}").into_bytes().leak() as &[u8], "x").expect("our major");
-    assert_eq!((reader.all().expect("readable").len(), reader.skipped, reader.damaged), (1, 1, 1));
+    let mut reader = JournalReader::new(format!("{header}{body}").into_bytes().leak() as &[u8], "x").expect("our major");
+    assert_eq!((reader.read_all().expect("readable").len(), reader.unknown_records, reader.damaged_lines), (1, 1, 1));
     for (text, message) in [
         ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.5"),
         ("", "x is not a journal: it is empty"),
         ("hello\n", "x is not a journal: its first line has no format"),
     ] {
-        assert_eq!(Reader::new(text.as_bytes(), "x").err().map(|e| e.to_string()).as_deref(), Some(message));
+        assert_eq!(JournalReader::new(text.as_bytes(), "x").err().map(|e| e.to_string()).as_deref(), Some(message));
     }
 }
 
 #[test]
-fn a_secret_is_not_written_down() {
+fn secrets_are_masked_in_journal() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut journal = Journal::open(dir.path(), Cleaner::new(&["p\"ss".to_owned()])).expect("opened");
+    let mut journal = Journal::open(dir.path(), Sanitizer::new(&["p\"ss".to_owned()])).expect("opened");
     let kind = EventKind::StepFailed { step: 0, error: "login p\"ss refused".to_owned(), hint: String::new() };
-    journal.on(&event(1, 1, kind)).expect("written");
-    assert!(std::fs::read_to_string(dir.path().join(JOURNAL)).expect("there").contains("login *** refused"));
-    assert_eq!(read(dir.path()).len(), 1);
+    journal.record_event(&event(1, 1, kind)).expect("written");
+    assert!(std::fs::read_to_string(dir.path().join(JOURNAL_FILE)).expect("there").contains("login *** refused"));
+    assert_eq!(read_journal(dir.path()).len(), 1);
 }

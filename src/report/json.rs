@@ -8,24 +8,24 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::diagnose::Finding;
-use crate::event::{Event, EventKind, LogFile, Millis};
+use crate::diagnose::DiagnosisFinding;
+use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::state::RunState;
 
-use super::Sink;
+use super::ReportSink;
 use super::finding::FindingReport;
-use super::journal::Header;
-use super::outlet::Out;
-use super::sanitize::{Cleaner, json_escaped};
+use super::journal::JournalHeader;
+use super::line_writer::LineOutput;
+use super::sanitize::{Sanitizer, escape_json};
 
 /// Text without a newline is held back up to this many bytes, so that no secret and no character is cut in two.
-const HOLD: usize = 64 << 10;
+const MAX_PENDING_BYTES: usize = 64 << 10;
 
 /// A piece of a log in the stream.
 #[derive(Serialize)]
-struct LogText<'a> {
+struct LogRecord<'a> {
     seq: u64,
-    at: Millis,
+    at: UnixMillis,
     kind: &'static str,
     host: u32,
     name: &'a str,
@@ -37,41 +37,41 @@ struct LogText<'a> {
 
 /// What went wrong, before the last event.
 #[derive(Serialize)]
-struct Found {
+struct FindingRecord {
     seq: u64,
-    at: Millis,
+    at: UnixMillis,
     kind: &'static str,
     #[serde(flatten)]
     finding: FindingReport,
 }
 
 #[derive(Default)]
-struct Held {
+struct PendingLog {
     offset: u64,
     bytes: Vec<u8>,
 }
 
 /// Prints JSON.
-pub struct Json<O> {
+pub struct JsonSink<O> {
     out: O,
-    cleaner: Cleaner,
-    held: HashMap<(u32, LogFile), Held>,
-    begun: bool,
+    sanitizer: Sanitizer,
+    pending_logs: HashMap<(u32, LogFile), PendingLog>,
+    header_written: bool,
 }
 
-impl<O: Out> Json<O> {
+impl<O: LineOutput> JsonSink<O> {
     /// Prints to `out`.
-    pub fn new(out: O, cleaner: Cleaner) -> Self {
-        Json { out, cleaner, held: HashMap::new(), begun: false }
+    pub fn new(out: O, cleaner: Sanitizer) -> Self {
+        JsonSink { out, sanitizer: cleaner, pending_logs: HashMap::new(), header_written: false }
     }
 
-    fn put(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let line = self.cleaner.json(serde_json::to_string(value)?);
-        self.out.line(&json_escaped(&line))
+    fn write_json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let line = self.sanitizer.mask_json(serde_json::to_string(value)?);
+        self.out.write_line(&escape_json(&line))
     }
 
-    fn log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
-        let held = self.held.entry(key).or_default();
+    fn buffer_log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
+        let held = self.pending_logs.entry(key).or_default();
         if held.bytes.is_empty() || held.offset + held.bytes.len() as u64 != offset {
             held.bytes.clear();
             held.offset = offset;
@@ -79,57 +79,70 @@ impl<O: Out> Json<O> {
         held.bytes.extend_from_slice(bytes);
         let whole = match memchr::memrchr(b'\n', &held.bytes) {
             Some(at) => at + 1,
-            None if held.bytes.len() > HOLD => held.bytes.len(),
+            None if held.bytes.len() > MAX_PENDING_BYTES => held.bytes.len(),
             None => return Ok(()),
         };
         let ready: Vec<u8> = held.bytes.drain(..whole).collect();
         let from = held.offset;
         held.offset += whole as u64;
-        self.text(key, from, &ready, event.seq, event.at, state)
+        self.write_log_text(key, from, &ready, event.seq, event.at, state)
     }
 
-    fn text(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], seq: u64, at: Millis, state: &RunState) -> io::Result<()> {
+    fn write_log_text(
+        &mut self,
+        key: (u32, LogFile),
+        offset: u64,
+        bytes: &[u8],
+        seq: u64,
+        at: UnixMillis,
+        state: &RunState,
+    ) -> io::Result<()> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let (host, file) = key;
-        self.put(&LogText { seq, at, kind: "log", host, name: state.host_name(host), file, offset, len: bytes.len() as u64, text })
+        self.write_json(&LogRecord { seq, at, kind: "log", host, name: state.host_name(host), file, offset, len: bytes.len() as u64, text })
     }
 
-    fn rest(&mut self, seq: u64, at: Millis, state: &RunState) -> io::Result<()> {
-        let mut held: Vec<((u32, LogFile), Held)> = self.held.drain().filter(|(_, held)| !held.bytes.is_empty()).collect();
+    fn flush_pending(&mut self, seq: u64, at: UnixMillis, state: &RunState) -> io::Result<()> {
+        let mut held: Vec<((u32, LogFile), PendingLog)> = self.pending_logs.drain().filter(|(_, held)| !held.bytes.is_empty()).collect();
         held.sort_by_key(|(key, _)| *key);
-        held.into_iter().try_for_each(|(key, held)| self.text(key, held.offset, &held.bytes, seq, at, state))
+        held.into_iter().try_for_each(|(key, held)| self.write_log_text(key, held.offset, &held.bytes, seq, at, state))
     }
 }
 
-impl<O: Out> Sink for Json<O> {
-    fn on(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
-        if !self.begun {
-            self.begun = true;
-            self.put(&Header::ours())?;
+impl<O: LineOutput> ReportSink for JsonSink<O> {
+    fn on_event(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        if !self.header_written {
+            self.header_written = true;
+            self.write_json(&JournalHeader::current())?;
         }
         match &event.kind {
-            EventKind::Log { host, file, offset, bytes, .. } => self.log((*host, *file), *offset, bytes, event, state)?,
-            EventKind::LogShrunk { host, file, .. } => {
-                self.held.remove(&(*host, *file));
-                self.put(event)?;
+            EventKind::Log { host, file, offset, bytes, .. } => self.buffer_log((*host, *file), *offset, bytes, event, state)?,
+            EventKind::LogTruncated { host, file, .. } => {
+                self.pending_logs.remove(&(*host, *file));
+                self.write_json(event)?;
             }
             EventKind::RunFinished { .. } => {
-                self.rest(event.seq, event.at, state)?;
-                self.put(event)?;
+                self.flush_pending(event.seq, event.at, state)?;
+                self.write_json(event)?;
             }
-            _ => self.put(event)?,
+            _ => self.write_json(event)?,
         }
         self.out.flush()
     }
 
-    fn found(&mut self, findings: &[Finding], state: &RunState) -> io::Result<()> {
+    fn on_findings(&mut self, findings: &[DiagnosisFinding], state: &RunState) -> io::Result<()> {
         findings.iter().try_for_each(|finding| {
-            self.put(&Found { seq: state.seq, at: state.now, kind: "finding", finding: FindingReport::new(finding, state) })
+            self.write_json(&FindingRecord {
+                seq: state.last_seq,
+                at: state.last_event_at,
+                kind: "finding",
+                finding: FindingReport::new(finding, state),
+            })
         })
     }
 
     fn finish(&mut self, state: &RunState) -> io::Result<()> {
-        self.rest(state.seq, state.now, state)?;
+        self.flush_pending(state.last_seq, state.last_event_at, state)?;
         self.out.flush()
     }
 }
@@ -138,20 +151,20 @@ impl<O: Out> Sink for Json<O> {
 mod tests {
     use super::*;
     use crate::event::Outcome;
-    use crate::report::scene::{Scene, log, plan};
+    use crate::report::test_support::{SinkHarness, rank_log, run_started};
 
     #[test]
-    fn every_line_is_an_object_and_text_is_whole_lines() {
-        let mut scene = Scene::new(Json::new(Vec::new(), Cleaner::new(&["s3cret".to_owned()])));
-        scene.tell(0, plan(2, 1, &[]));
-        scene.tell(1, log(1, 1, 0, "one\nmy s3c"));
-        scene.tell(1, log(1, 1, 10, "ret \u{9b}31m\u{7f}\nrest"));
-        scene.tell(1, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() });
+    fn json_lines_hold_whole_log_lines() {
+        let mut scene = SinkHarness::new(JsonSink::new(Vec::new(), Sanitizer::new(&["s3cret".to_owned()])));
+        scene.emit(0, run_started(2, 1, &[]));
+        scene.emit(1, rank_log(1, 1, 0, "one\nmy s3c"));
+        scene.emit(1, rank_log(1, 1, 10, "ret \u{9b}31m\u{7f}\nrest"));
+        scene.emit(1, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
         scene.finish();
-        let lines = std::mem::take(&mut scene.face.out);
+        let lines = std::mem::take(&mut scene.sink.out);
         assert!(lines.iter().all(|line| !line.chars().any(char::is_control)));
         let values: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
-        assert_eq!(values[0]["format"], crate::event::FORMAT);
+        assert_eq!(values[0]["format"], crate::event::JOURNAL_FORMAT);
         let logs: Vec<(u64, u64, &str, &str)> = values
             .iter()
             .filter(|value| value["kind"] == "log")
@@ -166,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_does_not_grow() {
-        let mut scene = Scene::new(Json::new(Vec::new(), Cleaner::default()));
-        scene.tell(0, plan(1, 1, &[]));
+    fn endless_line_memory_is_bounded() {
+        let mut scene = SinkHarness::new(JsonSink::new(Vec::new(), Sanitizer::default()));
+        scene.emit(0, run_started(1, 1, &[]));
         for n in 0..100_u64 {
-            scene.tell(1, log(0, 0, n * 10_000, &"x".repeat(10_000)));
+            scene.emit(1, rank_log(0, 0, n * 10_000, &"x".repeat(10_000)));
         }
-        assert!(scene.face.held.values().all(|held| held.bytes.len() <= HOLD + 10_000));
-        assert!(scene.face.out.len() > 10);
+        assert!(scene.sink.pending_logs.values().all(|held| held.bytes.len() <= MAX_PENDING_BYTES + 10_000));
+        assert!(scene.sink.out.len() > 10);
     }
 }

@@ -3,26 +3,26 @@
 //! Uses `event`, `state`, `diagnose`, `shell` and `inventory`. Knows nothing of the engine or of SSH: a journal that is read again looks to it like a
 //! run. A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
 
-pub mod aside;
-pub mod bar;
-pub mod check;
-mod files;
+mod disk_reserve;
 pub mod finding;
-pub mod fold;
+pub mod hostlist;
 pub mod journal;
 pub mod json;
-pub mod line;
-pub mod loglines;
-pub mod logs;
-mod nodes;
-pub mod outlet;
-pub mod past;
+pub mod line_writer;
+pub mod log_filter;
+pub mod log_store;
+mod node_list;
+pub mod plain;
+pub mod preflight_report;
+mod private_files;
+pub mod progress_bars;
 pub mod recap;
-mod reserve;
+pub mod replay_source;
 pub mod runs;
+pub mod safe_output;
 pub mod sanitize;
-pub mod terminal;
-pub mod words;
+pub mod style;
+pub mod threaded_sink;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -30,31 +30,31 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::diagnose::{Evidence, Finding};
-use crate::event::{Event, EventKind, LogFile, Millis};
+use crate::diagnose::{DiagnosisFinding, Evidence};
+use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::state::RunState;
 
 use journal::Journal;
-use logs::{LogError, LogStore};
+use log_store::{LogError, LogStore};
 use runs::RunDir;
-use sanitize::Cleaner;
+use sanitize::Sanitizer;
 
 /// How many events wait for a run folder: what happened before the run's name was known.
-const EARLY: usize = 10_000;
+const MAX_EARLY_EVENTS: usize = 10_000;
 
 /// Something that shows events.
-pub trait Sink: Send {
+pub trait ReportSink: Send {
     /// Takes an event; `state` knows it already.
     ///
     /// # Errors
     /// When it cannot show it; it is left out from then on.
-    fn on(&mut self, event: &Event, state: &RunState) -> io::Result<()>;
+    fn on_event(&mut self, event: &Event, state: &RunState) -> io::Result<()>;
 
     /// Time goes by without an event.
     ///
     /// # Errors
     /// As [`Sink::on`].
-    fn tick(&mut self, _now: Millis, _state: &RunState) -> io::Result<()> {
+    fn tick(&mut self, _now: UnixMillis, _state: &RunState) -> io::Result<()> {
         Ok(())
     }
 
@@ -62,7 +62,7 @@ pub trait Sink: Send {
     ///
     /// # Errors
     /// As [`Sink::on`].
-    fn found(&mut self, _findings: &[Finding], _state: &RunState) -> io::Result<()> {
+    fn on_findings(&mut self, _findings: &[DiagnosisFinding], _state: &RunState) -> io::Result<()> {
         Ok(())
     }
 
@@ -77,75 +77,75 @@ pub trait Sink: Send {
 pub struct Reporter {
     state: RunState,
     evidence: Evidence,
-    cleaner: Cleaner,
+    sanitizer: Sanitizer,
     logs: Option<LogStore>,
     journal: Option<Journal>,
-    dir: Option<RunDir>,
-    early: Vec<Event>,
-    sinks: Vec<Box<dyn Sink>>,
-    lost: Vec<String>,
-    full: bool,
+    run_dir: Option<RunDir>,
+    early_events: Vec<Event>,
+    sinks: Vec<Box<dyn ReportSink>>,
+    pending_warnings: Vec<String>,
+    disk_full: bool,
     /// Whose logs shrank, as far as it was said.
-    shrunk: BTreeSet<(u32, LogFile)>,
+    reported_shrunk: BTreeSet<(u32, LogFile)>,
 }
 
 impl Reporter {
     /// With these faces; `cleaner` knows what must not be written down.
-    pub fn new(cleaner: Cleaner, sinks: Vec<Box<dyn Sink>>) -> Self {
+    pub fn new(cleaner: Sanitizer, sinks: Vec<Box<dyn ReportSink>>) -> Self {
         Reporter {
             state: RunState::new(),
-            evidence: Evidence::built_in(),
-            cleaner,
+            evidence: Evidence::with_built_in_rules(),
+            sanitizer: cleaner,
             logs: None,
             journal: None,
-            dir: None,
-            early: Vec::new(),
+            run_dir: None,
+            early_events: Vec::new(),
             sinks,
-            lost: Vec::new(),
-            full: false,
-            shrunk: BTreeSet::new(),
+            pending_warnings: Vec::new(),
+            disk_full: false,
+            reported_shrunk: BTreeSet::new(),
         }
     }
 
     /// Explains by these rules from now on.
-    pub fn explain(&mut self, evidence: Evidence) {
+    pub fn set_evidence(&mut self, evidence: Evidence) {
         self.evidence = evidence;
     }
 
     /// Makes the commands complete that an event advises.
-    pub fn complete(&self, event: &mut Event) {
+    pub fn complete_hints(&self, event: &mut Event) {
         let advice = self.evidence.advice();
         match &mut event.kind {
             EventKind::StepFailed { hint: text, .. }
-            | EventKind::Checked { hint: text, .. }
+            | EventKind::CheckFinished { hint: text, .. }
             | EventKind::Notice { text, .. }
-            | EventKind::RunFinished { why: text, .. } => *text = advice.complete(text),
+            | EventKind::RunFinished { reason: text, .. } => *text = advice.complete_commands(text),
             _ => {}
         }
     }
 
     /// What went wrong, the first cause first.
-    pub fn findings(&self) -> Vec<Finding> {
-        crate::diagnose::findings(&self.evidence, &self.state)
+    pub fn findings(&self) -> Vec<DiagnosisFinding> {
+        crate::diagnose::diagnose_run(&self.evidence, &self.state)
     }
 
     /// Keeps the run in this folder from now on, and what was told before. `record`: the hosts of the run's record in node-rank order.
     ///
     /// # Errors
     /// When the log folder cannot be opened. A journal that cannot be written is told as a notice.
-    pub fn keep(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogError> {
+    pub fn set_run_dir(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogError> {
         // Another run follows: how the one before ended is known now.
-        if self.dir.as_ref().is_some_and(|before| *before != dir) {
-            self.report();
+        if self.run_dir.as_ref().is_some_and(|before| *before != dir) {
+            self.write_run_report();
         }
-        self.logs = Some(dir.keep_logs(record)?);
-        match Journal::open(dir.path(), self.cleaner.clone()) {
+        self.logs = Some(dir.open_logs_for_writing(record)?);
+        match Journal::open(dir.path(), self.sanitizer.clone()) {
             Ok(journal) => self.journal = Some(journal),
-            Err(error) => self.lost.push(format!("no journal is kept: {error}")),
+            Err(error) => self.pending_warnings.push(format!("no journal is kept: {error}")),
         }
-        self.dir = Some(dir);
-        for event in std::mem::take(&mut self.early) {
-            self.write_down(&event);
+        self.run_dir = Some(dir);
+        for event in std::mem::take(&mut self.early_events) {
+            self.write_to_journal(&event);
         }
         Ok(())
     }
@@ -161,12 +161,12 @@ impl Reporter {
     }
 
     /// The run's folder, once there is one.
-    pub fn dir(&self) -> Option<&RunDir> {
-        self.dir.as_ref()
+    pub fn run_dir(&self) -> Option<&RunDir> {
+        self.run_dir.as_ref()
     }
 
     /// Adds a face.
-    pub fn add(&mut self, sink: Box<dyn Sink>) {
+    pub fn add_sink(&mut self, sink: Box<dyn ReportSink>) {
         self.sinks.push(sink);
     }
 
@@ -175,13 +175,13 @@ impl Reporter {
     ///
     /// # Errors
     /// When they are not in the file.
-    fn store(&mut self, event: &Event) -> Result<Option<PathBuf>, LogError> {
-        let (EventKind::Log { host, .. } | EventKind::LogShrunk { host, .. }) = event.kind else { return Ok(None) };
+    fn store_log(&mut self, event: &Event) -> Result<Option<PathBuf>, LogError> {
+        let (EventKind::Log { host, .. } | EventKind::LogTruncated { host, .. }) = event.kind else { return Ok(None) };
         let Some(logs) = &mut self.logs else { return Ok(None) };
-        let name = Some(self.state.host_name(host)).filter(|name| !name.is_empty()).ok_or(LogError::Nameless(host))?;
+        let name = Some(self.state.host_name(host)).filter(|name| !name.is_empty()).ok_or(LogError::UnknownHost(host))?;
         match &event.kind {
             EventKind::Log { file, offset, bytes, .. } => logs.write_at(name, *file, *offset, bytes).map(|()| None),
-            EventKind::LogShrunk { file, size, .. } => logs.new_generation(name, *file, *size),
+            EventKind::LogTruncated { file, size, .. } => logs.new_generation(name, *file, *size),
             _ => Ok(None),
         }
     }
@@ -190,81 +190,81 @@ impl Reporter {
     ///
     /// # Errors
     /// When any are not: then the hosts' originals must stay.
-    pub fn sync(&mut self) -> Result<(), LogError> {
-        self.logs.as_mut().ok_or(LogError::NoFolder)?.sync()
+    pub fn sync_logs(&mut self) -> Result<(), LogError> {
+        self.logs.as_mut().ok_or(LogError::NoRunDir)?.sync()
     }
 
     /// Whether the disk has room for logs, as far as that can be told without writing any.
-    pub fn has_room(&mut self) -> bool {
-        self.logs.as_mut().is_none_or(LogStore::has_room)
+    pub fn has_disk_space(&mut self) -> bool {
+        self.logs.as_mut().is_none_or(LogStore::has_disk_space)
     }
 
     /// Takes an event. `Ok` for a log event means that its bytes are in the file.
     ///
     /// # Errors
     /// When log bytes could not be written: then nobody was told of them, and they are wanted again.
-    pub fn on(&mut self, event: &Event) -> Result<(), LogError> {
-        let stored = self.store(event);
-        self.tell_storage(event, &stored);
+    pub fn handle_event(&mut self, event: &Event) -> Result<(), LogError> {
+        let stored = self.store_log(event);
+        self.warn_disk_state(event, &stored);
         let kept = stored?;
-        self.write_down(event);
+        self.write_to_journal(event);
         self.state.apply(event);
         self.evidence.apply(event);
         if matches!(event.kind, EventKind::RunFinished { .. }) {
-            self.report();
-            let (findings, state, lost) = (self.findings(), &self.state, &mut self.lost);
-            self.sinks.retain_mut(|sink| match sink.found(&findings, state) {
+            self.write_run_report();
+            let (findings, state, lost) = (self.findings(), &self.state, &mut self.pending_warnings);
+            self.sinks.retain_mut(|sink| match sink.on_findings(&findings, state) {
                 Ok(()) => true,
                 Err(error) => {
-                    lost.push(left_out(&error));
+                    lost.push(sink_closed_message(&error));
                     false
                 }
             });
         }
         let state = &self.state;
-        let lost = &mut self.lost;
-        self.sinks.retain_mut(|sink| match sink.on(event, state) {
+        let lost = &mut self.pending_warnings;
+        self.sinks.retain_mut(|sink| match sink.on_event(event, state) {
             Ok(()) => true,
             Err(error) => {
-                lost.push(left_out(&error));
+                lost.push(sink_closed_message(&error));
                 false
             }
         });
-        self.tell_losses(event.seq, event.at);
+        self.emit_pending_warnings(event.seq, event.at);
         if let Some(kept) = kept {
-            self.tell_shrunk(event, &kept);
+            self.warn_log_shrunk(event, &kept);
         }
         Ok(())
     }
 
     /// Whether log bytes cannot be stored just now: what the ranks write is not seen then.
-    pub fn full(&self) -> bool {
-        self.full
+    pub fn is_disk_full(&self) -> bool {
+        self.disk_full
     }
 
     /// Shows what is stored already: the end of a log that this laptop has from before. It is neither stored nor written down again.
-    pub fn recall(&mut self, host: u32, file: LogFile, offset: u64, bytes: Bytes, at: Millis) {
+    pub fn replay_stored_log(&mut self, host: u32, file: LogFile, offset: u64, bytes: Bytes, at: UnixMillis) {
         let kind = EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes };
-        let event = Event { seq: self.state.seq, at, kind };
+        let event = Event { seq: self.state.last_seq, at, kind };
         self.state.apply(&event);
         self.evidence.apply(&event);
-        let (state, lost) = (&self.state, &mut self.lost);
-        self.sinks.retain_mut(|sink| match sink.on(&event, state) {
+        let (state, lost) = (&self.state, &mut self.pending_warnings);
+        self.sinks.retain_mut(|sink| match sink.on_event(&event, state) {
             Ok(()) => true,
             Err(error) => {
-                lost.push(left_out(&error));
+                lost.push(sink_closed_message(&error));
                 false
             }
         });
     }
 
     /// Time goes by: what waits to be folded is shown. Call it a few times a second while no event comes.
-    pub fn tick(&mut self, now: Millis) {
-        let (state, lost) = (&self.state, &mut self.lost);
+    pub fn tick(&mut self, now: UnixMillis) {
+        let (state, lost) = (&self.state, &mut self.pending_warnings);
         self.sinks.retain_mut(|sink| match sink.tick(now, state) {
             Ok(()) => true,
             Err(error) => {
-                lost.push(left_out(&error));
+                lost.push(sink_closed_message(&error));
                 false
             }
         });
@@ -275,98 +275,101 @@ impl Reporter {
         let state = &self.state;
         for sink in &mut self.sinks {
             if let Err(error) = sink.finish(state) {
-                self.lost.push(format!("an output was not finished: {error}"));
+                self.pending_warnings.push(format!("an output was not finished: {error}"));
             }
         }
         if let Some(error) = self.journal.as_mut().and_then(|journal| journal.flush().err()) {
-            self.lost.push(format!("the journal is not complete: {error}"));
+            self.pending_warnings.push(format!("the journal is not complete: {error}"));
         }
-        self.report();
-        std::mem::take(&mut self.lost)
+        self.write_run_report();
+        std::mem::take(&mut self.pending_warnings)
     }
 
     /// Writes down how the run of the folder stands.
-    fn report(&mut self) {
-        let Some(dir) = self.dir.as_ref().filter(|dir| dir.is_of(&self.state.info.run)) else { return };
-        if let Err(error) = runs::write_report(dir, &self.state, &self.findings(), &self.cleaner) {
-            self.lost.push(format!("no report was written: {error}"));
+    fn write_run_report(&mut self) {
+        let Some(dir) = self.run_dir.as_ref().filter(|dir| dir.belongs_to(&self.state.info.run_id)) else { return };
+        if let Err(error) = runs::write_report(dir, &self.state, &self.findings(), &self.sanitizer) {
+            self.pending_warnings.push(format!("no report was written: {error}"));
         }
     }
 
-    fn write_down(&mut self, event: &Event) {
+    fn write_to_journal(&mut self, event: &Event) {
         if let Some(journal) = &mut self.journal {
-            if let Err(error) = journal.on(event) {
+            if let Err(error) = journal.record_event(event) {
                 self.journal = None;
-                self.lost.push(format!("the journal ends here: {error}"));
+                self.pending_warnings.push(format!("the journal ends here: {error}"));
             }
-        } else if self.dir.is_none() && self.early.len() < EARLY && !event.kind.is_sample() && !matches!(event.kind, EventKind::Log { .. })
+        } else if self.run_dir.is_none()
+            && self.early_events.len() < MAX_EARLY_EVENTS
+            && !event.kind.is_sample()
+            && !matches!(event.kind, EventKind::Log { .. })
         {
-            self.early.push(event.clone());
+            self.early_events.push(event.clone());
         }
     }
 
     /// A disk that takes no more log bytes is told once, and once more when it does again.
-    fn tell_storage(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogError>) {
+    fn warn_disk_state(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogError>) {
         let log = matches!(event.kind, EventKind::Log { .. });
         let told = match stored {
-            Err(LogError::Io { path, source, .. }) if !self.full => {
+            Err(LogError::Io { path, source, .. }) if !self.disk_full => {
                 Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
-            Err(error @ LogError::Reserve { .. }) if !self.full => {
+            Err(error @ LogError::LowDiskSpace { .. }) if !self.disk_full => {
                 Some((true, format!("{error}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
-            Ok(_) if log && self.full => Some((false, "logs are copied again".to_owned())),
+            Ok(_) if log && self.disk_full => Some((false, "logs are copied again".to_owned())),
             _ => None,
         };
         if let Some((full, text)) = told {
-            self.full = full;
-            self.lost.push(text);
-            self.tell_losses(event.seq, event.at);
+            self.disk_full = full;
+            self.pending_warnings.push(text);
+            self.emit_pending_warnings(event.seq, event.at);
         }
     }
 
     /// Those who are left learn who is gone.
-    fn tell_losses(&mut self, seq: u64, at: Millis) {
-        for text in std::mem::take(&mut self.lost) {
-            self.warn((seq, at), None, text);
+    fn emit_pending_warnings(&mut self, seq: u64, at: UnixMillis) {
+        for text in std::mem::take(&mut self.pending_warnings) {
+            self.emit_warning((seq, at), None, text);
         }
     }
 
     /// A log that shrank is told once, however often it shrinks: a program may cut its log with every line.
-    fn tell_shrunk(&mut self, event: &Event, kept: &Path) {
-        let EventKind::LogShrunk { host, file, size } = event.kind else { return };
-        if !self.shrunk.insert((host, file)) {
+    fn warn_log_shrunk(&mut self, event: &Event, kept: &Path) {
+        let EventKind::LogTruncated { host, file, size } = event.kind else { return };
+        if !self.reported_shrunk.insert((host, file)) {
             return;
         }
         let whose = match file {
-            LogFile::Node => "the launcher's log".to_owned(),
+            LogFile::Launcher => "the launcher's log".to_owned(),
             LogFile::Rank { rank, .. } => format!("rank {rank}'s log"),
         };
         let text = format!(
             "{whose} shrank to {size} bytes on the host: it is not complete; what was copied before is kept in {}, and the copy begins again",
             kept.display()
         );
-        self.warn((event.seq, event.at), Some(host), text);
+        self.emit_warning((event.seq, event.at), Some(host), text);
     }
 
-    fn warn(&mut self, (seq, at): (u64, Millis), host: Option<u32>, text: String) {
+    fn emit_warning(&mut self, (seq, at): (u64, UnixMillis), host: Option<u32>, text: String) {
         let note = Event { seq, at, kind: EventKind::Notice { host, text, warn: true } };
         if let Some(journal) = &mut self.journal
-            && journal.on(&note).is_err()
+            && journal.record_event(&note).is_err()
         {
             self.journal = None;
         }
         self.state.apply(&note);
         let state = &self.state;
-        self.sinks.retain_mut(|sink| sink.on(&note, state).is_ok());
+        self.sinks.retain_mut(|sink| sink.on_event(&note, state).is_ok());
     }
 }
 
-fn left_out(error: &io::Error) -> String {
+fn sink_closed_message(error: &io::Error) -> String {
     format!("an output was closed and is left out: {error}")
 }
 
 #[cfg(test)]
-mod scene;
+mod test_support;
 #[cfg(test)]
 mod tests;

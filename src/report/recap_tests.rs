@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::event::{EventKind, Exit, Goal, Phase};
-use crate::report::Sink;
-use crate::report::scene::{Scene, exited, plan};
+use crate::report::ReportSink;
+use crate::report::test_support::{SinkHarness, rank_exited, run_started};
 
 /// A face that shows nothing.
-struct Nobody;
+struct NullSink;
 
-impl Sink for Nobody {
-    fn on(&mut self, _event: &crate::event::Event, _state: &RunState) -> std::io::Result<()> {
+impl ReportSink for NullSink {
+    fn on_event(&mut self, _event: &crate::event::Event, _state: &RunState) -> std::io::Result<()> {
         Ok(())
     }
 
@@ -18,27 +18,33 @@ impl Sink for Nobody {
     }
 }
 
-fn advice() -> Advice {
-    Advice::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
+fn advice() -> CommandAdvice {
+    CommandAdvice::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
 }
 
-fn context() -> Context {
-    Context { logs: Some("/state/runs/r/logs".to_owned()), advice: advice(), lines: 20, columns: Some(80), ..Context::default() }
+fn context() -> RecapContext {
+    RecapContext {
+        log_dir: Some("/state/runs/r/logs".to_owned()),
+        advice: advice(),
+        tail_lines: 20,
+        columns: Some(80),
+        ..RecapContext::default()
+    }
 }
 
-fn text(scene: &Scene<Nobody>) -> String {
-    recap(&scene.state, &context()).join("\n")
+fn render(scene: &SinkHarness<NullSink>) -> String {
+    render_recap(&scene.state, &context()).join("\n")
 }
 
 #[test]
-fn a_run_that_failed() {
-    let mut scene = Scene::new(Nobody);
-    scene.failing_run();
-    assert_eq!(text(&scene), FAILED.trim_start_matches('\n'));
-    assert_eq!(closing(&scene.state, &context()), "up wan22: LEFTOVERS after 9.0 s: rank 3 failed");
+fn failed_run_recap() {
+    let mut scene = SinkHarness::new(NullSink);
+    scene.emit_failing_run();
+    assert_eq!(render(&scene), FAILED_RUN_RECAP.trim_start_matches('\n'));
+    assert_eq!(closing_line(&scene.state, &context()), "up wan22: LEFTOVERS after 9.0 s: rank 3 failed");
 }
 
-const FAILED: &str = "
+const FAILED_RUN_RECAP: &str = "
 RECAP  up wan22  LEFTOVERS  after 9.0 s
   because   rank 3 failed
   run       FAILED
@@ -62,40 +68,40 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
   next      orchestrate down wan22.yaml";
 
 #[test]
-fn a_run_of_128_hosts_that_went_well_is_short() {
-    let mut scene = Scene::new(Nobody);
-    scene.tell(0, plan(128, 8, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
+fn successful_run_of_128_hosts_is_short() {
+    let mut scene = SinkHarness::new(NullSink);
+    scene.emit(0, run_started(128, 8, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
     for step in 0..256 {
-        scene.tell(0, EventKind::StepSatisfied { step, note: String::new() });
+        scene.emit(0, EventKind::StepSatisfied { step, note: String::new() });
     }
     for rank in 0..1024 {
-        scene.tell(0, EventKind::RankStarted { host: rank / 8, rank, restart: 0, when: 0 });
+        scene.emit(0, EventKind::RankStarted { host: rank / 8, rank, restart: 0, started_at: 0 });
     }
     for rank in 0..1024 {
-        scene.tell(10, exited(rank, rank / 8, Exit::Code(0), 1_010_000));
+        scene.emit(10, rank_exited(rank, rank / 8, Exit::Code(0), 1_010_000));
     }
-    scene.tell(0, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() });
+    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
     let expected = "\
 RECAP  up wan22  OK  after 10 s
   ranks     1024 ok  0 failed of 1024
   host                             ok  changed  failed  ranks
   gpu[01-99],gpu[100-128]           2        0       0  8 ok
   logs      /state/runs/r/logs";
-    assert_eq!(text(&scene), expected);
+    assert_eq!(render(&scene), expected);
 }
 
 #[test]
-fn close_failures_are_both_named_and_unreachable_is_not_failed() {
-    let mut scene = Scene::new(Nobody);
-    scene.tell(0, plan(3, 1, &[(Phase::Preflight, "look")]));
-    scene.tell(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 });
-    scene.tell(2000, exited(0, 0, Exit::Signal(11), 1_002_000));
-    scene.tell(0, exited(1, 1, Exit::Killed, 1_002_001));
-    scene.tell(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });
+fn simultaneous_failures_are_both_named() {
+    let mut scene = SinkHarness::new(NullSink);
+    scene.emit(0, run_started(3, 1, &[(Phase::Preflight, "look")]));
+    scene.emit(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
+    scene.emit(2000, rank_exited(0, 0, Exit::Signal(11), 1_002_000));
+    scene.emit(0, rank_exited(1, 1, Exit::Killed, 1_002_001));
+    scene.emit(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });
     let error = "no answer from 10.0.0.3:22 within 10 s, and this text is much longer than a line of the page may ever be".to_owned();
-    scene.tell(0, EventKind::HostLost { host: 2, error, retrying: false });
-    scene.tell(0, EventKind::GoalChanged { goal: Goal::Stop, why: "rank 0 failed".to_owned() });
-    scene.tell(0, EventKind::RunFinished { outcome: Outcome::Unreachable, why: "gpu03 was lost".to_owned() });
+    scene.emit(0, EventKind::HostLost { host: 2, error, will_retry: false });
+    scene.emit(0, EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 0 failed".to_owned() });
+    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu03 was lost".to_owned() });
     let expected = "\
 RECAP  up wan22  UNREACHABLE  after 2.0 s
   because   gpu03 was lost
@@ -113,22 +119,22 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
             they failed closer together than the clocks can tell
   logs      /state/runs/r/logs
   next      orchestrate up wan22.yaml";
-    assert_eq!(text(&scene), expected);
+    assert_eq!(render(&scene), expected);
 }
 
 #[test]
-fn a_thousand_different_troubles_fit_the_page() {
-    let mut scene = Scene::new(Nobody);
-    scene.tell(0, plan(500, 2, &[(Phase::Pull, "pull")]));
+fn recap_bounds_many_different_failures() {
+    let mut scene = SinkHarness::new(NullSink);
+    scene.emit(0, run_started(500, 2, &[(Phase::Pull, "pull")]));
     for step in 0..500_u32 {
         let error = format!("{} trouble number {step} {}", "long ".repeat(step as usize % 40), "x".repeat(step as usize));
-        scene.tell(0, EventKind::StepFailed { step, error, hint: format!("hint {step}") });
-        scene.tell(0, EventKind::Leftover { host: step, text: format!("container {step}") });
-        scene.tell(0, exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
+        scene.emit(0, EventKind::StepFailed { step, error, hint: format!("hint {step}") });
+        scene.emit(0, EventKind::Leftover { host: step, text: format!("container {step}") });
+        scene.emit(0, rank_exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
     }
-    scene.tell(0, EventKind::RunFinished { outcome: Outcome::Leftovers, why: "x".repeat(500) });
+    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: "x".repeat(500) });
     for (columns, width) in [(Some(40), 80), (Some(80), 80), (Some(110), 110), (Some(300), 120), (None, 120)] {
-        let lines = recap(&scene.state, &Context { columns, ..context() });
+        let lines = render_recap(&scene.state, &RecapContext { columns, ..context() });
         assert!(lines.len() < 250, "{}", lines.len());
         let widths = lines.iter().map(|line| unicode_width::UnicodeWidthStr::width(line.as_str()));
         assert_eq!(widths.max(), Some(width), "{columns:?}");
@@ -136,28 +142,28 @@ fn a_thousand_different_troubles_fit_the_page() {
 }
 
 #[test]
-fn a_rank_of_a_host_that_was_restarted_does_not_run() {
-    let mut scene = Scene::new(Nobody);
-    scene.tell(0, plan(2, 1, &[]));
+fn ranks_of_rebooted_host_are_not_running() {
+    let mut scene = SinkHarness::new(NullSink);
+    scene.emit(0, run_started(2, 1, &[]));
     for host in 0..2 {
-        scene.tell(0, EventKind::RankStarted { host, rank: host, restart: 0, when: 0 });
+        scene.emit(0, EventKind::RankStarted { host, rank: host, restart: 0, started_at: 0 });
     }
-    scene.tell(900, EventKind::NodeExited { host: 1, exit: Exit::Killed, when: 1_000_900 });
-    scene.tell(0, EventKind::Culprit { ranks: Vec::new(), hosts: vec![1] });
-    scene.tell(10, exited(0, 0, Exit::Code(0), 1_000_910));
-    scene.tell(10, EventKind::RunFinished { outcome: Outcome::Failed, why: "the launcher on gpu02 failed".to_owned() });
-    let text = text(&scene);
+    scene.emit(900, EventKind::LauncherExited { host: 1, exit: Exit::Killed, ended_at: 1_000_900 });
+    scene.emit(0, EventKind::Culprit { ranks: Vec::new(), hosts: vec![1] });
+    scene.emit(10, rank_exited(0, 0, Exit::Code(0), 1_000_910));
+    scene.emit(10, EventKind::RunFinished { outcome: Outcome::Failed, reason: "the launcher on gpu02 failed".to_owned() });
+    let text = render(&scene);
     assert!(text.contains("ranks     1 ok  1 failed of 2") && !text.contains("running"), "{text}");
 }
 
 #[test]
-fn who_leaves_a_run_has_detached() {
-    let mut scene = Scene::new(Nobody);
-    scene.tell(0, plan(1, 1, &[]));
-    scene.tell(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 });
-    scene.tell(5, EventKind::RunFound { end: crate::event::RunEnd::Running, when: 0 });
-    scene.tell(5, EventKind::RunFinished { outcome: Outcome::Signal(2), why: "detached: the run goes on".to_owned() });
-    let text = text(&scene);
+fn interrupt_of_live_run_is_detached() {
+    let mut scene = SinkHarness::new(NullSink);
+    scene.emit(0, run_started(1, 1, &[]));
+    scene.emit(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
+    scene.emit(5, EventKind::RunEndReported { end: crate::event::RunOutcome::Running, ended_at: 0 });
+    scene.emit(5, EventKind::RunFinished { outcome: Outcome::Signal(2), reason: "detached: the run goes on".to_owned() });
+    let text = render(&scene);
     assert!(text.starts_with("RECAP  up wan22  DETACHED  "), "{text}");
     assert!(text.ends_with("  next      orchestrate attach wan22.yaml\n  end it    orchestrate down wan22.yaml"), "{text}");
 }

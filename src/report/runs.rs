@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnose::Finding;
-use crate::event::{EventKind, Exit, FORMAT, Millis, Outcome, RunEnd};
-use crate::state::{Liveness, RunState};
+use crate::diagnose::DiagnosisFinding;
+use crate::event::{EventKind, Exit, JOURNAL_FORMAT, Outcome, RunOutcome, UnixMillis};
+use crate::state::{ConnectionStatus, RunState};
 
-use super::files::{make_dir, private};
 use super::finding::FindingReport;
-use super::journal::{JOURNAL, Reader};
-use super::logs::{LogError, LogStore};
-use super::sanitize::Cleaner;
+use super::journal::{JOURNAL_FILE, JournalReader};
+use super::log_store::{LogError, LogStore};
+use super::private_files::{make_dir, private_options};
+use super::sanitize::Sanitizer;
 
 /// The name of the report in the run's folder.
-pub const REPORT: &str = "report.json";
+pub const REPORT_FILE: &str = "report.json";
 /// How much of a journal is read to learn what the run was.
-const HEAD: usize = 1000;
+const MAX_HEAD_EVENTS: usize = 1000;
 
 /// The folder of one run: `<state dir>/runs/<run id>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl RunDir {
     }
 
     /// Whether it is the folder of this run.
-    pub fn is_of(&self, run: &str) -> bool {
+    pub fn belongs_to(&self, run: &str) -> bool {
         !run.is_empty() && self.path.file_name().is_some_and(|name| name == run)
     }
 
@@ -56,7 +56,7 @@ impl RunDir {
     }
 
     /// Where the logs are.
-    pub fn logs(&self) -> PathBuf {
+    pub fn logs_dir(&self) -> PathBuf {
         self.path.join("logs")
     }
 
@@ -65,10 +65,10 @@ impl RunDir {
     ///
     /// # Errors
     /// When the folder cannot be read or written.
-    pub fn keep_logs(&self, record: &[String]) -> Result<LogStore, LogError> {
+    pub fn open_logs_for_writing(&self, record: &[String]) -> Result<LogStore, LogError> {
         let mut logs = open_logs(&self.path)?;
-        logs.suppose(record);
-        logs.number()?;
+        logs.set_default_hosts(record);
+        logs.save_node_list()?;
         Ok(logs)
     }
 }
@@ -80,17 +80,17 @@ impl RunDir {
 pub fn open_logs(run_dir: &Path) -> Result<LogStore, LogError> {
     let mut logs = LogStore::open(&run_dir.join("logs"))?;
     // Versions before this one named logs by the places of hosts in the inventory of the command that began the folder.
-    if !logs.numbered() && !logs.files()?.is_empty() {
-        logs.suppose(&first_hosts(run_dir));
+    if !logs.has_node_list() && !logs.list_files()?.is_empty() {
+        logs.set_default_hosts(&first_hosts(run_dir));
     }
     Ok(logs)
 }
 
 /// The hosts of the first operation in a journal; none where there is no journal.
 fn first_hosts(run_dir: &Path) -> Vec<String> {
-    let Ok(mut reader) = Reader::open(&run_dir.join(JOURNAL)) else { return Vec::new() };
-    for _ in 0..HEAD {
-        match reader.read() {
+    let Ok(mut reader) = JournalReader::open(&run_dir.join(JOURNAL_FILE)) else { return Vec::new() };
+    for _ in 0..MAX_HEAD_EVENTS {
+        match reader.next_event() {
             Ok(Some(event)) => {
                 if let EventKind::RunStarted(info) = event.kind
                     && !info.hosts.is_empty()
@@ -106,7 +106,7 @@ fn first_hosts(run_dir: &Path) -> Vec<String> {
 
 /// `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// The format of the journal beside it.
     pub format: String,
     /// The run's id.
@@ -123,23 +123,24 @@ pub struct Report {
     pub why: String,
     /// How the run ended, or that it runs; none: it did not begin, or a version before 1.5 wrote this.
     #[serde(default)]
-    pub run_end: Option<RunEnd>,
+    pub run_end: Option<RunOutcome>,
     /// When the run's first rank started.
     #[serde(default)]
-    pub run_began: Option<Millis>,
+    pub run_began: Option<UnixMillis>,
     /// When the run ended.
     #[serde(default)]
-    pub run_ended: Option<Millis>,
+    pub run_ended: Option<UnixMillis>,
     /// When this laptop first had to do with it.
-    pub began: Option<Millis>,
+    pub began: Option<UnixMillis>,
     /// When the last operation on it ended.
-    pub ended: Millis,
+    pub ended: UnixMillis,
     /// Every host.
     pub hosts: Vec<HostReport>,
     /// Every rank.
     pub ranks: Vec<RankReport>,
     /// The ranks that failed first.
-    pub culprit: Vec<u32>,
+    #[serde(rename = "culprit")]
+    pub first_failed_ranks: Vec<u32>,
     /// What went wrong, the first cause first.
     #[serde(default)]
     pub findings: Vec<FindingReport>,
@@ -178,21 +179,22 @@ pub struct RankReport {
     /// How long it ran, milliseconds.
     pub duration: Option<i64>,
     /// Bytes of its log.
-    pub bytes: u64,
+    #[serde(rename = "bytes")]
+    pub log_bytes: u64,
 }
 
 /// The report of a state.
-pub fn report(state: &RunState, findings: &[Finding]) -> Report {
+pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunReport {
     let name = |host: u32| state.host_name(host).to_owned();
     let hosts = state.hosts.iter().enumerate().map(|(at, host)| {
-        let tally = state.tally(at);
+        let tally = state.step_counts(at);
         HostReport {
             name: host.name.clone(),
             ok: tally.ok,
             changed: tally.changed,
             failed: tally.failed,
-            unreachable: host.liveness == Liveness::Unreachable,
-            exit: host.node_exit.map(|(exit, _)| exit),
+            unreachable: host.connection_status == ConnectionStatus::Unreachable,
+            exit: host.launcher_exit.map(|(exit, _)| exit),
         }
     });
     let ranks = state.ranks.values().map(|rank| RankReport {
@@ -201,25 +203,25 @@ pub fn report(state: &RunState, findings: &[Finding]) -> Report {
         restart: rank.restart,
         exit: rank.exit,
         duration: rank.duration(),
-        bytes: rank.tail.next,
+        log_bytes: rank.recent_lines.next_offset,
     });
-    Report {
-        format: FORMAT.to_owned(),
-        run: state.info.run.clone(),
+    RunReport {
+        format: JOURNAL_FORMAT.to_owned(),
+        run: state.info.run_id.clone(),
         name: state.info.name.clone(),
         command: state.info.command.clone(),
         attempt: state.info.attempt,
         outcome: state.outcome.as_ref().map(|(outcome, _)| outcome.clone()),
         why: state.outcome.as_ref().map_or_else(String::new, |(_, why)| why.clone()),
         run_end: state.run_end(),
-        run_began: state.run_began(),
-        run_ended: state.run_ended(),
-        began: state.began,
-        ended: state.now,
+        run_began: state.run_started_at(),
+        run_ended: state.run_ended_at(),
+        began: state.first_event_at,
+        ended: state.last_event_at,
         hosts: hosts.collect(),
         ranks: ranks.collect(),
         findings: findings.iter().map(|finding| FindingReport::new(finding, state)).collect(),
-        culprit: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
+        first_failed_ranks: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
         leftovers: state.leftovers.iter().map(|left| format!("{}: {}", name(left.host), left.text)).collect(),
     }
 }
@@ -228,24 +230,24 @@ pub fn report(state: &RunState, findings: &[Finding]) -> Report {
 ///
 /// # Errors
 /// When the disk does not take it.
-pub fn write_report(dir: &RunDir, state: &RunState, findings: &[Finding], cleaner: &Cleaner) -> io::Result<()> {
-    let before = fs::read_to_string(dir.path.join(REPORT)).ok().and_then(|text| serde_json::from_str::<Report>(&text).ok());
-    let whole = merge(before, report(state, findings));
-    let text = cleaner.json(serde_json::to_string_pretty(&whole)?);
+pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding], cleaner: &Sanitizer) -> io::Result<()> {
+    let before = fs::read_to_string(dir.path.join(REPORT_FILE)).ok().and_then(|text| serde_json::from_str::<RunReport>(&text).ok());
+    let whole = merge_reports(before, build_report(state, findings));
+    let text = cleaner.mask_json(serde_json::to_string_pretty(&whole)?);
     let draft = dir.path.join(".report.json");
-    let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
+    let mut file = private_options(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.write_all(b"\n")?;
-    fs::rename(&draft, dir.path.join(REPORT))
+    fs::rename(&draft, dir.path.join(REPORT_FILE))
 }
 
 /// What an operation on a run adds to the report of those before it: `down` knows less of the ranks than `up` did.
-fn merge(before: Option<Report>, mut now: Report) -> Report {
+fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
     let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
     now.began = before.began.or(now.began);
     now.run_began = before.run_began.or(now.run_began);
     // A run ends once: a later operation does not change a known end.
-    if before.run_end.is_some_and(|end| end != RunEnd::Running) || now.run_end.is_none() {
+    if before.run_end.is_some_and(|end| end != RunOutcome::Running) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
@@ -261,8 +263,8 @@ fn merge(before: Option<Report>, mut now: Report) -> Report {
             }
         }
         now.ranks.sort_by_key(|rank| rank.rank);
-        if now.culprit.is_empty() {
-            now.culprit = before.culprit;
+        if now.first_failed_ranks.is_empty() {
+            now.first_failed_ranks = before.first_failed_ranks;
         }
         // A teardown from elsewhere has seen less.
         if now.findings.is_empty() {
@@ -282,7 +284,7 @@ pub struct RunSummary {
     /// The operation that ended last.
     pub command: String,
     /// When it began.
-    pub began: Option<Millis>,
+    pub began: Option<UnixMillis>,
     /// How long it ran, milliseconds; none: that is not known, or it runs.
     pub took: Option<i64>,
     /// How many hosts.
@@ -292,7 +294,7 @@ pub struct RunSummary {
     /// How the last operation on it ended; none: it was cut off.
     pub outcome: Option<Outcome>,
     /// How the run ended, or that it was running when it was last seen.
-    pub run_end: Option<RunEnd>,
+    pub run_end: Option<RunOutcome>,
     /// What is wrong with its files, if anything.
     pub damaged: Option<String>,
 }
@@ -301,7 +303,7 @@ pub struct RunSummary {
 ///
 /// # Errors
 /// When the folder cannot be read; that it is not there is no error.
-pub fn list(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
+pub fn list_runs(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
     let entries = match fs::read_dir(state_dir.join("runs")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -311,14 +313,14 @@ pub fn list(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
     for entry in entries {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            runs.push(summary(&entry.path(), &entry.file_name().to_string_lossy()));
+            runs.push(read_summary(&entry.path(), &entry.file_name().to_string_lossy()));
         }
     }
     runs.sort_by(|a, b| (a.began, &a.run).cmp(&(b.began, &b.run)));
     Ok(runs)
 }
 
-fn summary(dir: &Path, run: &str) -> RunSummary {
+fn read_summary(dir: &Path, run: &str) -> RunSummary {
     let nothing = RunSummary {
         run: run.to_owned(),
         name: String::new(),
@@ -331,12 +333,12 @@ fn summary(dir: &Path, run: &str) -> RunSummary {
         run_end: None,
         damaged: None,
     };
-    let text = match fs::read_to_string(dir.join(REPORT)) {
+    let text = match fs::read_to_string(dir.join(REPORT_FILE)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return from_journal(dir, nothing),
-        Err(error) => return RunSummary { damaged: Some(format!("{REPORT}: {error}")), ..nothing },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return summary_from_journal(dir, nothing),
+        Err(error) => return RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..nothing },
     };
-    match serde_json::from_str::<Report>(&text) {
+    match serde_json::from_str::<RunReport>(&text) {
         Ok(report) => RunSummary {
             name: report.name,
             command: report.command,
@@ -348,18 +350,18 @@ fn summary(dir: &Path, run: &str) -> RunSummary {
             run_end: report.run_end,
             ..nothing
         },
-        Err(error) => RunSummary { damaged: Some(format!("{REPORT}: {error}")), ..from_journal(dir, nothing) },
+        Err(error) => RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..summary_from_journal(dir, nothing) },
     }
 }
 
 /// A run without a report: its journal's beginning tells what it was.
-fn from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
-    let mut reader = match Reader::open(&dir.join(JOURNAL)) {
+fn summary_from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
+    let mut reader = match JournalReader::open(&dir.join(JOURNAL_FILE)) {
         Ok(reader) => reader,
         Err(error) => return RunSummary { damaged: Some(error.to_string()), ..summary },
     };
-    for _ in 0..HEAD {
-        match reader.read() {
+    for _ in 0..MAX_HEAD_EVENTS {
+        match reader.next_event() {
             Ok(Some(event)) => {
                 summary.began.get_or_insert(event.at);
                 if let EventKind::RunStarted(info) = event.kind {
@@ -371,8 +373,11 @@ fn from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
             Err(error) => return RunSummary { damaged: Some(error.to_string()), ..summary },
         }
     }
-    if reader.damaged > 0 {
-        summary.damaged = Some(format!("{JOURNAL}: {} damaged", super::words::count(usize::try_from(reader.damaged).unwrap_or(0), "line")));
+    if reader.damaged_lines > 0 {
+        summary.damaged = Some(format!(
+            "{JOURNAL_FILE}: {} damaged",
+            super::style::count_noun(usize::try_from(reader.damaged_lines).unwrap_or(0), "line")
+        ));
     }
     summary
 }
@@ -382,13 +387,13 @@ fn from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
 ///
 /// # Errors
 /// When a folder cannot be removed.
-pub fn prune(state_dir: &Path, before: Millis, keep: usize) -> io::Result<Vec<String>> {
-    let runs = list(state_dir)?;
+pub fn prune_runs(state_dir: &Path, before: UnixMillis, keep: usize) -> io::Result<Vec<String>> {
+    let runs = list_runs(state_dir)?;
     let old = runs.len().saturating_sub(keep);
     let mut gone = Vec::new();
     // A run whose end this laptop has not seen may still be live: its logs here are part of what `down` need not fetch again.
     let runs_on =
-        |run: &RunSummary| matches!((run.run_end, &run.outcome), (Some(RunEnd::Running), _) | (None, None | Some(Outcome::Detached)));
+        |run: &RunSummary| matches!((run.run_end, &run.outcome), (Some(RunOutcome::Running), _) | (None, None | Some(Outcome::Detached)));
     let over = |run: &RunSummary| run.damaged.is_some() || !runs_on(run);
     for run in runs.into_iter().take(old).filter(|run| over(run) && run.began.is_none_or(|began| began < before)) {
         fs::remove_dir_all(state_dir.join("runs").join(&run.run))?;

@@ -6,31 +6,31 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::*;
-use crate::event::{LogFile, Outcome, RunEnd, RunInfo};
+use crate::event::{LogFile, Outcome, RunInfo, RunOutcome};
 
 /// A face that remembers, and may break.
 #[derive(Clone, Default)]
-struct Face {
-    seen: Arc<Mutex<Vec<String>>>,
-    breaks: bool,
+struct RecordingSink {
+    recorded: Arc<Mutex<Vec<String>>>,
+    fails: bool,
 }
 
-impl Sink for Face {
-    fn on(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
-        if self.breaks {
+impl ReportSink for RecordingSink {
+    fn on_event(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        if self.fails {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        assert_eq!(state.seq, event.seq, "the state knows it before any face");
+        assert_eq!(state.last_seq, event.seq, "the state knows it before any face");
         let text = match &event.kind {
             EventKind::Notice { text, .. } => text.clone(),
             _ => "event".to_owned(),
         };
-        self.seen.lock().expect("not poisoned").push(text);
+        self.recorded.lock().expect("not poisoned").push(text);
         Ok(())
     }
 
     fn finish(&mut self, _state: &RunState) -> io::Result<()> {
-        self.seen.lock().expect("not poisoned").push("finished".to_owned());
+        self.recorded.lock().expect("not poisoned").push("finished".to_owned());
         Ok(())
     }
 }
@@ -39,198 +39,204 @@ fn event(seq: u64, kind: EventKind) -> Event {
     Event { seq, at: 1000 * seq as i64, kind }
 }
 
-fn log(seq: u64, offset: u64, text: &'static str) -> Event {
+fn rank_log(seq: u64, offset: u64, text: &'static str) -> Event {
     let file = LogFile::Rank { rank: 0, restart: 0 };
     event(seq, EventKind::Log { host: 0, file, offset, bytes: Bytes::from_static(text.as_bytes()), len: text.len() as u64 })
 }
 
-fn started() -> Event {
-    event(1, EventKind::RunStarted(RunInfo { run: "r1".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() }))
+fn run_started() -> Event {
+    event(1, EventKind::RunStarted(RunInfo { run_id: "r1".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() }))
 }
 
 #[test]
-fn a_face_that_breaks_is_left_out_and_the_others_are_told() {
-    let good = Face::default();
-    let bad = Face { breaks: true, ..Face::default() };
-    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(bad), Box::new(good.clone())]);
-    reporter.on(&started()).expect("taken");
-    reporter.on(&event(2, EventKind::Ready)).expect("taken");
+fn failing_sink_is_removed_with_a_warning() {
+    let good = RecordingSink::default();
+    let bad = RecordingSink { fails: true, ..RecordingSink::default() };
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(bad), Box::new(good.clone())]);
+    reporter.handle_event(&run_started()).expect("taken");
+    reporter.handle_event(&event(2, EventKind::Ready)).expect("taken");
     assert_eq!(reporter.finish(), Vec::<String>::new());
-    let seen = good.seen.lock().expect("not poisoned").clone();
+    let seen = good.recorded.lock().expect("not poisoned").clone();
     let [first, told, second, last] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!((first.as_str(), second.as_str(), last.as_str()), ("event", "event", "finished"));
     assert!(told.starts_with("an output was closed"), "{told}");
 }
 
 #[test]
-fn what_came_before_the_folder_is_in_the_journal_too() {
+fn early_events_reach_the_journal() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
-    reporter.on(&started()).expect("taken");
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.on(&log(2, 0, "hello\n")).expect("stored");
-    reporter.on(&event(3, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() })).expect("taken");
+    let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
+    reporter.handle_event(&run_started()).expect("taken");
+    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
+    reporter.handle_event(&rank_log(2, 0, "hello\n")).expect("stored");
+    reporter.handle_event(&event(3, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() })).expect("taken");
     assert_eq!(reporter.finish(), Vec::<String>::new());
-    let path = reporter.dir().expect("kept").path().to_owned();
-    let seqs: Vec<u64> =
-        journal::Reader::open(&path.join(journal::JOURNAL)).expect("a journal").all().expect("readable").iter().map(|e| e.seq).collect();
+    let path = reporter.run_dir().expect("kept").path().to_owned();
+    let seqs: Vec<u64> = journal::JournalReader::open(&path.join(journal::JOURNAL_FILE))
+        .expect("a journal")
+        .read_all()
+        .expect("readable")
+        .iter()
+        .map(|e| e.seq)
+        .collect();
     assert_eq!(seqs, [1, 2, 3]);
     assert_eq!(std::fs::read(path.join("logs/rank-0.log")).expect("there"), b"hello\n");
-    let runs = runs::list(state_dir.path()).expect("listed");
+    let runs = runs::list_runs(state_dir.path()).expect("listed");
     assert_eq!((runs.len(), runs[0].run.as_str(), &runs[0].outcome, &runs[0].damaged), (1, "r1", &Some(Outcome::Ok), &None));
 }
 
 #[test]
-fn log_bytes_that_are_not_in_the_file_are_told_to_nobody() {
+fn unstored_log_bytes_reach_no_sink() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let face = Face::default();
-    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.on(&started()).expect("taken");
-    assert!(matches!(reporter.on(&log(2, 5, "late")), Err(LogError::Gap { len: 0, offset: 5, .. })));
-    assert_eq!((reporter.state().seq, face.seen.lock().expect("not poisoned").len()), (1, 1));
+    let face = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
+    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
+    reporter.handle_event(&run_started()).expect("taken");
+    assert!(matches!(reporter.handle_event(&rank_log(2, 5, "late")), Err(LogError::Gap { len: 0, offset: 5, .. })));
+    assert_eq!((reporter.state().last_seq, face.recorded.lock().expect("not poisoned").len()), (1, 1));
 }
 
 #[test]
-fn a_disk_that_takes_nothing_is_told_once_and_stops_only_the_copy() {
+fn full_disk_warns_once_and_pauses_copying() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let face = Face::default();
-    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.on(&started()).expect("taken");
+    let face = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
+    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
+    reporter.handle_event(&run_started()).expect("taken");
     // A folder in the file's place: it takes no bytes, whoever asks.
     let place = state_dir.path().join("runs/r1/logs/node-0.log");
     std::fs::create_dir(&place).expect("made");
-    let node = |seq| event(seq, EventKind::Log { host: 0, file: LogFile::Node, offset: 0, bytes: Bytes::from_static(b"x"), len: 1 });
+    let node = |seq| event(seq, EventKind::Log { host: 0, file: LogFile::Launcher, offset: 0, bytes: Bytes::from_static(b"x"), len: 1 });
     for _ in 0..3 {
-        assert!(reporter.on(&node(2)).is_err());
+        assert!(reporter.handle_event(&node(2)).is_err());
     }
     std::fs::remove_dir(&place).expect("removed");
-    reporter.on(&node(2)).expect("stored");
-    let seen = face.seen.lock().expect("not poisoned").clone();
+    reporter.handle_event(&node(2)).expect("stored");
+    let seen = face.recorded.lock().expect("not poisoned").clone();
     let [_, first, again, log] = &seen[..] else { panic!("{seen:?}") };
     assert!(first.contains("node-0.log") && first.contains("the run goes on"), "{first}");
     assert_eq!((again.as_str(), log.as_str()), ("logs are copied again", "event"));
 }
 
 #[test]
-fn runs_are_listed_even_when_damaged_and_pruned_by_age() {
+fn damaged_runs_listed_and_old_runs_pruned() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(runs::list(state_dir.path()).expect("no folder is no error"), Vec::new());
+    assert_eq!(runs::list_runs(state_dir.path()).expect("no folder is no error"), Vec::new());
     for (run, at) in [("old", 10), ("new", 20), ("newest", 30)] {
-        let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
-        reporter.keep(RunDir::open(state_dir.path(), run).expect("a folder"), &[]).expect("kept");
-        let info = RunInfo { run: run.to_owned(), name: "job".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
-        reporter.on(&Event { seq: 1, at, kind: EventKind::RunStarted(info) }).expect("taken");
+        let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
+        reporter.set_run_dir(RunDir::open(state_dir.path(), run).expect("a folder"), &[]).expect("kept");
+        let info = RunInfo { run_id: run.to_owned(), name: "job".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
+        reporter.handle_event(&Event { seq: 1, at, kind: EventKind::RunStarted(info) }).expect("taken");
         if run != "new" {
-            let kind = EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() };
-            reporter.on(&Event { seq: 2, at, kind }).expect("taken");
+            let kind = EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() };
+            reporter.handle_event(&Event { seq: 2, at, kind }).expect("taken");
             reporter.finish();
         }
     }
     let broken = RunDir::open(state_dir.path(), "broken").expect("a folder");
     std::fs::write(broken.path().join("report.json"), "{").expect("written");
-    let runs = runs::list(state_dir.path()).expect("listed");
+    let runs = runs::list_runs(state_dir.path()).expect("listed");
     let told: Vec<(&str, bool, bool)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.outcome.is_some())).collect();
     assert_eq!(told, [("broken", true, false), ("old", false, true), ("new", false, false), ("newest", false, true)]);
-    assert_eq!(runs::prune(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
-    assert_eq!(runs::list(state_dir.path()).expect("listed").len(), 2);
+    assert_eq!(runs::prune_runs(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
+    assert_eq!(runs::list_runs(state_dir.path()).expect("listed").len(), 2);
     for bad in ["", "..", "a/b", ".hidden", "a\nb"] {
         assert!(RunDir::open(state_dir.path(), bad).is_err(), "{bad:?}");
     }
 }
 
 #[test]
-fn a_later_operation_does_not_forget_what_an_earlier_one_saw() {
+fn later_command_keeps_earlier_report() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let dir = RunDir::open(state_dir.path(), "r1").expect("a folder");
     let mut up = RunState::new();
     let info = |command: &str| RunInfo {
-        run: "r1".to_owned(),
+        run_id: "r1".to_owned(),
         command: command.to_owned(),
         hosts: vec!["a".to_owned()],
         attempt: 1,
         ..RunInfo::default()
     };
     up.apply(&event(1, EventKind::RunStarted(info("up"))));
-    up.apply(&event(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 1500 }));
+    up.apply(&event(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1500 }));
     let exit = crate::event::Exit::Code(1);
-    up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, when: 2000, uncertainty: 0 }));
-    up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, why: "rank 0 failed".to_owned() }));
-    runs::write_report(&dir, &up, &[], &Cleaner::default()).expect("written");
+    up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 2000, uncertainty: 0 }));
+    up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, reason: "rank 0 failed".to_owned() }));
+    runs::write_report(&dir, &up, &[], &Sanitizer::default()).expect("written");
     let mut down = RunState::new();
     down.apply(&event(9, EventKind::RunStarted(info("down"))));
-    down.apply(&event(10, EventKind::RunFinished { outcome: Outcome::Ok, why: String::new() }));
-    runs::write_report(&dir, &down, &[], &Cleaner::default()).expect("written");
+    down.apply(&event(10, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() }));
+    runs::write_report(&dir, &down, &[], &Sanitizer::default()).expect("written");
     let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
-    let report: runs::Report = serde_json::from_str(&text).expect("a report");
+    let report: runs::RunReport = serde_json::from_str(&text).expect("a report");
     assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));
-    assert_eq!((report.run_end, report.run_ended), (Some(RunEnd::Failed), Some(2000)), "the end of the run, not of the last command");
+    assert_eq!((report.run_end, report.run_ended), (Some(RunOutcome::Failed), Some(2000)), "the end of the run, not of the last command");
 }
 
-fn node_log(seq: u64, host: u32, text: &'static str) -> Event {
-    let kind = EventKind::Log { host, file: LogFile::Node, offset: 0, bytes: Bytes::from_static(text.as_bytes()), len: text.len() as u64 };
+fn launcher_log(seq: u64, host: u32, text: &'static str) -> Event {
+    let kind =
+        EventKind::Log { host, file: LogFile::Launcher, offset: 0, bytes: Bytes::from_static(text.as_bytes()), len: text.len() as u64 };
     event(seq, kind)
 }
 
-fn on_hosts(seq: u64, hosts: &[&str]) -> Event {
+fn run_started_on(seq: u64, hosts: &[&str]) -> Event {
     let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-    event(seq, EventKind::RunStarted(RunInfo { run: "r1".to_owned(), hosts, ..RunInfo::default() }))
+    event(seq, EventKind::RunStarted(RunInfo { run_id: "r1".to_owned(), hosts, ..RunInfo::default() }))
 }
 
 #[test]
-fn logs_are_named_by_the_record_and_not_by_the_order_of_a_command() {
+fn logs_are_named_by_recorded_host_order() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let dir = || RunDir::open(state_dir.path(), "r1").expect("a folder");
     let record = ["a".to_owned(), "b".to_owned()];
-    let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
-    reporter.on(&on_hosts(1, &["b", "a"])).expect("taken");
-    reporter.keep(dir(), &record).expect("kept");
-    reporter.on(&node_log(2, 0, "of b")).expect("stored");
-    assert!(matches!(reporter.on(&node_log(3, 7, "of whom?")), Err(LogError::Nameless(7))));
-    let mut later = Reporter::new(Cleaner::default(), Vec::new());
-    later.on(&on_hosts(1, &["a"])).expect("taken");
-    later.keep(dir(), &[]).expect("kept");
-    later.on(&node_log(2, 0, "of a")).expect("stored");
-    later.sync().expect("on the disk");
-    let text = |name: &str| std::fs::read_to_string(dir().logs().join(name)).expect("there");
+    let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
+    reporter.handle_event(&run_started_on(1, &["b", "a"])).expect("taken");
+    reporter.set_run_dir(dir(), &record).expect("kept");
+    reporter.handle_event(&launcher_log(2, 0, "of b")).expect("stored");
+    assert!(matches!(reporter.handle_event(&launcher_log(3, 7, "of whom?")), Err(LogError::UnknownHost(7))));
+    let mut later = Reporter::new(Sanitizer::default(), Vec::new());
+    later.handle_event(&run_started_on(1, &["a"])).expect("taken");
+    later.set_run_dir(dir(), &[]).expect("kept");
+    later.handle_event(&launcher_log(2, 0, "of a")).expect("stored");
+    later.sync_logs().expect("on the disk");
+    let text = |name: &str| std::fs::read_to_string(dir().logs_dir().join(name)).expect("there");
     assert_eq!((text("node-0.log"), text("node-1.log")), ("of a".to_owned(), "of b".to_owned()));
-    assert!(matches!(Reporter::new(Cleaner::default(), Vec::new()).sync(), Err(LogError::NoFolder)));
+    assert!(matches!(Reporter::new(Sanitizer::default(), Vec::new()).sync_logs(), Err(LogError::NoRunDir)));
 }
 
 #[test]
-fn a_folder_of_an_earlier_version_is_read_in_the_order_of_its_first_command() {
+fn old_log_dir_uses_first_command_order() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let dir = RunDir::open(state_dir.path(), "r1").expect("a folder");
-    let mut reporter = Reporter::new(Cleaner::default(), Vec::new());
-    reporter.on(&on_hosts(1, &["b", "a"])).expect("taken");
-    reporter.keep(dir.clone(), &[]).expect("kept");
+    let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
+    reporter.handle_event(&run_started_on(1, &["b", "a"])).expect("taken");
+    reporter.set_run_dir(dir.clone(), &[]).expect("kept");
     reporter.finish();
-    std::fs::remove_file(dir.logs().join(".nodes")).expect("it had none");
-    std::fs::write(dir.logs().join("node-0.log"), "of b").expect("written");
+    std::fs::remove_file(dir.logs_dir().join(".nodes")).expect("it had none");
+    std::fs::write(dir.logs_dir().join("node-0.log"), "of b").expect("written");
     let record = ["a".to_owned(), "b".to_owned()];
-    let mut logs = dir.keep_logs(&record).expect("opened");
-    assert_eq!((logs.len("a", LogFile::Node).expect("len"), logs.len("b", LogFile::Node).expect("len")), (0, 4));
+    let mut logs = dir.open_logs_for_writing(&record).expect("opened");
+    assert_eq!((logs.log_len("a", LogFile::Launcher).expect("len"), logs.log_len("b", LogFile::Launcher).expect("len")), (0, 4));
 }
 
 #[test]
-fn a_log_that_shrank_is_said_once_and_its_copy_kept() {
+fn shrunk_log_warns_once_and_keeps_copy() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let face = Face::default();
-    let mut reporter = Reporter::new(Cleaner::default(), vec![Box::new(face.clone())]);
-    reporter.keep(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.on(&on_hosts(1, &["a"])).expect("taken");
+    let face = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
+    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
+    reporter.handle_event(&run_started_on(1, &["a"])).expect("taken");
     for (seq, text) in [(2, "first life\n"), (4, "second\n"), (6, "third\n")] {
-        reporter.on(&node_log(seq, 0, text)).expect("stored");
+        reporter.handle_event(&launcher_log(seq, 0, text)).expect("stored");
         if seq < 6 {
-            reporter.on(&event(seq + 1, EventKind::LogShrunk { host: 0, file: LogFile::Node, size: 2 })).expect("kept");
+            reporter.handle_event(&event(seq + 1, EventKind::LogTruncated { host: 0, file: LogFile::Launcher, size: 2 })).expect("kept");
         }
     }
     let notes: Vec<String> = reporter.state().notices.iter().map(|note| format!("{:?} {}", note.host, note.text)).collect();
     let [note] = &notes[..] else { panic!("{notes:?}") };
     assert!(note.starts_with("Some(0) the launcher's log shrank to 2 bytes") && note.contains("node-0.log.1"), "{note}");
-    assert_eq!(reporter.state().hosts[0].tail.last(9), ["first life", "second", "third"], "each life is seen");
-    let logs = reporter.dir().expect("kept").logs();
+    assert_eq!(reporter.state().hosts[0].launcher_recent_lines.last_lines(9), ["first life", "second", "third"], "each life is seen");
+    let logs = reporter.run_dir().expect("kept").logs_dir();
     let text = |name: &str| std::fs::read_to_string(logs.join(name)).expect("there");
     assert_eq!((text("node-0.log"), text("node-0.log.2")), ("third\n".to_owned(), "second\n".to_owned()));
 }

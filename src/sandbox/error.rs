@@ -6,10 +6,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A file, a socket or a process.
-    #[error("could not {what}")]
+    #[error("could not {action}")]
     Io {
         /// What was tried.
-        what: String,
+        action: String,
         /// Why it failed.
         source: io::Error,
     },
@@ -18,8 +18,8 @@ pub enum SandboxError {
     Scenario(String),
     /// There is no such host.
     #[error("the sandbox has no host `{0}`")]
-    NoHost(String),
+    UnknownHost(String),
     /// Processes of the sandbox outlived it.
     #[error("processes of the sandbox are still alive: {0:?}")]
-    Left(Vec<i32>),
+    LeftoverProcesses(Vec<i32>),
 }

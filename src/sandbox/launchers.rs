@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::program::{Answer, Here, become_command};
+use super::fake_program::{ProgramContext, ProgramOutput, exec_program};
 use super::torchrun;
 
 /// Options of accelerate that stand alone.
-const ACCELERATE_PLAIN: [&str; 9] =
+const ACCELERATE_SWITCHES: [&str; 9] =
     ["multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "cpu", "same_network", "no_python", "module", "quiet"];
 /// Options of accelerate that take a value; what is not among them it refuses.
-const ACCELERATE_VALUED: [&str; 19] = [
+const ACCELERATE_OPTIONS: [&str; 19] = [
     "config_file",
     "num_machines",
     "num_processes",
@@ -40,14 +40,14 @@ const ACCELERATE_VALUED: [&str; 19] = [
     "role",
     "tee",
 ];
-const DEEPSPEED_PLAIN: [&str; 5] = ["no_ssh", "no_python", "no_local_rank", "module", "force_multi"];
-const DEEPSPEED_VALUED: [&str; 6] = ["hostfile", "node_rank", "master_addr", "master_port", "launcher", "enable_each_rank_log"];
+const DEEPSPEED_SWITCHES: [&str; 5] = ["no_ssh", "no_python", "no_local_rank", "module", "force_multi"];
+const DEEPSPEED_OPTIONS: [&str; 6] = ["hostfile", "node_rank", "master_addr", "master_port", "launcher", "enable_each_rank_log"];
 
-type Given = BTreeMap<String, String>;
+type ParsedOptions = BTreeMap<String, String>;
 
 /// Reads options up to the first word; dashes and underscores mean the same.
-fn read(program: &str, plain: &[&str], valued: &[&str], words: &[String]) -> Result<(Given, Vec<String>), String> {
-    let mut given = Given::new();
+fn parse_options(program: &str, plain: &[&str], valued: &[&str], words: &[String]) -> Result<(ParsedOptions, Vec<String>), String> {
+    let mut given = ParsedOptions::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         let Some(name) = word.strip_prefix("--") else {
@@ -68,32 +68,32 @@ fn read(program: &str, plain: &[&str], valued: &[&str], words: &[String]) -> Res
     Err(format!("{program}: error: the following arguments are required: training_script"))
 }
 
-fn number(given: &Given, name: &str) -> u32 {
+fn number_option(given: &ParsedOptions, name: &str) -> u32 {
     given.get(name).and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 /// Acts as `accelerate`.
-pub(super) fn accelerate(here: &Here, words: &[String]) -> ExitCode {
+pub(super) fn accelerate_main(here: &ProgramContext, words: &[String]) -> ExitCode {
     let Some(("launch", words)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
-        return Answer::fail(1, "usage: accelerate <command> [<args>]").say();
+        return ProgramOutput::fail(1, "usage: accelerate <command> [<args>]").print();
     };
-    let (given, command) = match read("accelerate <command> [<args>] launch", &ACCELERATE_PLAIN, &ACCELERATE_VALUED, words) {
+    let (given, command) = match parse_options("accelerate <command> [<args>] launch", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, words) {
         Ok(found) => found,
-        Err(text) => return Answer::fail(2, text).say(),
+        Err(text) => return ProgramOutput::fail(2, text).print(),
     };
     if let Some(file) = given.get("config_file").filter(|file| std::fs::metadata(file).is_err()) {
-        return Answer::fail(1, format!("ValueError: The passed configuration file `{file}` does not exist.")).say();
+        return ProgramOutput::fail(1, format!("ValueError: The passed configuration file `{file}` does not exist.")).print();
     }
     let of = |name: &str, default: &str| given.get(name).cloned().unwrap_or_else(|| default.to_owned());
-    let (machines, processes) = (number(&given, "num_machines"), number(&given, "num_processes"));
+    let (machines, processes) = (number_option(&given, "num_machines"), number_option(&given, "num_processes"));
     let distributed = ["multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm"].iter().any(|way| given.contains_key(*way));
     if !distributed && processes == 1 {
         let words = if given.contains_key("no_python") { command } else { [vec!["python3".to_owned()], command].concat() };
         let Some((program, rest)) = words.split_first() else { return ExitCode::from(2) };
-        return become_command(program, rest);
+        return exec_program(program, rest);
     }
     if given.contains_key("use_deepspeed") && machines > 1 && of("deepspeed_multinode_launcher", "pdsh") != "standard" {
-        return Answer::fail(1, "FileNotFoundError: [Errno 2] No such file or directory: 'pdsh'").say();
+        return ProgramOutput::fail(1, "FileNotFoundError: [Errno 2] No such file or directory: 'pdsh'").print();
     }
     // What does not divide is dropped, in silence.
     let mut all = vec![format!("--nproc_per_node={}", processes / machines.max(1)), format!("--nnodes={machines}")];
@@ -111,24 +111,24 @@ pub(super) fn accelerate(here: &Here, words: &[String]) -> ExitCode {
     }
     all.extend(["no_python", "module"].iter().filter(|name| given.contains_key(**name)).map(|name| format!("--{name}")));
     all.extend(command);
-    torchrun::main(here, &all)
+    torchrun::torchrun_main(here, &all)
 }
 
 /// Acts as `deepspeed`.
-pub(super) fn deepspeed(words: &[String]) -> ExitCode {
-    let (given, command) = match read("deepspeed", &DEEPSPEED_PLAIN, &DEEPSPEED_VALUED, words) {
+pub(super) fn deepspeed_main(words: &[String]) -> ExitCode {
+    let (given, command) = match parse_options("deepspeed", &DEEPSPEED_SWITCHES, &DEEPSPEED_OPTIONS, words) {
         Ok(found) => found,
-        Err(text) => return Answer::fail(2, text).say(),
+        Err(text) => return ProgramOutput::fail(2, text).print(),
     };
     let file = given.get("hostfile").map_or("/job/hostfile", String::as_str);
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let slots: Vec<u32> = text.lines().filter_map(|line| line.split_once(" slots=")?.1.trim().parse().ok()).collect();
     let node = given.get("node_rank").and_then(|text| text.parse::<usize>().ok());
     let (true, Some(node)) = (given.contains_key("no_ssh"), node) else {
-        return Answer::fail(1, "RuntimeError: launcher 'pdsh' not installed.").say();
+        return ProgramOutput::fail(1, "RuntimeError: launcher 'pdsh' not installed.").print();
     };
     let Some(own) = slots.get(node).copied() else {
-        return Answer::fail(1, format!("ValueError: node_rank {node} is not in the hostfile")).say();
+        return ProgramOutput::fail(1, format!("ValueError: node_rank {node} is not in the hostfile")).print();
     };
     let first: u32 = slots.iter().take(node).sum();
     let python = !given.contains_key("no_python");
@@ -156,14 +156,14 @@ pub(super) fn deepspeed(words: &[String]) -> ExitCode {
         ];
         match Command::new(program).args(rest).envs(environment).spawn() {
             Ok(child) => workers.push(child),
-            Err(error) => return Answer::fail(1, format!("FileNotFoundError: {program}: {error}")).say(),
+            Err(error) => return ProgramOutput::fail(1, format!("FileNotFoundError: {program}: {error}")).print(),
         }
     }
-    poll(workers)
+    wait_for_workers(workers)
 }
 
 /// Waits for all; the first that ends badly ends the others and gives the status, Python's negative one for a signal.
-fn poll(mut workers: Vec<Child>) -> ExitCode {
+fn wait_for_workers(mut workers: Vec<Child>) -> ExitCode {
     while !workers.is_empty() {
         let mut bad = None;
         workers.retain_mut(|child| match child.try_wait() {
@@ -195,13 +195,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_end_at_the_first_word() {
+    fn options_end_at_script() {
         let words: Vec<String> =
             ["--num-machines=2", "--num_processes", "4", "--same_network", "t.py", "--multi_gpu"].map(str::to_owned).into();
-        let (given, command) = read("accelerate", &ACCELERATE_PLAIN, &ACCELERATE_VALUED, &words).expect("known options");
-        assert_eq!((number(&given, "num_machines"), number(&given, "num_processes")), (2, 4));
+        let (given, command) = parse_options("accelerate", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, &words).expect("known options");
+        assert_eq!((number_option(&given, "num_machines"), number_option(&given, "num_processes")), (2, 4));
         assert_eq!(command, ["t.py", "--multi_gpu"]);
-        let refused = read("accelerate", &ACCELERATE_PLAIN, &ACCELERATE_VALUED, &["--nope".to_owned(), "t.py".to_owned()]);
+        let refused = parse_options("accelerate", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, &["--nope".to_owned(), "t.py".to_owned()]);
         assert_eq!(refused, Err("accelerate: error: unrecognized arguments: --nope".to_owned()));
     }
 }

@@ -9,20 +9,20 @@
 //! `/proc` and no `/dev/shm`, sessions cannot be told by `ps`, and `date`, `stat` and the like are BSD's; a `setsid` is provided.
 #![expect(clippy::disallowed_methods, reason = "the sandbox makes directories and finds its own program")]
 
+mod dispatch;
 mod docker;
 mod error;
+mod fake_host;
+mod fake_program;
+mod faulty_stream;
+mod go_template;
 mod launchers;
-mod nvidia;
-mod place;
+mod nvidia_smi;
 mod processes;
-mod program;
 mod pty;
 mod scenario;
 mod server;
-mod stand_in;
-mod template;
 mod torchrun;
-mod wire;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -34,27 +34,27 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use dispatch::dispatch_program;
 pub use error::SandboxError;
-pub use scenario::{Faults, Hold, HostSpec, ImageSpec, OomKill, Scenario};
-pub use stand_in::stand_in;
+pub use scenario::{CommandHold, Faults, HostSpec, ImageSpec, OomKill, Scenario};
 
-use place::{Place, Settings};
-use server::{Fake, KeyPair};
+use fake_host::{FakeHost, FakeHostSettings};
+use server::{FakeSshServer, SshKeyPair};
 
 /// How long the end of every process may take.
-const END: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> SandboxError {
     let what = what.into();
-    move |source| SandboxError::Io { what, source }
+    move |source| SandboxError::Io { action: what, source }
 }
 
-struct Member {
+struct SandboxHost {
     spec: HostSpec,
     gpus: u32,
     port: u16,
-    place: Place,
-    fake: Arc<Fake>,
+    fake_host: FakeHost,
+    server: Arc<FakeSshServer>,
 }
 
 /// A running cluster of fake hosts. Its directory and its processes are gone after [`Sandbox::stop`], and also when it is dropped.
@@ -62,11 +62,11 @@ pub struct Sandbox {
     dir: tempfile::TempDir,
     program: PathBuf,
     user: String,
-    members: Vec<Member>,
+    hosts: Vec<SandboxHost>,
     stop: CancellationToken,
     tasks: TaskTracker,
     stopped: bool,
-    _alive: std::fs::File,
+    _alive_lock: std::fs::File,
 }
 
 impl Sandbox {
@@ -78,34 +78,34 @@ impl Sandbox {
 
     /// As [`Sandbox::start`], where another file than this executable is `orchestrate` (a test's own executable is not).
     pub async fn start_with(scenario: Scenario, program: PathBuf) -> Result<Self, SandboxError> {
-        let scenario = scenario.check()?;
-        raise_file_limit();
+        let scenario = scenario.validate()?;
+        raise_nofile_limit();
         let dir = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(io_error("make the sandbox's directory"))?;
         let path = std::env::var("PATH").unwrap_or_default();
-        place::make_tools(dir.path(), &path).map_err(io_error("find the tools of the sandbox"))?;
-        let alive = hold(&dir.path().join("alive")).map_err(io_error("lock the sandbox's directory"))?;
-        let client = KeyPair::generate().map_err(io_error("make the client's key"))?;
+        fake_host::write_tools_path(dir.path(), &path).map_err(io_error("find the tools of the sandbox"))?;
+        let alive = hold_lock(&dir.path().join("alive")).map_err(io_error("lock the sandbox's directory"))?;
+        let client = SshKeyPair::generate().map_err(io_error("make the client's key"))?;
         let mut sandbox = Sandbox {
             dir,
             program,
             user: scenario.user.clone(),
-            members: Vec::new(),
+            hosts: Vec::new(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             stopped: false,
-            _alive: alive,
+            _alive_lock: alive,
         };
         let mut known = String::new();
         for spec in &scenario.hosts {
-            known.push_str(&sandbox.add(&scenario, spec, &client).await?);
+            known.push_str(&sandbox.add_host(&scenario, spec, &client).await?);
         }
-        sandbox.write_access(&client, &known).map_err(io_error("write the sandbox's keys"))?;
+        sandbox.write_client_files(&client, &known).map_err(io_error("write the sandbox's keys"))?;
         Ok(sandbox)
     }
 
     /// Adds a host; returns its line for known_hosts.
-    async fn add(&mut self, scenario: &Scenario, spec: &HostSpec, client: &KeyPair) -> Result<String, SandboxError> {
-        let settings = Settings {
+    async fn add_host(&mut self, scenario: &Scenario, spec: &HostSpec, client: &SshKeyPair) -> Result<String, SandboxError> {
+        let settings = FakeHostSettings {
             name: spec.name.clone(),
             gpus: spec.gpus.unwrap_or(scenario.gpus),
             gpu_model: scenario.gpu_model.clone(),
@@ -118,30 +118,30 @@ impl Sandbox {
         let what = format!("make the sandbox host {}", spec.name);
         let faults = spec.faults.clone().unwrap_or_else(|| scenario.faults.clone());
         let root = self.dir.path().join("hosts").join(&spec.name);
-        let place = Place::create(root, &settings, &faults, &self.program).map_err(io_error(what.clone()))?;
-        let own = KeyPair::generate().map_err(io_error(what.clone()))?;
+        let place = FakeHost::create(root, &settings, &faults, &self.program).map_err(io_error(what.clone()))?;
+        let own = SshKeyPair::generate().map_err(io_error(what.clone()))?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(io_error(what.clone()))?;
         let port = listener.local_addr().map_err(io_error(what))?.port();
         let line = format!("[127.0.0.1]:{port} {}\n", own.public);
-        let fake = Arc::new(Fake::new(place.clone(), &self.user, scenario.password.clone(), client, own, &self.program));
-        self.tasks.spawn(server::serve(Arc::clone(&fake), listener, self.stop.clone(), self.tasks.clone()));
-        self.members.push(Member { spec: spec.clone(), gpus: settings.gpus, port, place, fake });
+        let fake = Arc::new(FakeSshServer::new(place.clone(), &self.user, scenario.password.clone(), client, own, &self.program));
+        self.tasks.spawn(server::serve_connections(Arc::clone(&fake), listener, self.stop.clone(), self.tasks.clone()));
+        self.hosts.push(SandboxHost { spec: spec.clone(), gpus: settings.gpus, port, fake_host: place, server: fake });
         Ok(line)
     }
 
-    fn write_access(&self, client: &KeyPair, known: &str) -> io::Result<()> {
+    fn write_client_files(&self, client: &SshKeyPair, known: &str) -> io::Result<()> {
         let dir = self.dir.path();
         std::fs::write(dir.join("client_key"), &client.private)?;
         std::fs::set_permissions(dir.join("client_key"), std::fs::Permissions::from_mode(0o600))?;
         std::fs::write(dir.join("client_key.pub"), format!("{}\n", client.public))?;
         std::fs::write(dir.join("known_hosts"), known)?;
-        let hosts = self.members.iter().map(|m| format!("Host {}\n  HostName 127.0.0.1\n  Port {}\n", m.spec.name, m.port));
-        std::fs::write(dir.join("ssh_config"), hosts.collect::<String>() + &self.ssh_defaults())?;
+        let hosts = self.hosts.iter().map(|m| format!("Host {}\n  HostName 127.0.0.1\n  Port {}\n", m.spec.name, m.port));
+        std::fs::write(dir.join("ssh_config"), hosts.collect::<String>() + &self.ssh_config_defaults())?;
         // The inventory says by itself where the hosts are.
-        std::fs::write(dir.join("ssh_defaults"), self.ssh_defaults())
+        std::fs::write(dir.join("ssh_defaults"), self.ssh_config_defaults())
     }
 
-    fn ssh_defaults(&self) -> String {
+    fn ssh_config_defaults(&self) -> String {
         let shown = self.dir.path().display();
         format!(
             "Host *\n  User {}\n  IdentityFile {shown}/client_key\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {shown}/known_hosts\n  \
@@ -156,12 +156,12 @@ impl Sandbox {
     }
 
     /// The private key that every host lets in.
-    pub fn identity(&self) -> PathBuf {
+    pub fn client_key_path(&self) -> PathBuf {
         self.dir.path().join("client_key")
     }
 
     /// A known_hosts file with every host's key.
-    pub fn known_hosts(&self) -> PathBuf {
+    pub fn known_hosts_path(&self) -> PathBuf {
         self.dir.path().join("known_hosts")
     }
 
@@ -177,33 +177,33 @@ impl Sandbox {
 
     /// How many hosts there are.
     pub fn len(&self) -> usize {
-        self.members.len()
+        self.hosts.len()
     }
 
     /// Never: a sandbox has at least one host.
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.hosts.is_empty()
     }
 
     /// The host's name.
     pub fn host_name(&self, index: usize) -> Option<&str> {
-        self.members.get(index).map(|m| m.spec.name.as_str())
+        self.hosts.get(index).map(|m| m.spec.name.as_str())
     }
 
     /// The port of the host's sshd on 127.0.0.1.
     pub fn port(&self, index: usize) -> Option<u16> {
-        self.members.get(index).map(|m| m.port)
+        self.hosts.get(index).map(|m| m.port)
     }
 
     /// The host's directory: its home is `home` in it.
     pub fn host_root(&self, index: usize) -> Option<&Path> {
-        self.members.get(index).map(|m| m.place.root())
+        self.hosts.get(index).map(|m| m.fake_host.root())
     }
 
     /// An inventory's `hosts` and `ssh`, with `extra` (further top-level keys) after them.
     pub fn inventory_yaml(&self, name: &str, extra: &str) -> String {
         let dir = self.dir.path().display();
-        let hosts = self.members.iter().map(|m| {
+        let hosts = self.hosts.iter().map(|m| {
             let gpus = if m.gpus == 0 { String::new() } else { format!(", gpus: {}", m.gpus) };
             format!("  - {{ name: {}, address: 127.0.0.1, fabric_address: 127.0.0.1{gpus}, ssh: {{ port: {} }} }}\n", m.spec.name, m.port)
         });
@@ -214,49 +214,50 @@ impl Sandbox {
         )
     }
 
-    fn member(&self, host: &str) -> Result<&Member, SandboxError> {
-        self.members.iter().find(|m| m.spec.name == host).ok_or_else(|| SandboxError::NoHost(host.to_owned()))
+    fn find_host(&self, host: &str) -> Result<&SandboxHost, SandboxError> {
+        self.hosts.iter().find(|m| m.spec.name == host).ok_or_else(|| SandboxError::UnknownHost(host.to_owned()))
     }
 
     /// Cuts every open connection of a host; what runs there goes on.
     pub fn drop_connections(&self, host: &str) -> Result<(), SandboxError> {
-        self.member(host)?.fake.drop_connections();
+        self.find_host(host)?.server.drop_connections();
         Ok(())
     }
 
     /// What is wrong with a host now.
     pub fn faults(&self, host: &str) -> Result<Faults, SandboxError> {
-        Ok(self.member(host)?.place.faults())
+        Ok(self.find_host(host)?.fake_host.faults())
     }
 
     /// Changes what is wrong with a host, from the next event on.
     pub fn set_faults(&self, host: &str, faults: &Faults) -> Result<(), SandboxError> {
-        let member = self.member(host)?;
-        member.place.set_faults(faults, &self.program).map_err(io_error(format!("change the faults of {host}")))
+        let member = self.find_host(host)?;
+        member.fake_host.set_faults(faults, &self.program).map_err(io_error(format!("change the faults of {host}")))
     }
 
     /// The processes that the hosts have started and that live.
     pub fn processes(&self) -> Vec<i32> {
-        processes::members(&self.marker())
+        processes::find_marked(&self.env_marker())
     }
 
-    fn marker(&self) -> String {
+    fn env_marker(&self) -> String {
         format!("SANDBOX_DIR={}", self.dir.path().display())
     }
 
     /// Ends every connection and every process; an error names the processes that are still there.
     pub async fn stop(mut self) -> Result<(), SandboxError> {
         self.stop.cancel();
-        self.members.iter().for_each(|m| m.fake.drop_connections());
-        let marker = self.marker();
-        let killed = tokio::task::spawn_blocking(move || processes::kill_all(&marker, END)).await;
-        let left = killed.map_err(|e| SandboxError::Io { what: "end the sandbox's processes".to_owned(), source: io::Error::other(e) })?;
+        self.hosts.iter().for_each(|m| m.server.drop_connections());
+        let marker = self.env_marker();
+        let killed = tokio::task::spawn_blocking(move || processes::kill_marked(&marker, STOP_TIMEOUT)).await;
+        let left =
+            killed.map_err(|e| SandboxError::Io { action: "end the sandbox's processes".to_owned(), source: io::Error::other(e) })?;
         self.stopped = true;
         if !left.is_empty() {
-            return Err(SandboxError::Left(left));
+            return Err(SandboxError::LeftoverProcesses(left));
         }
         self.tasks.close();
-        if tokio::time::timeout(END, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.tasks.len(), "tasks of the sandbox did not end");
         }
         Ok(())
@@ -269,7 +270,7 @@ impl Drop for Sandbox {
             return;
         }
         self.stop.cancel();
-        let left = processes::kill_all(&self.marker(), END);
+        let left = processes::kill_marked(&self.env_marker(), STOP_TIMEOUT);
         if !left.is_empty() {
             tracing::warn!(?left, "processes of the sandbox are still alive");
         }
@@ -277,14 +278,14 @@ impl Drop for Sandbox {
 }
 
 /// Holds a lock as long as this process lives: a container's keeper ends the container when it can take the lock.
-fn hold(path: &Path) -> io::Result<std::fs::File> {
+fn hold_lock(path: &Path) -> io::Result<std::fs::File> {
     let file = std::fs::File::create(path)?;
     file.lock()?;
     Ok(file)
 }
 
 /// Each host and each command needs a few descriptors; many systems start with 256 or 1024.
-fn raise_file_limit() {
+fn raise_nofile_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(65_536, |most| most.min(65_536));

@@ -13,36 +13,36 @@ use super::scenario::OomKill;
 
 /// One process of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ProcessInfo {
     /// Its number.
     pub(super) pid: i32,
     /// Its parent's.
-    pub(super) parent: i32,
+    pub(super) parent_pid: i32,
     /// Its session's leader; 0: not known.
-    pub(super) session: i32,
+    pub(super) session_id: i32,
 }
 
 /// Every process that is not already dead.
 #[cfg(target_os = "linux")]
-pub(super) fn all() -> Vec<Process> {
+pub(super) fn list_processes() -> Vec<ProcessInfo> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).filter_map(one).collect()
+    entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).filter_map(read_process).collect()
 }
 
 #[cfg(target_os = "linux")]
-fn one(pid: i32) -> Option<Process> {
+fn read_process(pid: i32) -> Option<ProcessInfo> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let session = fields.nth(1)?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(Process { pid, parent, session })
+    (state != "Z" && state != "X").then_some(ProcessInfo { pid, parent_pid: parent, session_id: session })
 }
 
 /// The environment of a process, as `K=V`; empty where it may not be read.
 #[cfg(target_os = "linux")]
-pub(super) fn environ(pid: i32) -> Vec<String> {
+pub(super) fn process_environ(pid: i32) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     bytes.split(|b| *b == 0).filter(|v| !v.is_empty()).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
 }
@@ -55,20 +55,20 @@ pub(super) fn command_line(pid: i32) -> String {
 }
 
 #[cfg(target_os = "linux")]
-fn carries(pid: i32, marker: &str) -> bool {
+fn has_marker(pid: i32, marker: &str) -> bool {
     let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     bytes.split(|b| *b == 0).any(|variable| variable == marker.as_bytes())
 }
 
 /// Every process, by `ps`: macOS has no /proc, and does not tell sessions.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn all() -> Vec<Process> {
+pub(super) fn all() -> Vec<ProcessInfo> {
     let text = ps(&["-ax", "-o", "pid=,ppid=,stat="]);
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_whitespace();
             let (pid, parent) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-            (!fields.next()?.starts_with('Z')).then_some(Process { pid, parent, session: 0 })
+            (!fields.next()?.starts_with('Z')).then_some(ProcessInfo { pid, parent, session: 0 })
         })
         .collect()
 }
@@ -93,28 +93,31 @@ pub(super) fn command_line(pid: i32) -> String {
 
 #[cfg(not(target_os = "linux"))]
 fn carries(pid: i32, marker: &str) -> bool {
-    environ(pid).iter().any(|variable| variable == marker)
+    process_environ(pid).iter().any(|variable| variable == marker)
 }
 
 /// The processes that belong to `marker` (`NAME=value`), outermost first as far as numbers tell. Never this process.
-pub(super) fn members(marker: &str) -> Vec<i32> {
+pub(super) fn find_marked(marker: &str) -> Vec<i32> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let all = all();
-    let own_session = all.iter().find(|p| p.pid == own).map_or(0, |p| p.session);
-    let marked: HashSet<i32> = all.iter().filter(|p| p.pid != own && carries(p.pid, marker)).map(|p| p.pid).collect();
-    close(&all, marked, own, own_session)
+    let all = list_processes();
+    let own_session = all.iter().find(|p| p.pid == own).map_or(0, |p| p.session_id);
+    let marked: HashSet<i32> = all.iter().filter(|p| p.pid != own && has_marker(p.pid, marker)).map(|p| p.pid).collect();
+    add_descendants(&all, marked, own, own_session)
 }
 
 /// Adds descendants and those of the same session until nothing is added.
-fn close(all: &[Process], mut found: HashSet<i32>, own: i32, own_session: i32) -> Vec<i32> {
+fn add_descendants(all: &[ProcessInfo], mut found: HashSet<i32>, own: i32, own_session: i32) -> Vec<i32> {
     loop {
         // Only the sessions that a member leads: a member that was merely born into a foreign session proves nothing about its neighbours.
-        let sessions: HashSet<i32> =
-            all.iter().filter(|p| found.contains(&p.pid) && p.session == p.pid && p.session != own_session).map(|p| p.session).collect();
+        let sessions: HashSet<i32> = all
+            .iter()
+            .filter(|p| found.contains(&p.pid) && p.session_id == p.pid && p.session_id != own_session)
+            .map(|p| p.session_id)
+            .collect();
         let more: Vec<i32> = all
             .iter()
             .filter(|p| p.pid != own && !found.contains(&p.pid))
-            .filter(|p| found.contains(&p.parent) || (p.session > 1 && sessions.contains(&p.session)))
+            .filter(|p| found.contains(&p.parent_pid) || (p.session_id > 1 && sessions.contains(&p.session_id)))
             .map(|p| p.pid)
             .collect();
         if more.is_empty() {
@@ -128,7 +131,7 @@ fn close(all: &[Process], mut found: HashSet<i32>, own: i32, own_session: i32) -
 }
 
 /// Sends a signal; a process that is gone is no error.
-pub(super) fn signal(pid: i32, signal: Signal) {
+pub(super) fn send_signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid)
         && let Err(error) = kill_process(pid, signal)
     {
@@ -137,42 +140,42 @@ pub(super) fn signal(pid: i32, signal: Signal) {
 }
 
 /// Kills what belongs to `marker` until nothing does; what is left after `within` is returned.
-pub(super) fn kill_all(marker: &str, within: Duration) -> Vec<i32> {
+pub(super) fn kill_marked(marker: &str, within: Duration) -> Vec<i32> {
     let end = Instant::now() + within;
     loop {
-        let left = members(marker);
+        let left = find_marked(marker);
         if left.is_empty() || Instant::now() >= end {
             return left;
         }
         for pid in &left {
-            signal(*pid, Signal::KILL);
+            send_signal(*pid, Signal::KILL);
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// For so long a process must look like a rank before it is taken for one.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const RANK_RECHECK_DELAY: Duration = Duration::from_millis(50);
 
 /// Kills the rank that a fault names, as the kernel does when memory is short; whether there was one now. Who is told no tries again.
-pub(super) fn starve(marker: &str, fault: &OomKill) -> bool {
-    starve_after(marker, fault, || std::thread::sleep(LOOK_AGAIN))
+pub(super) fn oom_kill_rank(marker: &str, fault: &OomKill) -> bool {
+    oom_kill_rank_after(marker, fault, || std::thread::sleep(RANK_RECHECK_DELAY))
 }
 
 /// A child that a rank has started has the rank's own words until it becomes another program: so it is looked at a second time.
-fn starve_after(marker: &str, fault: &OomKill, pause: impl FnOnce()) -> bool {
+fn oom_kill_rank_after(marker: &str, fault: &OomKill, pause: impl FnOnce()) -> bool {
     let rank = format!("RANK={}", fault.rank);
     let fits = |pid: &i32| {
         let line = command_line(*pid);
         let fits = if fault.matching.is_empty() { !line.starts_with("sleep") } else { line.contains(&fault.matching) };
-        fits && environ(*pid).contains(&rank)
+        fits && process_environ(*pid).contains(&rank)
     };
-    let Some(chosen) = members(marker).into_iter().rev().find(fits) else { return false };
+    let Some(chosen) = find_marked(marker).into_iter().rev().find(fits) else { return false };
     pause();
     if !fits(&chosen) {
         return false;
     }
-    signal(chosen, Signal::KILL);
+    send_signal(chosen, Signal::KILL);
     true
 }
 
@@ -180,12 +183,12 @@ fn starve_after(marker: &str, fault: &OomKill, pause: impl FnOnce()) -> bool {
 mod tests {
     use super::*;
 
-    fn process(pid: i32, parent: i32, session: i32) -> Process {
-        Process { pid, parent, session }
+    fn process(pid: i32, parent: i32, session: i32) -> ProcessInfo {
+        ProcessInfo { pid, parent_pid: parent, session_id: session }
     }
 
     #[test]
-    fn descendants_and_led_sessions_belong_neighbours_do_not() {
+    fn marked_processes_include_descendants_and_led_sessions() {
         let all = [
             process(10, 1, 10),
             process(11, 10, 10),
@@ -194,12 +197,12 @@ mod tests {
             process(20, 1, 20), // a stranger
             process(30, 1, 20), // marked, but born into the stranger's session
         ];
-        assert_eq!(close(&all, HashSet::from([10]), 99, 99), [10, 11, 12, 13]);
-        assert_eq!(close(&all, HashSet::from([30]), 99, 99), [30]);
+        assert_eq!(add_descendants(&all, HashSet::from([10]), 99, 99), [10, 11, 12, 13]);
+        assert_eq!(add_descendants(&all, HashSet::from([30]), 99, 99), [30]);
     }
 
     #[test]
-    fn a_rank_starves_and_not_what_is_about_to_be_another_program() {
+    fn oom_kill_spares_process_before_exec() {
         let marker = format!("SANDBOX_STARVES={}", std::process::id());
         let (name, value) = marker.split_once('=').expect("a pair");
         // A line of input makes it another program.
@@ -221,15 +224,15 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        assert!(!starve_after(&marker, &fault, becomes));
+        assert!(!oom_kill_rank_after(&marker, &fault, becomes));
         assert!(child.try_wait().expect("a child").is_none(), "it lives");
         fault.matching = "sleep 300".to_owned();
-        assert!(starve(&marker, &fault));
+        assert!(oom_kill_rank(&marker, &fault));
         assert!(!child.wait().expect("reaped").success());
     }
 
     #[test]
-    fn a_killed_tree_is_gone() {
+    fn kill_marked_ends_process_tree() {
         let marker = format!("SANDBOX_TEST={}", std::process::id());
         let (name, value) = marker.split_once('=').expect("a pair");
         let mut child = std::process::Command::new("/bin/sh")
@@ -237,10 +240,10 @@ mod tests {
             .env(name, value)
             .spawn()
             .expect("a shell");
-        while members(&marker).len() < 3 {
+        while find_marked(&marker).len() < 3 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(kill_all(&marker, Duration::from_secs(5)), Vec::<i32>::new());
+        assert_eq!(kill_marked(&marker, Duration::from_secs(5)), Vec::<i32>::new());
         child.wait().expect("reaped");
     }
 }

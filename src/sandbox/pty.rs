@@ -16,40 +16,40 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Both ends, the holder's and the program's, as the system gives them.
-pub(super) fn ends(columns: u32, rows: u32) -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn open_pty_pair(columns: u32, rows: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
     let slave = rustix::fs::open(ptsname(&master, Vec::new())?, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    tcsetwinsize(&master, size(columns, rows))?;
+    tcsetwinsize(&master, winsize(columns, rows))?;
     Ok((master, slave))
 }
 
-fn size(columns: u32, rows: u32) -> Winsize {
+fn winsize(columns: u32, rows: u32) -> Winsize {
     let short = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
     Winsize { ws_row: short(rows), ws_col: short(columns), ws_xpixel: 0, ws_ypixel: 0 }
 }
 
 /// A terminal that nobody uses yet.
 pub(super) struct Pty {
-    master: Master,
+    master: PtyMaster,
     slave: OwnedFd,
 }
 
 /// The holder's end.
 #[derive(Clone)]
-pub(super) struct Master {
+pub(super) struct PtyMaster {
     fd: Arc<AsyncFd<OwnedFd>>,
     term: Arc<str>,
 }
 
 /// The way to tell a terminal its size; does not keep it open.
-pub(super) struct Size(Weak<AsyncFd<OwnedFd>>);
+pub(super) struct PtyResizer(Weak<AsyncFd<OwnedFd>>);
 
 impl Pty {
     /// Opens one.
     pub(super) fn open(term: &str, columns: u32, rows: u32) -> io::Result<Pty> {
-        let (master, slave) = ends(columns, rows)?;
+        let (master, slave) = open_pty_pair(columns, rows)?;
         let flags = rustix::fs::fcntl_getfl(&master)?;
         rustix::fs::fcntl_setfl(&master, flags | OFlags::NONBLOCK)?;
         #[expect(
@@ -57,39 +57,39 @@ impl Pty {
             reason = "what replaces it needs unsafe code; this one owns its descriptor, which is never changed or closed before"
         )]
         let fd = Arc::new(AsyncFd::new(master)?);
-        Ok(Pty { master: Master { fd, term: term.into() }, slave })
+        Ok(Pty { master: PtyMaster { fd, term: term.into() }, slave })
     }
 
     /// The way to tell its size.
-    pub(super) fn size(&self) -> Size {
-        Size(Arc::downgrade(&self.master.fd))
+    pub(super) fn resizer(&self) -> PtyResizer {
+        PtyResizer(Arc::downgrade(&self.master.fd))
     }
 
     /// Both ends.
-    pub(super) fn into_ends(self) -> (Master, OwnedFd) {
+    pub(super) fn into_ends(self) -> (PtyMaster, OwnedFd) {
         (self.master, self.slave)
     }
 }
 
-impl Size {
+impl PtyResizer {
     /// Tells it.
-    pub(super) fn set(&self, columns: u32, rows: u32) {
+    pub(super) fn resize(&self, columns: u32, rows: u32) {
         if let Some(master) = self.0.upgrade()
-            && let Err(error) = tcsetwinsize(master.get_ref(), size(columns, rows))
+            && let Err(error) = tcsetwinsize(master.get_ref(), winsize(columns, rows))
         {
             tracing::debug!(%error, "the size of a terminal");
         }
     }
 }
 
-impl Master {
+impl PtyMaster {
     /// What kind of terminal it is.
     pub(super) fn term(&self) -> &str {
         &self.term
     }
 }
 
-impl AsyncRead for Master {
+impl AsyncRead for PtyMaster {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.fd.poll_read_ready(context))?;
@@ -107,7 +107,7 @@ impl AsyncRead for Master {
     }
 }
 
-impl AsyncWrite for Master {
+impl AsyncWrite for PtyMaster {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.fd.poll_write_ready(context))?;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::error::SandboxError;
 
 /// The most hosts one sandbox has: each is a listening port.
-const MOST: usize = 1024;
+const MAX_HOSTS: usize = 1024;
 
 /// A sandbox on paper.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -45,7 +45,7 @@ pub struct Scenario {
 impl Default for Scenario {
     fn default() -> Self {
         Scenario {
-            hosts: numbered(1),
+            hosts: numbered_hosts(1),
             gpus: 8,
             gpu_model: "NVIDIA H100 80GB HBM3".to_owned(),
             gpu_memory_mib: 81_559,
@@ -63,17 +63,17 @@ impl Default for Scenario {
 impl Scenario {
     /// So many healthy hosts.
     pub fn with_hosts(count: usize) -> Self {
-        Scenario { hosts: numbered(count), ..Scenario::default() }
+        Scenario { hosts: numbered_hosts(count), ..Scenario::default() }
     }
 
     /// Reads a scenario from YAML text.
     pub fn parse(text: &str) -> Result<Self, SandboxError> {
         let scenario: Scenario = serde_yaml::from_str(text).map_err(|e| SandboxError::Scenario(e.to_string()))?;
-        scenario.check()
+        scenario.validate()
     }
 
     /// Refuses host names that cannot be a folder or that are used twice.
-    pub(super) fn check(self) -> Result<Self, SandboxError> {
+    pub(super) fn validate(self) -> Result<Self, SandboxError> {
         for (index, host) in self.hosts.iter().enumerate() {
             let plain = host.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.');
             if host.name.is_empty() || !plain || host.name.starts_with('.') {
@@ -83,8 +83,8 @@ impl Scenario {
                 return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is there twice", host.name)));
             }
         }
-        if self.hosts.is_empty() || self.hosts.len() > MOST {
-            return Err(SandboxError::Scenario(format!("hosts: {} asked, from 1 to {MOST} are possible", self.hosts.len())));
+        if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
+            return Err(SandboxError::Scenario(format!("hosts: {} asked, from 1 to {MAX_HOSTS} are possible", self.hosts.len())));
         }
         Ok(self)
     }
@@ -183,13 +183,13 @@ pub struct Faults {
     /// The host's clock is ahead by so much (behind, if negative), for `date`.
     pub clock_skew: f64,
     /// A command that is held until this changes; `held` in the host's root says that it is.
-    pub hold: Option<Hold>,
+    pub hold: Option<CommandHold>,
 }
 
 /// Which command is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Hold {
+pub struct CommandHold {
     /// Its number among the commands that the host is sent, from 1, since this has last changed from nothing.
     pub call: u32,
     /// Whether it runs at once and what it says is held; else it begins later.
@@ -208,20 +208,20 @@ pub struct OomKill {
     pub matching: String,
 }
 
-fn numbered(count: usize) -> Vec<HostSpec> {
+fn numbered_hosts(count: usize) -> Vec<HostSpec> {
     (1..=count).map(|n| HostSpec { name: format!("gpu{n:02}"), ..HostSpec::default() }).collect()
 }
 
 fn count_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<HostSpec>, D::Error> {
-    struct Hosts;
-    impl<'de> Visitor<'de> for Hosts {
+    struct HostsVisitor;
+    impl<'de> Visitor<'de> for HostsVisitor {
         type Value = Vec<HostSpec>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a number of hosts from 1 to {MOST}, or a list of hosts")
+            write!(f, "a number of hosts from 1 to {MAX_HOSTS}, or a list of hosts")
         }
         fn visit_u64<E: de::Error>(self, count: u64) -> Result<Self::Value, E> {
             match usize::try_from(count) {
-                Ok(count) if (1..=MOST).contains(&count) => Ok(numbered(count)),
+                Ok(count) if (1..=MAX_HOSTS).contains(&count) => Ok(numbered_hosts(count)),
                 _ => Err(E::invalid_value(de::Unexpected::Unsigned(count), &self)),
             }
         }
@@ -233,7 +233,7 @@ fn count_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<HostS
             Ok(hosts)
         }
     }
-    deserializer.deserialize_any(Hosts)
+    deserializer.deserialize_any(HostsVisitor)
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_a_count_or_a_list() {
+    fn hosts_parse_as_count_or_list() {
         let scenario = Scenario::parse("hosts: 3\ngpus: 2").expect("a count");
         assert_eq!(scenario.hosts.iter().map(|h| h.name.as_str()).collect::<Vec<_>>(), ["gpu01", "gpu02", "gpu03"]);
         let scenario = Scenario::parse("hosts: [{name: a, gpus: 4}, {name: b, faults: {refuse_key: true}}]").expect("a list");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_scenarios_are_refused() {
+    fn invalid_scenarios_are_rejected() {
         for (text, expected) in [
             ("hosts: 0", "from 1 to 1024"),
             ("hosts: []", "from 1 to 1024"),

@@ -4,7 +4,7 @@
 //! the handler is the connection's own loop, so each channel has a task that drains it.
 #![expect(clippy::disallowed_methods, reason = "it makes keys and times the faults")]
 
-mod run;
+mod exec_session;
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
@@ -26,11 +26,11 @@ use tokio_util::either::Either;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::run::{Run, number};
-use super::place::Place;
-use super::pty::{Pty, Size};
-use super::scenario::{Faults, Hold};
-use super::wire::{Wire, slow_down};
+use self::exec_session::{ExecSession, signal_from_ssh};
+use super::fake_host::FakeHost;
+use super::faulty_stream::{FaultyStream, delay_stream};
+use super::pty::{Pty, PtyResizer};
+use super::scenario::{CommandHold, Faults};
 
 /// As sshd's `MaxSessions`.
 const MAX_SESSIONS: usize = 10;
@@ -38,7 +38,7 @@ const MAX_SESSIONS: usize = 10;
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A key pair as text.
-pub(super) struct KeyPair {
+pub(super) struct SshKeyPair {
     /// OpenSSH private key file.
     pub(super) private: String,
     /// `ssh-ed25519 AAAA…`
@@ -46,7 +46,7 @@ pub(super) struct KeyPair {
     key: PrivateKey,
 }
 
-impl KeyPair {
+impl SshKeyPair {
     /// Makes a new one.
     pub(super) fn generate() -> io::Result<Self> {
         let mut seed = [0_u8; 32];
@@ -54,37 +54,37 @@ impl KeyPair {
         let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
         let private = key.to_openssh(LineEnding::LF).map_err(io::Error::other)?.to_string();
         let public = key.public_key().to_openssh().map_err(io::Error::other)?;
-        Ok(KeyPair { private, public, key })
+        Ok(SshKeyPair { private, public, key })
     }
 }
 
 /// What the server must know about one fake host.
-pub(super) struct Fake {
-    place: Place,
+pub(super) struct FakeSshServer {
+    host: FakeHost,
     user: String,
     password: Option<String>,
-    client: PublicKey,
+    client_key: PublicKey,
     config: Arc<russh::server::Config>,
-    setsid: Option<&'static str>,
+    setsid_path: Option<&'static str>,
     program: std::path::PathBuf,
-    connections: Mutex<CancellationToken>,
+    connections_token: Mutex<CancellationToken>,
     /// How many commands were counted since a fault asks for it.
-    calls: AtomicU32,
+    command_count: AtomicU32,
 }
 
-impl Fake {
+impl FakeSshServer {
     /// How this command is held, if it is: counts it.
-    fn holds(&self, faults: &Faults) -> Option<Hold> {
+    fn match_hold(&self, faults: &Faults) -> Option<CommandHold> {
         let Some(hold) = &faults.hold else {
-            self.calls.store(0, Ordering::Relaxed);
+            self.command_count.store(0, Ordering::Relaxed);
             return None;
         };
-        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let call = self.command_count.fetch_add(1, Ordering::Relaxed) + 1;
         (call == hold.call).then(|| hold.clone())
     }
 
     /// A host that lets `client` in as `user`.
-    pub(super) fn new(place: Place, user: &str, password: Option<String>, client: &KeyPair, own: KeyPair, program: &Path) -> Self {
+    pub(super) fn new(place: FakeHost, user: &str, password: Option<String>, client: &SshKeyPair, own: SshKeyPair, program: &Path) -> Self {
         let mut methods = vec![MethodKind::PublicKey];
         methods.extend(password.as_ref().map(|_| MethodKind::Password));
         let config = russh::server::Config {
@@ -97,70 +97,70 @@ impl Fake {
             nodelay: true,
             ..russh::server::Config::default()
         };
-        Fake {
-            place,
+        FakeSshServer {
+            host: place,
             user: user.to_owned(),
             password,
-            client: client.key.public_key().clone(),
+            client_key: client.key.public_key().clone(),
             config: Arc::new(config),
-            setsid: ["/usr/bin/setsid", "/bin/setsid"].into_iter().find(|path| Path::new(path).exists()),
+            setsid_path: ["/usr/bin/setsid", "/bin/setsid"].into_iter().find(|path| Path::new(path).exists()),
             program: program.to_path_buf(),
-            connections: Mutex::new(CancellationToken::new()),
-            calls: AtomicU32::new(0),
+            connections_token: Mutex::new(CancellationToken::new()),
+            command_count: AtomicU32::new(0),
         }
     }
 
     /// Cuts every connection of this host that is open now.
     pub(super) fn drop_connections(&self) {
-        let mut current = self.connections.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut current = self.connections_token.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         std::mem::take(&mut *current).cancel();
     }
 
-    fn cut(&self) -> CancellationToken {
-        self.connections.lock().unwrap_or_else(std::sync::PoisonError::into_inner).child_token()
+    fn connection_token(&self) -> CancellationToken {
+        self.connections_token.lock().unwrap_or_else(std::sync::PoisonError::into_inner).child_token()
     }
 
     /// A command in the user's shell, in a session of its own as sshd does it.
-    fn command(&self, text: &str, extra: &[(String, String)]) -> Command {
-        let mut command = match self.setsid {
+    fn shell_command(&self, text: &str, extra: &[(String, String)]) -> Command {
+        let mut command = match self.setsid_path {
             Some(setsid) => {
                 let mut command = Command::new(setsid);
                 command.arg("/bin/sh");
                 command
             }
-            None => self.shim(&["setsid", "/bin/sh"]),
+            None => self.shim_command(&["setsid", "/bin/sh"]),
         };
-        self.furnish(&mut command, text, extra);
+        self.configure_command(&mut command, text, extra);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     /// The same, with its standard input as the session's terminal.
-    fn command_in_terminal(&self, text: &str, extra: &[(String, String)]) -> Command {
-        let mut command = self.shim(&["setsid", "-c", "/bin/sh"]);
-        self.furnish(&mut command, text, extra);
+    fn shell_command_with_tty(&self, text: &str, extra: &[(String, String)]) -> Command {
+        let mut command = self.shim_command(&["setsid", "-c", "/bin/sh"]);
+        self.configure_command(&mut command, text, extra);
         command
     }
 
-    fn shim(&self, words: &[&str]) -> Command {
+    fn shim_command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg0("sandbox-shim").args(words);
         command
     }
 
-    fn furnish(&self, command: &mut Command, text: &str, extra: &[(String, String)]) {
-        command.args(["-c", text]).env_clear().envs(self.place.environment(&self.user)).envs(extra.iter().cloned());
-        command.current_dir(self.place.root().join("home"));
+    fn configure_command(&self, command: &mut Command, text: &str, extra: &[(String, String)]) {
+        command.args(["-c", text]).env_clear().envs(self.host.environment(&self.user)).envs(extra.iter().cloned());
+        command.current_dir(self.host.root().join("home"));
     }
 }
 
 /// Accepts connections until told to stop.
-pub(super) async fn serve(host: Arc<Fake>, listener: TcpListener, stop: CancellationToken, tasks: TaskTracker) {
+pub(super) async fn serve_connections(host: Arc<FakeSshServer>, listener: TcpListener, stop: CancellationToken, tasks: TaskTracker) {
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => { tasks.spawn(connection(Arc::clone(&host), stream, tasks.clone())); }
+                Ok((stream, _)) => { tasks.spawn(handle_connection(Arc::clone(&host), stream, tasks.clone())); }
                 Err(error) => {
                     tracing::warn!(%error, "the sandbox could not accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -171,12 +171,12 @@ pub(super) async fn serve(host: Arc<Fake>, listener: TcpListener, stop: Cancella
     host.drop_connections();
 }
 
-async fn connection(host: Arc<Fake>, stream: TcpStream, tasks: TaskTracker) {
-    let faults = host.place.faults();
-    let cut = host.cut();
+async fn handle_connection(host: Arc<FakeSshServer>, stream: TcpStream, tasks: TaskTracker) {
+    let faults = host.host.faults();
+    let cut = host.connection_token();
     tokio::select! {
         () = cut.cancelled() => return,
-        () = pause(faults.slow_connect) => {}
+        () = sleep_seconds(faults.slow_connect) => {}
     }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "nodelay");
@@ -184,127 +184,134 @@ async fn connection(host: Arc<Fake>, stream: TcpStream, tasks: TaskTracker) {
     let ends = stream.peer_addr().and_then(|peer| stream.local_addr().map(|own| (peer, own)));
     let ends = ends.map(|(peer, own)| format!("{} {} {} {}", peer.ip(), peer.port(), own.ip(), own.port())).unwrap_or_default();
     let gone = CancellationToken::new();
-    let handler = Connection {
-        host: Arc::clone(&host),
-        ends,
+    let handler = ServerConnection {
+        server: Arc::clone(&host),
+        ssh_connection: ends,
         tasks: tasks.clone(),
-        cut: cut.clone(),
-        slots: HashMap::new(),
-        _gone: gone.clone().drop_guard(),
-        gone,
+        drop_token: cut.clone(),
+        channels: HashMap::new(),
+        _closed_guard: gone.clone().drop_guard(),
+        connection_closed: gone,
     };
     let delay = Duration::try_from_secs_f64(faults.round_trip / 2.0).unwrap_or_default();
-    let stream = if delay.is_zero() { Either::Left(stream) } else { Either::Right(slow_down(stream, delay, &tasks)) };
-    let wire = Wire::new(stream, faults.drop_after_bytes, cut.clone());
+    let stream = if delay.is_zero() { Either::Left(stream) } else { Either::Right(delay_stream(stream, delay, &tasks)) };
+    let wire = FaultyStream::new(stream, faults.drop_after_bytes, cut.clone());
     let Ok(session) = russh::server::run_stream(Arc::clone(&host.config), wire, handler).await else { return };
     tokio::pin!(session);
     tokio::select! {
-        ended = &mut session => return log_end(ended),
-        () = limit(faults.drop_after_seconds) => cut.cancel(),
+        ended = &mut session => return log_session_end(ended),
+        () = sleep_or_forever(faults.drop_after_seconds) => cut.cancel(),
     }
-    log_end(session.await);
+    log_session_end(session.await);
 }
 
-fn log_end(ended: Result<(), russh::Error>) {
+fn log_session_end(ended: Result<(), russh::Error>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a sandbox connection ended");
     }
 }
 
-async fn pause(seconds: f64) {
+async fn sleep_seconds(seconds: f64) {
     if seconds > 0.0 {
         tokio::time::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)).await;
     }
 }
 
-async fn limit(seconds: Option<f64>) {
+async fn sleep_or_forever(seconds: Option<f64>) {
     match seconds {
-        Some(seconds) => pause(seconds).await,
+        Some(seconds) => sleep_seconds(seconds).await,
         None => std::future::pending().await,
     }
 }
 
 /// A session channel from its opening to its close.
-struct Slot {
+struct SessionChannel {
     channel: Option<Channel<Msg>>,
     environment: Vec<(String, String)>,
     closed: CancellationToken,
-    leader: Arc<Mutex<Option<Pid>>>,
+    session_leader: Arc<Mutex<Option<Pid>>>,
     /// The terminal that was asked for, until the command starts.
     pty: Option<Pty>,
     /// Tells the terminal its size.
-    size: Option<Size>,
+    resizer: Option<PtyResizer>,
 }
 
-struct Connection {
-    host: Arc<Fake>,
-    ends: String,
+struct ServerConnection {
+    server: Arc<FakeSshServer>,
+    ssh_connection: String,
     tasks: TaskTracker,
-    cut: CancellationToken,
-    slots: HashMap<ChannelId, Slot>,
-    gone: CancellationToken,
-    _gone: DropGuard,
+    drop_token: CancellationToken,
+    channels: HashMap<ChannelId, SessionChannel>,
+    connection_closed: CancellationToken,
+    _closed_guard: DropGuard,
 }
 
-impl Connection {
-    async fn verdict(&self, right: bool) -> Auth {
-        let faults = self.host.place.faults();
-        pause(faults.auth_delay).await;
+impl ServerConnection {
+    async fn auth_result(&self, right: bool) -> Auth {
+        let faults = self.server.host.faults();
+        sleep_seconds(faults.auth_delay).await;
         if right && !faults.refuse_key { Auth::Accept } else { Auth::reject() }
     }
 
-    fn start(&mut self, id: ChannelId, text: String, session: &mut Session) -> Result<(), russh::Error> {
-        let Some((slot, channel)) = self.slots.get_mut(&id).and_then(|slot| slot.channel.take().map(|channel| (slot, channel))) else {
+    fn start_command(&mut self, id: ChannelId, text: String, session: &mut Session) -> Result<(), russh::Error> {
+        let Some((slot, channel)) = self.channels.get_mut(&id).and_then(|slot| slot.channel.take().map(|channel| (slot, channel))) else {
             return session.channel_failure(id);
         };
         session.channel_success(id)?;
-        let faults = self.host.place.faults();
-        let run = Run {
-            host: Arc::clone(&self.host),
-            hold: self.host.holds(&faults),
+        let faults = self.server.host.faults();
+        let run = ExecSession {
+            server: Arc::clone(&self.server),
+            hold: self.server.match_hold(&faults),
             faults,
-            text,
+            command_text: text,
             environment: std::mem::take(&mut slot.environment),
             handle: session.handle(),
             closed: slot.closed.clone(),
-            cut: self.cut.clone(),
-            leader: Arc::clone(&slot.leader),
+            drop_token: self.drop_token.clone(),
+            session_leader: Arc::clone(&slot.session_leader),
             pty: slot.pty.take(),
         };
-        self.tasks.spawn(run.go(channel));
+        self.tasks.spawn(run.run(channel));
         Ok(())
     }
 }
 
-impl Handler for Connection {
+impl Handler for ServerConnection {
     type Error = russh::Error;
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, Self::Error> {
-        let right = user == self.host.user && offer.public_key.key_data() == self.host.client.key_data();
-        Ok(self.verdict(right).await)
+        let right = user == self.server.user && offer.public_key.key_data() == self.server.client_key.key_data();
+        Ok(self.auth_result(right).await)
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        let right = user == self.host.user && key.public_key.key_data() == self.host.client.key_data();
-        Ok(self.verdict(right).await)
+        let right = user == self.server.user && key.public_key.key_data() == self.server.client_key.key_data();
+        Ok(self.auth_result(right).await)
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        let right = user == self.host.user && self.host.password.as_deref() == Some(password);
-        Ok(self.verdict(right).await)
+        let right = user == self.server.user && self.server.password.as_deref() == Some(password);
+        Ok(self.auth_result(right).await)
     }
 
     async fn channel_open_session(&mut self, channel: Channel<Msg>, reply: ChannelOpenHandle, _: &mut Session) -> Result<(), Self::Error> {
-        self.slots.retain(|_, slot| !slot.closed.is_cancelled());
-        if self.slots.len() >= self.host.place.faults().max_sessions.unwrap_or(MAX_SESSIONS) {
+        self.channels.retain(|_, slot| !slot.closed.is_cancelled());
+        if self.channels.len() >= self.server.host.faults().max_sessions.unwrap_or(MAX_SESSIONS) {
             reply.reject(ChannelOpenFailure::ConnectFailed).await;
             return Ok(());
         }
         reply.accept().await;
-        let environment = vec![("SSH_CONNECTION".to_owned(), self.ends.clone())];
-        let slot = Slot { environment, closed: self.gone.child_token(), leader: Arc::default(), channel: None, pty: None, size: None };
+        let environment = vec![("SSH_CONNECTION".to_owned(), self.ssh_connection.clone())];
+        let slot = SessionChannel {
+            environment,
+            closed: self.connection_closed.child_token(),
+            session_leader: Arc::default(),
+            channel: None,
+            pty: None,
+            resizer: None,
+        };
         let id = channel.id();
-        self.slots.insert(id, Slot { channel: Some(channel), ..slot });
+        self.channels.insert(id, SessionChannel { channel: Some(channel), ..slot });
         Ok(())
     }
 
@@ -319,10 +326,10 @@ impl Handler for Connection {
         _: &mut Session,
     ) -> Result<(), Self::Error> {
         let loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if self.host.place.faults().no_forwarding {
+        if self.server.host.faults().no_forwarding {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
         } else if let (true, Ok(port)) = (loopback, u16::try_from(port)) {
-            self.tasks.spawn(forward(channel, host.to_owned(), port, reply, self.gone.clone()));
+            self.tasks.spawn(forward_tcp(channel, host.to_owned(), port, reply, self.connection_closed.clone()));
         } else {
             reply.reject(ChannelOpenFailure::ConnectFailed).await;
         }
@@ -330,14 +337,14 @@ impl Handler for Connection {
     }
 
     async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        if let Some(slot) = self.slots.remove(&id) {
+        if let Some(slot) = self.channels.remove(&id) {
             slot.closed.cancel();
         }
         Ok(())
     }
 
     async fn env_request(&mut self, id: ChannelId, name: &str, value: &str, session: &mut Session) -> Result<(), Self::Error> {
-        match self.slots.get_mut(&id) {
+        match self.channels.get_mut(&id) {
             Some(slot) if name == "LANG" || name.starts_with("LC_") => {
                 slot.environment.push((name.to_owned(), value.to_owned()));
                 session.channel_success(id)
@@ -358,10 +365,10 @@ impl Handler for Connection {
         session: &mut Session,
     ) -> Result<(), Self::Error> {
         let opened =
-            if self.host.place.faults().no_terminal { Err(io::ErrorKind::Unsupported.into()) } else { Pty::open(term, columns, rows) };
-        match (self.slots.get_mut(&id), opened) {
+            if self.server.host.faults().no_terminal { Err(io::ErrorKind::Unsupported.into()) } else { Pty::open(term, columns, rows) };
+        match (self.channels.get_mut(&id), opened) {
             (Some(slot), Ok(pty)) => {
-                slot.size = Some(pty.size());
+                slot.resizer = Some(pty.resizer());
                 slot.pty = Some(pty);
                 session.channel_success(id)
             }
@@ -378,8 +385,8 @@ impl Handler for Connection {
         _: u32,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        if let Some(size) = self.slots.get(&id).and_then(|slot| slot.size.as_ref()) {
-            size.set(columns, rows);
+        if let Some(size) = self.channels.get(&id).and_then(|slot| slot.resizer.as_ref()) {
+            size.resize(columns, rows);
         }
         Ok(())
     }
@@ -389,16 +396,16 @@ impl Handler for Connection {
     }
 
     async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), Self::Error> {
-        self.start(id, "exec /bin/sh".to_owned(), session)
+        self.start_command(id, "exec /bin/sh".to_owned(), session)
     }
 
     async fn exec_request(&mut self, id: ChannelId, text: &[u8], session: &mut Session) -> Result<(), Self::Error> {
-        self.start(id, String::from_utf8_lossy(text).into_owned(), session)
+        self.start_command(id, String::from_utf8_lossy(text).into_owned(), session)
     }
 
     async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
-        let leader = self.slots.get(&id).and_then(|slot| *slot.leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        if let (Some(leader), Some(signal)) = (leader, number(&signal))
+        let leader = self.channels.get(&id).and_then(|slot| *slot.session_leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        if let (Some(leader), Some(signal)) = (leader, signal_from_ssh(&signal))
             && let Err(error) = kill_process_group(leader, signal)
         {
             tracing::debug!(%error, "not signalled");
@@ -407,7 +414,7 @@ impl Handler for Connection {
     }
 }
 
-async fn forward(channel: Channel<Msg>, host: String, port: u16, reply: ChannelOpenHandle, gone: CancellationToken) {
+async fn forward_tcp(channel: Channel<Msg>, host: String, port: u16, reply: ChannelOpenHandle, gone: CancellationToken) {
     let opened = tokio::time::timeout(FORWARD_TIMEOUT, TcpStream::connect((host.as_str(), port))).await;
     let Ok(Ok(mut tcp)) = opened else { return reply.reject(ChannelOpenFailure::ConnectFailed).await };
     reply.accept().await;

@@ -4,15 +4,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{Exit, GpuProcess, GpuSample, Millis, Vitals};
+use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 
-use super::hang::Load;
-use super::lines::Tail;
-use super::metrics::{Metrics, Progress, Reading};
+use super::hang_baseline::PowerBaseline;
+use super::log_lines::RecentLines;
+use super::training_metrics::{LineSampler, TrainingMetrics, TrainingProgress};
 
 /// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Liveness {
+pub enum ConnectionStatus {
     /// Nothing was tried yet.
     #[default]
     Unknown,
@@ -28,7 +28,7 @@ pub enum Liveness {
 
 /// Steps of one host counted over all plans of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
-pub struct Tally {
+pub struct StepCounts {
     /// Steps that went well, those that changed something included.
     pub ok: u32,
     /// Steps that changed something on the host.
@@ -45,19 +45,19 @@ pub struct Disk {
     /// Bytes.
     pub total: u64,
     /// When.
-    pub at: Millis,
+    pub at: UnixMillis,
 }
 
 /// How many GPUs of a host are kept.
-const GPUS: usize = 256;
+const MAX_GPUS: usize = 256;
 /// How many values of a GPU are kept.
-pub const TRACE: usize = 120;
+pub const MAX_TRACE_POINTS: usize = 120;
 
 /// One look at a GPU, in percent; for graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Trace {
+pub struct GpuTracePoint {
     /// When.
-    pub at: Millis,
+    pub at: UnixMillis,
     /// Utilisation.
     pub utilization: Option<f32>,
     /// Memory in use, of all.
@@ -68,12 +68,12 @@ pub struct Trace {
     pub temperature: Option<f32>,
 }
 
-impl Trace {
-    fn of(gpu: &GpuSample, at: Millis) -> Self {
+impl GpuTracePoint {
+    fn from_sample(gpu: &GpuSample, at: UnixMillis) -> Self {
         let share = |part: Option<f32>, whole: Option<f32>| {
             part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
         };
-        Trace {
+        GpuTracePoint {
             at,
             utilization: gpu.utilization,
             memory: share(gpu.memory_used, gpu.memory_total),
@@ -89,67 +89,67 @@ pub struct HostState {
     /// Its name in the inventory.
     pub name: String,
     /// Whether it answers.
-    pub liveness: Liveness,
+    pub connection_status: ConnectionStatus,
     /// When that was learned.
-    pub since: Millis,
+    pub connection_since: UnixMillis,
     /// Why it does not answer.
-    pub error: String,
+    pub connection_error: String,
     /// Its clock minus ours, and how wrong that may be, milliseconds.
-    pub clock: Option<(i64, i64)>,
+    pub clock_offset: Option<(i64, i64)>,
     /// Space under the run directory.
     pub disk: Option<Disk>,
     /// GPU values.
     pub gpus: Vec<GpuSample>,
     /// When they were taken; 0: never.
-    pub gpus_at: Millis,
+    pub gpus_at: UnixMillis,
     /// What nvidia-smi said instead of values, since it last gave some, and when.
-    pub gpus_unread: Option<(String, Millis)>,
+    pub gpus_error: Option<(String, UnixMillis)>,
     /// The last values of each GPU, by its index, the oldest first.
-    pub traces: BTreeMap<u32, VecDeque<Trace>>,
+    pub gpu_traces: BTreeMap<u32, VecDeque<GpuTracePoint>>,
     /// How much power each GPU draws, by its index.
-    pub loads: BTreeMap<u32, Load>,
+    pub power_baselines: BTreeMap<u32, PowerBaseline>,
     /// The processes on its GPUs.
-    pub processes: Vec<GpuProcess>,
+    pub gpu_processes: Vec<GpuProcess>,
     /// When they were seen; 0: never.
-    pub processes_at: Millis,
+    pub gpu_processes_at: UnixMillis,
     /// What nvidia-smi prints, as it was last asked for.
-    pub smi: String,
+    pub nvidia_smi_output: String,
     /// Why it printed nothing, or ended with an error; empty: it did not.
-    pub smi_error: String,
+    pub nvidia_smi_error: String,
     /// When that was; 0: never.
-    pub smi_at: Millis,
+    pub nvidia_smi_at: UnixMillis,
     /// What it does besides.
-    pub vitals: Vitals,
+    pub host_metrics: HostMetrics,
     /// When that was seen; 0: never.
-    pub vitals_at: Millis,
+    pub host_metrics_at: UnixMillis,
     /// When its launcher started.
-    pub node_started: Option<Millis>,
+    pub launcher_started: Option<UnixMillis>,
     /// How its launcher ended, and when on our clock (0: unknown).
-    pub node_exit: Option<(Exit, Millis)>,
+    pub launcher_exit: Option<(Exit, UnixMillis)>,
     /// The last signal that was sent to its ranks, and when.
-    pub signalled: Option<(String, Millis)>,
+    pub last_signal: Option<(String, UnixMillis)>,
     /// The launcher's last lines.
-    pub tail: Tail,
+    pub launcher_recent_lines: RecentLines,
     /// Steps of earlier plans of this operation.
-    pub(super) before: Tally,
+    pub(super) earlier_step_counts: StepCounts,
 }
 
 impl HostState {
     /// Takes a round of GPU values.
-    pub(super) fn look(&mut self, gpus: &[GpuSample], at: Millis) {
-        self.gpus = gpus.iter().take(GPUS).cloned().collect();
+    pub(super) fn record_gpu_samples(&mut self, gpus: &[GpuSample], at: UnixMillis) {
+        self.gpus = gpus.iter().take(MAX_GPUS).cloned().collect();
         self.gpus_at = at;
-        self.gpus_unread = None;
+        self.gpus_error = None;
         for gpu in &self.gpus {
-            if self.traces.len() >= GPUS && !self.traces.contains_key(&gpu.index) {
+            if self.gpu_traces.len() >= MAX_GPUS && !self.gpu_traces.contains_key(&gpu.index) {
                 continue;
             }
-            let trace = self.traces.entry(gpu.index).or_default();
-            if trace.len() >= TRACE {
+            let trace = self.gpu_traces.entry(gpu.index).or_default();
+            if trace.len() >= MAX_TRACE_POINTS {
                 trace.pop_front();
             }
-            let seen = Trace::of(gpu, at);
-            self.loads.entry(gpu.index).or_default().look(seen.power);
+            let seen = GpuTracePoint::from_sample(gpu, at);
+            self.power_baselines.entry(gpu.index).or_default().record_power(seen.power);
             trace.push_back(seen);
         }
     }
@@ -167,34 +167,34 @@ pub struct RankState {
     /// How often its launcher restarted it.
     pub restart: u32,
     /// When it started.
-    pub started: Option<Millis>,
+    pub started_at: Option<UnixMillis>,
     /// How it ended.
     pub exit: Option<Exit>,
     /// When it ended, on our clock (0: unknown).
-    pub when: Millis,
+    pub ended_at: UnixMillis,
     /// How wrong that may be, milliseconds.
-    pub uncertainty: i64,
+    pub ended_at_uncertainty: i64,
     /// Its last lines.
-    pub tail: Tail,
+    pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.
-    pub spoke: Millis,
+    pub last_output_at: UnixMillis,
     /// What its lines told of the training.
-    pub metrics: Metrics,
+    pub metrics: TrainingMetrics,
     /// Its progress bar, as it was drawn last.
-    pub progress: Option<Progress>,
+    pub progress: Option<TrainingProgress>,
     /// How much of a flood is read for these.
-    pub reading: Reading,
+    pub line_sampler: LineSampler,
 }
 
 impl RankState {
     /// Whether it ended other than well.
-    pub fn failed(&self) -> bool {
-        self.exit.is_some_and(|exit| !exit.ok())
+    pub fn has_failed(&self) -> bool {
+        self.exit.is_some_and(|exit| !exit.is_success())
     }
 
     /// How long it ran, milliseconds; `None` where a time is not known.
     pub fn duration(&self) -> Option<i64> {
-        let started = self.started?;
-        (self.exit.is_some() && self.when > 0).then(|| (self.when - started).max(0))
+        let started = self.started_at?;
+        (self.exit.is_some() && self.ended_at > 0).then(|| (self.ended_at - started).max(0))
     }
 }

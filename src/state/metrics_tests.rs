@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn scan(own: &[(&str, &str)], line: &str) -> Vec<(String, f64)> {
-    let scanner = Scanner::new(&own.iter().map(|(name, pattern)| ((*name).to_owned(), (*pattern).to_owned())).collect());
-    let mut found = Found::new();
-    scanner.scan(line.as_bytes(), &mut found);
+fn scan_to_pairs(own: &[(&str, &str)], line: &str) -> Vec<(String, f64)> {
+    let scanner = MetricScanner::new(&own.iter().map(|(name, pattern)| ((*name).to_owned(), (*pattern).to_owned())).collect());
+    let mut found = MetricValues::new();
+    scanner.scan_line(line.as_bytes(), &mut found);
     found.sort_by_key(|(metric, _)| *metric);
-    found.iter().map(|(metric, value)| (scanner.name(*metric).to_owned(), *value)).collect()
+    found.iter().map(|(metric, value)| (scanner.metric_name(*metric).to_owned(), *value)).collect()
 }
 
 #[test]
-fn lines_of_trainers_are_read() {
+fn trainer_log_lines_are_parsed() {
     for (line, told) in [
         ("step 1180 loss 2.318 lr 3.0e-4 tok/s 12874 gnorm 0.31", "step=1180 loss=2.318 tokens/s=12874 lr=0.0003 grad_norm=0.31"),
         ("iter 100: loss 2.3182, time 123.45ms, mfu 12.3%", "step=100 loss=2.3182"),
@@ -37,29 +37,30 @@ fn lines_of_trainers_are_read() {
         ("step_time 0.3 losses 4 eval_loss 2.2 eval loss: 2.2 stepping 3 lrs 5", ""),
         ("loss of contact at step twelve; 3 steps/s; commit step 3a5f", ""),
     ] {
-        let found: Vec<String> = scan(&[], line).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let found: Vec<String> = scan_to_pairs(&[], line).iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(found.join(" "), told, "{line}");
     }
 }
 
 #[test]
-fn of_a_flood_a_part_is_read_and_of_others_every_line() {
-    let mut reading = Reading::default();
-    let read = |reading: &mut Reading, second: i64, lines: usize| (0..lines).filter(|_| reading.takes(second * 1000 + 500)).count();
+fn only_floods_are_sampled() {
+    let mut reading = LineSampler::default();
+    let read =
+        |reading: &mut LineSampler, second: i64, lines: usize| (0..lines).filter(|_| reading.should_scan(second * 1000 + 500)).count();
     assert_eq!(read(&mut reading, 1, 64), 64);
     assert_eq!(read(&mut reading, 2, 64), 64, "each second anew");
     assert_eq!(read(&mut reading, 3, 1_700), 64 + 100 - 3);
 }
 
 #[test]
-fn own_patterns_are_read_and_win() {
+fn custom_patterns_override_built_in_metrics() {
     let own = [("reward", r"reward[ =]+([-0-9.]+)"), ("loss", r"total ([0-9.]+)"), ("broken", "("), ("two", "(a)(b)")];
-    assert_eq!(scan(&own, "loss 9.0 total 2.5 reward -3.25 ab"), [("loss".to_owned(), 2.5), ("reward".to_owned(), -3.25)]);
+    assert_eq!(scan_to_pairs(&own, "loss 9.0 total 2.5 reward -3.25 ab"), [("loss".to_owned(), 2.5), ("reward".to_owned(), -3.25)]);
 }
 
 #[test]
-fn bars_are_read() {
-    let bar = |line: &str| progress(line.as_bytes(), 7).map(|p| (p.percent, p.count, p.left));
+fn progress_bars_are_parsed() {
+    let bar = |line: &str| parse_progress(line.as_bytes(), 7).map(|p| (p.percent, p.done_of_total, p.seconds_left));
     assert_eq!(bar(" 37%|####      | 371/1000 [00:11<00:19, 32.9it/s]"), Some((37.0, Some((371, 1000)), Some(19))));
     assert_eq!(bar("eval: 12%|# | 12/100 [1:00:00<07:20:00,  4.0s/it]"), Some((12.0, Some((12, 100)), Some(26_400))));
     assert_eq!(bar("371/1000 [00:11<?, ?it/s]"), Some((37.1, Some((371, 1000)), None)));
@@ -71,34 +72,34 @@ fn bars_are_read() {
 }
 
 #[test]
-fn a_series_covers_all_that_was_told_within_its_bound() {
-    let mut series = Series::new(8);
+fn series_covers_all_values_within_bound() {
+    let mut series = MetricSeries::new(8);
     for n in 0..1000_i32 {
-        series.take(f64::from(n), i64::from(n));
+        series.push(f64::from(n), i64::from(n));
     }
     let points: Vec<f32> = series.points().collect();
     assert!(points.len() <= 8 && points.len() >= 4, "{points:?}");
     assert!(points[0] < 130.0 && points[points.len() - 1] > 700.0 && points.is_sorted(), "{points:?}");
-    assert_eq!((series.last, series.at), (999.0, 999));
+    assert_eq!((series.last, series.last_at), (999.0, 999));
 }
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_is_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let mut found = Found::new();
-        Scanner::new(&BTreeMap::new()).scan(&bytes, &mut found);
-        progress(&bytes, 0);
+    fn scanner_accepts_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut found = MetricValues::new();
+        MetricScanner::new(&BTreeMap::new()).scan_line(&bytes, &mut found);
+        parse_progress(&bytes, 0);
     }
 
     #[test]
-    fn pieces_of_lines_in_any_order(parts in proptest::collection::vec(proptest::sample::select(vec![
+    fn scanner_accepts_shuffled_line_fragments(parts in proptest::collection::vec(proptest::sample::select(vec![
         "loss", "step", "it/s", "s/it", "tok/s", " ", "=", ":", "-", "+", ".", ",", "1", "99", "000", "e", "nan", "[", "%", "|", "/", "<", ":", "k", "━", "val ",
     ]), 0..40)) {
         let line = parts.concat();
-        let mut found = Found::new();
-        Scanner::new(&BTreeMap::new()).scan(line.as_bytes(), &mut found);
-        prop_assert!(found.len() <= KNOWN.len());
-        if let Some(bar) = progress(line.as_bytes(), 0) {
+        let mut found = MetricValues::new();
+        MetricScanner::new(&BTreeMap::new()).scan_line(line.as_bytes(), &mut found);
+        prop_assert!(found.len() <= BUILT_IN_METRICS.len());
+        if let Some(bar) = parse_progress(line.as_bytes(), 0) {
             prop_assert!((0.0..=100.0).contains(&bar.percent));
         }
     }

@@ -3,38 +3,38 @@
 //! Uses `event`. Reads no clock, file or terminal; time comes in the events. Every event is accepted, whatever it names, and memory is
 //! bounded whatever comes.
 
-mod ending;
-pub mod hang;
+mod bounded_text;
+pub mod hang_baseline;
 pub mod host;
-pub mod ledger;
-pub mod lines;
-pub mod metrics;
-mod text;
+pub mod log_lines;
+mod run_end;
+pub mod step_table;
+pub mod training_metrics;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Millis, Outcome, Phase, RunEnd, RunInfo};
+use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Outcome, Phase, RunInfo, RunOutcome, UnixMillis};
 
-pub use host::{Disk, HostState, Liveness, RankState, TRACE, Tally, Trace};
-pub use ledger::{Ledger, Status, Step};
-use metrics::{Found, Metrics, Scanner};
-use text::{bounded, cut};
+use bounded_text::{truncate_text, truncate_text_to};
+pub use host::{ConnectionStatus, Disk, GpuTracePoint, HostState, MAX_TRACE_POINTS, RankState, StepCounts};
+pub use step_table::{StepState, StepStatus, StepTable};
+use training_metrics::{MetricScanner, MetricValues, TrainingMetrics};
 
 /// How many notices are kept.
-const NOTICES: usize = 200;
+const MAX_NOTICES: usize = 200;
 /// How many checks are counted.
-const CHECKS: usize = 200;
+const MAX_CHECKS: usize = 200;
 /// How many leftovers are kept; the rest is counted.
-const LEFTOVERS: usize = 1000;
+const MAX_LEFTOVERS: usize = 1000;
 /// How many failed steps are kept.
-const FAILURES: usize = 1000;
+const MAX_FAILED_STEPS: usize = 1000;
 /// How many processes on the GPUs of a host are kept.
-const PROCESSES: usize = 512;
+const MAX_GPU_PROCESSES: usize = 512;
 /// The most bytes of what nvidia-smi prints that are kept.
-const PRINTED: usize = 64 << 10;
+const MAX_NVIDIA_SMI_BYTES: usize = 64 << 10;
 /// How many ranks are followed.
-const RANKS: usize = 1 << 16;
+const MAX_RANKS: usize = 1 << 16;
 
 /// The ranks that failed first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub struct Culprit {
     /// The indexes of their hosts.
     pub hosts: Vec<u32>,
     /// When it was known.
-    pub at: Millis,
+    pub at: UnixMillis,
 }
 
 /// One line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct Notice {
     /// When.
-    pub at: Millis,
+    pub at: UnixMillis,
     /// The index of the host it is about.
     pub host: Option<u32>,
     /// The line.
@@ -94,47 +94,47 @@ pub struct RunState {
     /// By global rank.
     pub ranks: BTreeMap<u32, RankState>,
     /// The steps of the plan in force.
-    pub ledger: Ledger,
+    pub step_table: StepTable,
     /// The steps that failed in earlier plans of this attempt.
-    failures: Vec<Step>,
+    earlier_failed_steps: Vec<StepState>,
     /// The phases as they began, with their time.
-    pub phases: Vec<(Phase, Millis)>,
+    pub phases: Vec<(Phase, UnixMillis)>,
     /// What should be the case, and why.
     pub goal: (Goal, String),
     /// When it was first no longer that the gang runs.
-    pub stopping: Option<Millis>,
+    pub stopping_since: Option<UnixMillis>,
     /// What the hosts said of the run's end, and when that was (0: unknown).
-    found: Option<(RunEnd, Millis)>,
+    reported_end: Option<(RunOutcome, UnixMillis)>,
     /// When its first rank started.
-    first_started: Option<Millis>,
+    first_rank_started: Option<UnixMillis>,
     /// When the run was ready.
-    pub ready: Option<Millis>,
+    pub ready_at: Option<UnixMillis>,
     /// Who failed first.
     pub culprit: Option<Culprit>,
     /// How the run seems to hang, and when that was told; none once it goes on.
-    pub hang: Option<(Hang, Millis)>,
+    pub hang: Option<(Hang, UnixMillis)>,
     /// When the ranks wrote, and how long they were silent.
-    pub pace: hang::Pace,
+    pub output_activity: hang_baseline::OutputActivity,
     /// The worst that each check of preflight found, by its name.
-    pub checks: BTreeMap<String, Level>,
+    pub check_levels: BTreeMap<String, Level>,
     /// The last notices.
-    pub notices: VecDeque<Note>,
+    pub notices: VecDeque<Notice>,
     /// What is left on hosts.
     pub leftovers: Vec<Leftover>,
     /// What the lines of all ranks told of the training.
-    pub metrics: Metrics,
+    pub metrics: TrainingMetrics,
     /// What finds it.
-    scanner: Arc<Scanner>,
+    scanner: Arc<MetricScanner>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,
     /// The time of the first event.
-    pub began: Option<Millis>,
+    pub first_event_at: Option<UnixMillis>,
     /// The time of the last event.
-    pub now: Millis,
+    pub last_event_at: UnixMillis,
     /// The number of the last event.
-    pub seq: u64,
+    pub last_seq: u64,
     /// Events that told of something impossible and were not believed.
-    pub refused: u64,
+    pub rejected_events: u64,
 }
 
 impl Default for RunState {
@@ -143,27 +143,27 @@ impl Default for RunState {
             info: RunInfo::default(),
             hosts: Vec::new(),
             ranks: BTreeMap::new(),
-            ledger: Ledger::default(),
-            failures: Vec::new(),
+            step_table: StepTable::default(),
+            earlier_failed_steps: Vec::new(),
             phases: Vec::new(),
             goal: (Goal::Up, String::new()),
-            stopping: None,
-            found: None,
-            first_started: None,
-            ready: None,
+            stopping_since: None,
+            reported_end: None,
+            first_rank_started: None,
+            ready_at: None,
             culprit: None,
             hang: None,
-            pace: hang::Pace::default(),
-            checks: BTreeMap::new(),
+            output_activity: hang_baseline::OutputActivity::default(),
+            check_levels: BTreeMap::new(),
             notices: VecDeque::new(),
             leftovers: Vec::new(),
-            metrics: Metrics::new(),
-            scanner: Arc::new(Scanner::new(&BTreeMap::new())),
+            metrics: TrainingMetrics::new(),
+            scanner: Arc::new(MetricScanner::new(&BTreeMap::new())),
             outcome: None,
-            began: None,
-            now: 0,
-            seq: 0,
-            refused: 0,
+            first_event_at: None,
+            last_event_at: 0,
+            last_seq: 0,
+            rejected_events: 0,
         }
     }
 }
@@ -177,11 +177,11 @@ impl RunState {
     /// Takes one event. The only way in which a state changes.
     pub fn apply(&mut self, event: &Event) {
         let at = event.at;
-        self.began.get_or_insert(at);
-        self.now = at;
-        self.seq = event.seq;
+        self.first_event_at.get_or_insert(at);
+        self.last_event_at = at;
+        self.last_seq = event.seq;
         match &event.kind {
-            EventKind::RunStarted(info) => self.begin(info),
+            EventKind::RunStarted(info) => self.start_plan(info),
             EventKind::PhaseStarted { phase } => {
                 if self.phases.len() < 1000 {
                     self.phases.push((*phase, at));
@@ -191,106 +191,110 @@ impl RunState {
             | EventKind::StepSatisfied { .. }
             | EventKind::StepDone { .. }
             | EventKind::StepRetrying { .. }
-            | EventKind::StepFailed { .. } => self.step(&event.kind, at),
+            | EventKind::StepFailed { .. } => self.apply_step_event(&event.kind, at),
             EventKind::HostConnecting { .. }
             | EventKind::HostConnected { .. }
             | EventKind::HostLost { .. }
-            | EventKind::NodeStarted { .. }
-            | EventKind::NodeExited { .. }
-            | EventKind::Signalled { .. }
+            | EventKind::LauncherStarted { .. }
+            | EventKind::LauncherExited { .. }
+            | EventKind::RanksSignaled { .. }
             | EventKind::Gpus { .. }
-            | EventKind::GpusUnread { .. }
+            | EventKind::GpusUnavailable { .. }
             | EventKind::GpuProcesses { .. }
             | EventKind::NvidiaSmi { .. }
-            | EventKind::Vitals { .. }
-            | EventKind::Disk { .. } => self.host(&event.kind, at),
-            EventKind::RankStarted { .. } | EventKind::RankExited { .. } => self.rank(&event.kind, at),
-            EventKind::Log { host, file, offset, bytes, len } => self.log((*host, *file), *offset, bytes, *len, at),
-            EventKind::LogShrunk { host, file, .. } => self.log_shrunk(*host, *file),
-            EventKind::RunFound { end, when } => self.found = Some((*end, *when)),
+            | EventKind::HostMetrics { .. }
+            | EventKind::DiskSpace { .. } => self.apply_host_event(&event.kind, at),
+            EventKind::RankStarted { .. } | EventKind::RankExited { .. } => self.apply_rank_event(&event.kind, at),
+            EventKind::Log { host, file, offset, bytes, len } => self.apply_log((*host, *file), *offset, bytes, *len, at),
+            EventKind::LogTruncated { host, file, .. } => self.apply_log_truncated(*host, *file),
+            EventKind::RunEndReported { end, ended_at: when } => self.reported_end = Some((*end, *when)),
             EventKind::Ready => {
-                self.ready.get_or_insert(at);
+                self.ready_at.get_or_insert(at);
             }
             EventKind::Culprit { ranks, hosts } => {
                 self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone(), at });
             }
-            EventKind::Hang(hang) => self.hang = Some((hang::bounded(hang), at)),
-            EventKind::HangOver => self.hang = None,
-            EventKind::Notice { host, text, warn } => self.notice(Note { at, host: *host, text: bounded(text), warn: *warn }),
-            EventKind::Checked { check, level, hosts, what, hint } => self.checked(at, check, *level, hosts, (what, hint)),
-            EventKind::GoalChanged { goal, why } => {
+            EventKind::Hang(hang) => self.hang = Some((hang_baseline::truncate_hang(hang), at)),
+            EventKind::HangEnded => self.hang = None,
+            EventKind::Notice { host, text, warn } => self.push_notice(Notice { at, host: *host, text: truncate_text(text), warn: *warn }),
+            EventKind::CheckFinished { check, level, hosts, message: what, hint } => {
+                self.record_check(at, check, *level, hosts, (what, hint))
+            }
+            EventKind::GoalChanged { goal, reason: why } => {
                 self.goal = (*goal, why.clone());
-                self.stopping = if *goal == Goal::Up { None } else { self.stopping.or(Some(at)) };
+                self.stopping_since = if *goal == Goal::Up { None } else { self.stopping_since.or(Some(at)) };
             }
             EventKind::Leftover { host, text } => {
-                let leftover = Leftover { host: *host, text: bounded(text) };
-                if self.leftovers.len() < LEFTOVERS && !self.leftovers.contains(&leftover) {
+                let leftover = Leftover { host: *host, text: truncate_text(text) };
+                if self.leftovers.len() < MAX_LEFTOVERS && !self.leftovers.contains(&leftover) {
                     self.leftovers.push(leftover);
                 }
             }
             // `diagnose` reads it.
-            EventKind::Aftermath { .. } => {}
-            EventKind::RunFinished { outcome, why } => {
+            EventKind::Postmortem { .. } => {}
+            EventKind::RunFinished { outcome, reason: why } => {
                 self.outcome = Some((outcome.clone(), why.clone()));
-                self.end_lost_ranks();
+                self.mark_lost_ranks_killed();
             }
         }
     }
 
-    fn begin(&mut self, info: &RunInfo) {
-        self.put_counts_by();
-        let other_run = !self.info.run.is_empty() && self.info.run != info.run;
+    fn start_plan(&mut self, info: &RunInfo) {
+        self.archive_plan_counts();
+        let other_run = !self.info.run_id.is_empty() && self.info.run_id != info.run_id;
         if other_run || self.info.attempt != info.attempt {
             self.ranks.clear();
             self.metrics.clear();
-            self.failures.clear();
+            self.earlier_failed_steps.clear();
             self.culprit = None;
             self.hang = None;
-            self.pace = hang::Pace::default();
-            self.ready = None;
-            self.stopping = None;
-            self.found = None;
-            self.first_started = None;
+            self.output_activity = hang_baseline::OutputActivity::default();
+            self.ready_at = None;
+            self.stopping_since = None;
+            self.reported_end = None;
+            self.first_rank_started = None;
             for host in &mut self.hosts {
-                (host.node_started, host.node_exit, host.signalled) = (None, None, None);
-                host.tail = lines::Tail::default();
+                (host.launcher_started, host.launcher_exit, host.last_signal) = (None, None, None);
+                host.launcher_recent_lines = log_lines::RecentLines::default();
             }
         }
         if !info.hosts.is_empty() {
-            self.rename_hosts(&info.hosts);
+            self.replace_hosts(&info.hosts);
         }
-        for planned in info.ranks.iter().take(RANKS) {
+        for planned in info.ranks.iter().take(MAX_RANKS) {
             let rank = self.ranks.entry(planned.rank).or_insert_with(|| RankState { rank: planned.rank, ..RankState::default() });
-            if rank.started.is_none() {
+            if rank.started_at.is_none() {
                 rank.host = planned.host;
             }
             rank.local_rank = Some(planned.local_rank);
         }
-        self.ledger = Ledger::new(&info.steps);
+        self.step_table = StepTable::new(&info.steps);
         if self.info.metrics != info.metrics {
-            self.scanner = Arc::new(Scanner::new(&info.metrics));
+            self.scanner = Arc::new(MetricScanner::new(&info.metrics));
         }
         self.outcome = None;
         self.info = info.clone();
     }
 
     /// Adds the steps of the plan in force to what is counted for good: a new plan follows.
-    fn put_counts_by(&mut self) {
+    fn archive_plan_counts(&mut self) {
         for host in 0..self.hosts.len() {
-            let all = self.tally(host);
-            self.hosts[host].before = all;
+            let all = self.step_counts(host);
+            self.hosts[host].earlier_step_counts = all;
         }
-        let failed: Vec<Step> = self.failed_now().take(FAILURES.saturating_sub(self.failures.len())).cloned().collect();
-        self.failures.extend(failed);
-        self.ledger = Ledger::default();
+        let failed: Vec<StepState> =
+            self.failed_steps_of_plan().take(MAX_FAILED_STEPS.saturating_sub(self.earlier_failed_steps.len())).cloned().collect();
+        self.earlier_failed_steps.extend(failed);
+        self.step_table = StepTable::default();
     }
 
     /// Hosts keep what is known of them by their name.
-    fn rename_hosts(&mut self, names: &[String]) {
+    fn replace_hosts(&mut self, names: &[String]) {
         let mut old = std::mem::take(&mut self.hosts);
         let place = |name: &str| names.iter().position(|n| n == name).and_then(|at| u32::try_from(at).ok());
         let moved: Vec<Option<u32>> = old.iter().map(|host| place(&host.name)).collect();
-        let places = self.ranks.values_mut().map(|rank| &mut rank.host).chain(self.failures.iter_mut().map(|step| &mut step.info.host));
+        let places =
+            self.ranks.values_mut().map(|rank| &mut rank.host).chain(self.earlier_failed_steps.iter_mut().map(|step| &mut step.info.host));
         for place in places {
             if let Some(Some(to)) = moved.get(*place as usize) {
                 *place = *to;
@@ -306,10 +310,10 @@ impl RunState {
     }
 
     /// Counts what a check found; what it warns of is a notice about each of its hosts.
-    fn checked(&mut self, at: Millis, check: &str, level: Level, hosts: &[u32], (what, hint): (&str, &str)) {
+    fn record_check(&mut self, at: UnixMillis, check: &str, level: Level, hosts: &[u32], (what, hint): (&str, &str)) {
         // A check ends in several ways on several hosts: it counts once, by the worst.
-        if self.checks.len() < CHECKS || self.checks.contains_key(check) {
-            let worst = self.checks.entry(bounded(check)).or_insert(level);
+        if self.check_levels.len() < MAX_CHECKS || self.check_levels.contains_key(check) {
+            let worst = self.check_levels.entry(truncate_text(check)).or_insert(level);
             *worst = level.max(*worst);
         }
         if level != Level::Warn {
@@ -317,85 +321,90 @@ impl RunState {
         }
         let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
         for host in hosts {
-            self.notice(Note { at, host: Some(*host), text: bounded(&format!("{check}: {what}{help}")), warn: true });
+            self.push_notice(Notice { at, host: Some(*host), text: truncate_text(&format!("{check}: {what}{help}")), warn: true });
         }
     }
 
-    fn step(&mut self, kind: &EventKind, at: Millis) {
+    fn apply_step_event(&mut self, kind: &EventKind, at: UnixMillis) {
         let told = match kind {
-            EventKind::StepStarted { step } => self.ledger.set(*step, Status::Running, at).map(|_| ()),
-            EventKind::StepSatisfied { step, note } => self.ledger.set(*step, Status::Satisfied, at).map(|s| s.note = bounded(note)),
-            EventKind::StepDone { step, note } => self.ledger.set(*step, Status::Done, at).map(|s| s.note = bounded(note)),
-            EventKind::StepFailed { step, error, hint } => self.ledger.set(*step, Status::Failed, at).map(|s| {
-                s.note = bounded(error);
-                s.hint = bounded(hint);
+            EventKind::StepStarted { step } => self.step_table.set_status(*step, StepStatus::Running, at).map(|_| ()),
+            EventKind::StepSatisfied { step, note } => {
+                self.step_table.set_status(*step, StepStatus::Satisfied, at).map(|s| s.note = truncate_text(note))
+            }
+            EventKind::StepDone { step, note } => {
+                self.step_table.set_status(*step, StepStatus::Done, at).map(|s| s.note = truncate_text(note))
+            }
+            EventKind::StepFailed { step, error, hint } => self.step_table.set_status(*step, StepStatus::Failed, at).map(|s| {
+                s.note = truncate_text(error);
+                s.hint = truncate_text(hint);
             }),
-            EventKind::StepRetrying { step, error } => self.ledger.retry(*step, &bounded(error)),
+            EventKind::StepRetrying { step, error } => self.step_table.record_retry(*step, &truncate_text(error)),
             _ => Ok(()),
         };
-        self.refused += u64::from(told.is_err());
+        self.rejected_events += u64::from(told.is_err());
     }
 
-    fn host(&mut self, kind: &EventKind, at: Millis) {
+    fn apply_host_event(&mut self, kind: &EventKind, at: UnixMillis) {
         let (EventKind::HostConnecting { host }
         | EventKind::HostConnected { host, .. }
         | EventKind::HostLost { host, .. }
-        | EventKind::NodeStarted { host }
-        | EventKind::NodeExited { host, .. }
-        | EventKind::Signalled { host, .. }
+        | EventKind::LauncherStarted { host }
+        | EventKind::LauncherExited { host, .. }
+        | EventKind::RanksSignaled { host, .. }
         | EventKind::Gpus { host, .. }
-        | EventKind::GpusUnread { host, .. }
+        | EventKind::GpusUnavailable { host, .. }
         | EventKind::GpuProcesses { host, .. }
         | EventKind::NvidiaSmi { host, .. }
-        | EventKind::Vitals { host, .. }
-        | EventKind::Disk { host, .. }) = kind
+        | EventKind::HostMetrics { host, .. }
+        | EventKind::DiskSpace { host, .. }) = kind
         else {
             return;
         };
         let Some(host) = self.hosts.get_mut(*host as usize) else {
-            self.refused += 1;
+            self.rejected_events += 1;
             return;
         };
         match kind {
-            EventKind::HostConnecting { .. } => host.turn(Liveness::Connecting, "", at),
+            EventKind::HostConnecting { .. } => host.set_connection_status(ConnectionStatus::Connecting, "", at),
             EventKind::HostConnected { clock_offset, uncertainty, .. } => {
-                self.pace.hears(at);
-                host.turn(Liveness::Connected, "", at);
-                host.clock = Some((*clock_offset, *uncertainty));
+                self.output_activity.record_connected(at);
+                host.set_connection_status(ConnectionStatus::Connected, "", at);
+                host.clock_offset = Some((*clock_offset, *uncertainty));
             }
-            EventKind::HostLost { error, retrying, .. } => {
-                host.turn(if *retrying { Liveness::Retrying } else { Liveness::Unreachable }, error, at);
+            EventKind::HostLost { error, will_retry: retrying, .. } => {
+                host.set_connection_status(if *retrying { ConnectionStatus::Retrying } else { ConnectionStatus::Unreachable }, error, at);
             }
-            EventKind::NodeStarted { .. } => (host.node_started, host.node_exit) = (Some(at), None),
-            EventKind::NodeExited { exit, when, .. } => host.node_exit = Some((*exit, *when)),
-            EventKind::Signalled { signal, .. } => host.signalled = Some((signal.clone(), at)),
-            EventKind::Gpus { gpus, .. } => host.look(gpus, at),
-            EventKind::GpusUnread { error, .. } => host.gpus_unread = Some((bounded(error), at)),
+            EventKind::LauncherStarted { .. } => (host.launcher_started, host.launcher_exit) = (Some(at), None),
+            EventKind::LauncherExited { exit, ended_at: when, .. } => host.launcher_exit = Some((*exit, *when)),
+            EventKind::RanksSignaled { signal, .. } => host.last_signal = Some((signal.clone(), at)),
+            EventKind::Gpus { gpus, .. } => host.record_gpu_samples(gpus, at),
+            EventKind::GpusUnavailable { error, .. } => host.gpus_error = Some((truncate_text(error), at)),
             EventKind::GpuProcesses { processes, .. } => {
-                host.processes = processes.iter().take(PROCESSES).cloned().collect();
-                host.processes_at = at;
+                host.gpu_processes = processes.iter().take(MAX_GPU_PROCESSES).cloned().collect();
+                host.gpu_processes_at = at;
             }
             EventKind::NvidiaSmi { text, error, .. } => {
-                (host.smi, host.smi_error, host.smi_at) = (cut(text, PRINTED), bounded(error), at);
+                (host.nvidia_smi_output, host.nvidia_smi_error, host.nvidia_smi_at) =
+                    (truncate_text_to(text, MAX_NVIDIA_SMI_BYTES), truncate_text(error), at);
             }
-            EventKind::Vitals { vitals, .. } => (host.vitals, host.vitals_at) = (vitals.clone(), at),
-            EventKind::Disk { free, total, .. } => host.disk = Some(Disk { free: *free, total: *total, at }),
+            EventKind::HostMetrics { metrics: vitals, .. } => (host.host_metrics, host.host_metrics_at) = (vitals.clone(), at),
+            EventKind::DiskSpace { free, total, .. } => host.disk = Some(Disk { free: *free, total: *total, at }),
             _ => {}
         }
     }
 
-    fn rank(&mut self, kind: &EventKind, at: Millis) {
+    fn apply_rank_event(&mut self, kind: &EventKind, at: UnixMillis) {
         match kind {
-            EventKind::RankStarted { host, rank, restart, when } => {
-                let Some(state) = self.seen(*host, *rank, *restart, Some(*when)) else { return };
+            EventKind::RankStarted { host, rank, restart, started_at: when } => {
+                let Some(state) = self.rank_for_event(*host, *rank, *restart, Some(*when)) else { return };
                 let started = if *when > 0 { *when } else { at };
-                state.started = Some(started);
+                state.started_at = Some(started);
                 state.host = *host;
-                self.first_started = Some(self.first_started.map_or(started, |first| first.min(started)));
+                self.first_rank_started = Some(self.first_rank_started.map_or(started, |first| first.min(started)));
             }
-            EventKind::RankExited { host, rank, restart, exit, when, uncertainty } => {
-                let Some(state) = self.seen(*host, *rank, *restart, None) else { return };
-                (state.exit, state.when, state.uncertainty) = (Some(*exit), *when, *uncertainty);
+            EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty } => {
+                let Some(state) = self.rank_for_event(*host, *rank, *restart, None) else { return };
+                (state.exit, state.ended_at, state.ended_at_uncertainty) = (Some(*exit), *when, *uncertainty);
             }
             _ => {}
         }
@@ -403,14 +412,14 @@ impl RunState {
 
     /// The rank, begun anew if its launcher has restarted it or another host has it now; `None` for news of a life before. `began`: where it is
     /// the news that it started, when; 0: unknown.
-    fn seen(&mut self, host: u32, rank: u32, restart: u32, began: Option<Millis>) -> Option<&mut RankState> {
-        if self.ranks.len() >= RANKS && !self.ranks.contains_key(&rank) || host as usize >= self.hosts.len() {
-            self.refused += 1;
+    fn rank_for_event(&mut self, host: u32, rank: u32, restart: u32, began: Option<UnixMillis>) -> Option<&mut RankState> {
+        if self.ranks.len() >= MAX_RANKS && !self.ranks.contains_key(&rank) || host as usize >= self.hosts.len() {
+            self.rejected_events += 1;
             return None;
         }
         let state = self.ranks.entry(rank).or_insert_with(|| RankState { rank, host, restart, ..RankState::default() });
         // Two hosts count the lives of a rank apart: the clock tells which of them has it now, and only a start is news of that.
-        let moved = match (began, state.started.filter(|_| state.host != host)) {
+        let moved = match (began, state.started_at.filter(|_| state.host != host)) {
             (_, None) | (Some(0), Some(_)) => false,
             (Some(when), Some(before)) if when > before => true,
             _ => return None,
@@ -424,59 +433,61 @@ impl RunState {
         Some(state)
     }
 
-    fn log(&mut self, (host, file): (u32, LogFile), offset: u64, bytes: &[u8], len: u64, at: Millis) {
-        self.pace.wrote(at);
+    fn apply_log(&mut self, (host, file): (u32, LogFile), offset: u64, bytes: &[u8], len: u64, at: UnixMillis) {
+        self.output_activity.record_output(at);
         let LogFile::Rank { rank, restart } = file else {
             if let Some(host) = self.hosts.get_mut(host as usize) {
-                whole(&mut host.tail, offset, bytes, len, |_| {});
+                append_log_bytes(&mut host.launcher_recent_lines, offset, bytes, len, |_| {});
             }
             return;
         };
         let scanner = Arc::clone(&self.scanner);
-        let (mut found, mut told) = (Found::new(), Found::new());
-        let Some(state) = self.seen(host, rank, restart, None) else { return };
-        let RankState { tail, progress, spoke, reading, .. } = state;
+        let (mut found, mut told) = (MetricValues::new(), MetricValues::new());
+        let Some(state) = self.rank_for_event(host, rank, restart, None) else { return };
+        let RankState { recent_lines: tail, progress, last_output_at: spoke, line_sampler: reading, .. } = state;
         *spoke = at;
-        whole(tail, offset, bytes, len, |line| {
-            if !reading.takes(at) {
+        append_log_bytes(tail, offset, bytes, len, |line| {
+            if !reading.should_scan(at) {
                 return;
             }
-            scanner.scan(line.as_bytes(), &mut found);
+            scanner.scan_line(line.as_bytes(), &mut found);
             told.append(&mut found);
-            *progress = metrics::progress(line.as_bytes(), at).or(*progress);
+            *progress = training_metrics::parse_progress(line.as_bytes(), at).or(*progress);
         });
         for (metric, _) in &told {
-            metrics::of_run(&mut self.metrics, *metric, at, self.ranks.values().map(|rank| &rank.metrics));
+            training_metrics::sample_run_metric(&mut self.metrics, *metric, at, self.ranks.values().map(|rank| &rank.metrics));
         }
         if let Some(state) = self.ranks.get_mut(&rank) {
-            metrics::take(&mut state.metrics, &told, at);
+            training_metrics::record_values(&mut state.metrics, &told, at);
         }
     }
 
-    fn log_shrunk(&mut self, host: u32, file: LogFile) {
+    fn apply_log_truncated(&mut self, host: u32, file: LogFile) {
         let tail = match file {
-            LogFile::Node => self.hosts.get_mut(host as usize).map(|host| &mut host.tail),
-            LogFile::Rank { rank, restart } => {
-                self.ranks.get_mut(&rank).filter(|state| state.host == host && state.restart == restart).map(|state| &mut state.tail)
-            }
+            LogFile::Launcher => self.hosts.get_mut(host as usize).map(|host| &mut host.launcher_recent_lines),
+            LogFile::Rank { rank, restart } => self
+                .ranks
+                .get_mut(&rank)
+                .filter(|state| state.host == host && state.restart == restart)
+                .map(|state| &mut state.recent_lines),
         };
         if let Some(tail) = tail {
-            tail.begin_again();
+            tail.restart_file();
         }
     }
 
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
-    pub fn metric(&self, metric: u8) -> Option<(f64, Millis)> {
-        metrics::together(metric, self.ranks.values().map(|rank| &rank.metrics))
+    pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
+        training_metrics::combine_ranks(metric, self.ranks.values().map(|rank| &rank.metrics))
     }
 
     /// The name of a metric.
     pub fn metric_name(&self, metric: u8) -> &str {
-        self.scanner.name(metric)
+        self.scanner.metric_name(metric)
     }
 
-    fn notice(&mut self, note: Note) {
-        if self.notices.len() >= NOTICES {
+    fn push_notice(&mut self, note: Notice) {
+        if self.notices.len() >= MAX_NOTICES {
             self.notices.pop_front();
         }
         self.notices.push_back(note);
@@ -488,48 +499,48 @@ impl RunState {
     }
 
     /// The phase under way, or the last one.
-    pub fn phase(&self) -> Option<Phase> {
+    pub fn current_phase(&self) -> Option<Phase> {
         self.phases.last().map(|(phase, _)| *phase)
     }
 
     /// Milliseconds from the first to the last event.
     pub fn elapsed(&self) -> i64 {
-        self.began.map_or(0, |began| (self.now - began).max(0))
+        self.first_event_at.map_or(0, |began| (self.last_event_at - began).max(0))
     }
 
     /// Whether a rank ended because we ended it: after the goal changed, on a host whose ranks were signalled.
     pub fn was_stopped(&self, rank: &RankState) -> bool {
-        let signalled = self.hosts.get(rank.host as usize).is_some_and(|host| host.signalled.is_some());
+        let signalled = self.hosts.get(rank.host as usize).is_some_and(|host| host.last_signal.is_some());
         let blamed = self.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
-        if matches!(self.found, Some((RunEnd::Stopped, _))) {
-            return rank.failed() && !blamed;
+        if matches!(self.reported_end, Some((RunOutcome::Stopped, _))) {
+            return rank.has_failed() && !blamed;
         }
-        let late = self.stopping.is_some_and(|at| rank.when == 0 || rank.when + rank.uncertainty >= at);
-        rank.failed() && signalled && late && !blamed
+        let late = self.stopping_since.is_some_and(|at| rank.ended_at == 0 || rank.ended_at + rank.ended_at_uncertainty >= at);
+        rank.has_failed() && signalled && late && !blamed
     }
 
     /// The ranks that ended other than well and by themselves, the first to end before the others; unknown times last.
     pub fn failed_ranks(&self) -> Vec<&RankState> {
-        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.failed() && !self.was_stopped(rank)).collect();
-        failed.sort_by_key(|rank| (if rank.when > 0 { rank.when } else { Millis::MAX }, rank.rank));
+        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.has_failed() && !self.was_stopped(rank)).collect();
+        failed.sort_by_key(|rank| (if rank.ended_at > 0 { rank.ended_at } else { UnixMillis::MAX }, rank.rank));
         failed
     }
 
     /// The steps that failed, over all plans of this attempt: a teardown does not hide what it was for.
-    pub fn failed_steps(&self) -> impl Iterator<Item = &Step> {
-        self.failures.iter().chain(self.failed_now())
+    pub fn failed_steps(&self) -> impl Iterator<Item = &StepState> {
+        self.earlier_failed_steps.iter().chain(self.failed_steps_of_plan())
     }
 
-    fn failed_now(&self) -> impl Iterator<Item = &Step> {
-        self.ledger.steps().iter().filter(|step| step.status == Status::Failed)
+    fn failed_steps_of_plan(&self) -> impl Iterator<Item = &StepState> {
+        self.step_table.steps().iter().filter(|step| step.status == StepStatus::Failed)
     }
 
     /// How the ranks stand.
     pub fn rank_counts(&self) -> RankCounts {
         let mut counts = RankCounts::default();
         for rank in self.ranks.values() {
-            match (rank.exit, rank.started) {
-                (Some(exit), _) if exit.ok() => counts.ok += 1,
+            match (rank.exit, rank.started_at) {
+                (Some(exit), _) if exit.is_success() => counts.ok += 1,
                 (Some(_), _) if self.was_stopped(rank) => counts.stopped += 1,
                 (Some(_), _) => counts.failed += 1,
                 (None, Some(_)) => counts.running += 1,
@@ -540,17 +551,17 @@ impl RunState {
     }
 
     /// The steps of one host, over all plans of this operation.
-    pub fn tally(&self, host: usize) -> Tally {
-        let mut tally = self.hosts.get(host).map(|host| host.before).unwrap_or_default();
-        for step in self.ledger.steps().iter().filter(|step| step.info.host as usize == host) {
+    pub fn step_counts(&self, host: usize) -> StepCounts {
+        let mut tally = self.hosts.get(host).map(|host| host.earlier_step_counts).unwrap_or_default();
+        for step in self.step_table.steps().iter().filter(|step| step.info.host as usize == host) {
             match step.status {
-                Status::Waiting | Status::Running => {}
-                Status::Satisfied => tally.ok += 1,
-                Status::Done => {
+                StepStatus::Waiting | StepStatus::Running => {}
+                StepStatus::Satisfied => tally.ok += 1,
+                StepStatus::Done => {
                     tally.ok += 1;
-                    tally.changed += u32::from(changes(step.info.phase));
+                    tally.changed += u32::from(phase_changes_host(step.info.phase));
                 }
-                Status::Failed => tally.failed += 1,
+                StepStatus::Failed => tally.failed += 1,
             }
         }
         tally
@@ -558,26 +569,26 @@ impl RunState {
 }
 
 impl HostState {
-    fn turn(&mut self, liveness: Liveness, error: &str, at: Millis) {
-        self.liveness = liveness;
-        self.since = at;
-        self.error = bounded(error);
+    fn set_connection_status(&mut self, liveness: ConnectionStatus, error: &str, at: UnixMillis) {
+        self.connection_status = liveness;
+        self.connection_since = at;
+        self.connection_error = truncate_text(error);
     }
 }
 
 /// Takes bytes where they came whole; a journal keeps ranges, not bytes.
-fn whole(tail: &mut lines::Tail, offset: u64, bytes: &[u8], len: u64, each: impl FnMut(&str)) {
+fn append_log_bytes(tail: &mut log_lines::RecentLines, offset: u64, bytes: &[u8], len: u64, each: impl FnMut(&str)) {
     if bytes.len() as u64 == len {
-        tail.push_each(offset, bytes, each);
+        tail.push_with(offset, bytes, each);
     } else {
         tail.skip_to(offset.saturating_add(len));
     }
 }
 
 /// Whether a step that is done in this phase changed something that stays: the others look, or hold a lock meanwhile.
-pub fn changes(phase: Phase) -> bool {
+pub fn phase_changes_host(phase: Phase) -> bool {
     match phase {
-        Phase::Connect | Phase::Facts | Phase::Lock | Phase::Preflight | Phase::Prove | Phase::Fetch | Phase::Verify => false,
+        Phase::Connect | Phase::Facts | Phase::Lock | Phase::Preflight | Phase::Environment | Phase::Fetch | Phase::Verify => false,
         Phase::Pull | Phase::Container | Phase::Master | Phase::Workers | Phase::Stop | Phase::Remove | Phase::Clean => true,
     }
 }

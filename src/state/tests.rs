@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::text::TEXT;
+use super::bounded_text::MAX_TEXT_BYTES;
 use super::*;
 use crate::event::{Exit, RankInfo, StepInfo};
 
-fn events(kinds: Vec<EventKind>) -> RunState {
+fn state_after_events(kinds: Vec<EventKind>) -> RunState {
     let mut state = RunState::new();
     for (at, kind) in (1_i64..).zip(kinds) {
         state.apply(&Event { seq: at.unsigned_abs(), at: at * 1000, kind });
@@ -14,10 +14,10 @@ fn events(kinds: Vec<EventKind>) -> RunState {
     state
 }
 
-fn plan(hosts: &[&str], attempt: u32) -> EventKind {
+fn run_started(hosts: &[&str], attempt: u32) -> EventKind {
     let step = |id: u32, host: u32, phase| StepInfo { id, host, phase, title: format!("step {id}") };
     EventKind::RunStarted(RunInfo {
-        run: "r1".to_owned(),
+        run_id: "r1".to_owned(),
         attempt,
         hosts: hosts.iter().map(|name| (*name).to_owned()).collect(),
         ranks: vec![RankInfo { rank: 0, host: 0, local_rank: 0 }, RankInfo { rank: 1, host: 1, local_rank: 0 }],
@@ -26,118 +26,121 @@ fn plan(hosts: &[&str], attempt: u32) -> EventKind {
     })
 }
 
-fn log(host: u32, rank: u32, restart: u32, offset: u64, text: &str) -> EventKind {
+fn rank_log(host: u32, rank: u32, restart: u32, offset: u64, text: &str) -> EventKind {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     EventKind::Log { host, file: LogFile::Rank { rank, restart }, offset, len: bytes.len() as u64, bytes }
 }
 
-fn exited(host: u32, rank: u32, restart: u32, exit: Exit, when: Millis) -> EventKind {
-    EventKind::RankExited { host, rank, restart, exit, when, uncertainty: 5 }
+fn rank_exited(host: u32, rank: u32, restart: u32, exit: Exit, when: UnixMillis) -> EventKind {
+    EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty: 5 }
 }
 
 #[test]
-fn steps_are_counted_over_all_plans() {
+fn step_counts_cover_all_plans() {
     let done = |step| EventKind::StepDone { step, note: String::new() };
-    let state = events(vec![
-        plan(&["a", "b"], 1),
+    let state = state_after_events(vec![
+        run_started(&["a", "b"], 1),
         EventKind::StepStarted { step: 0 },
         done(0),
         EventKind::StepStarted { step: 1 },
         done(1),
         EventKind::StepFailed { step: 2, error: "no".to_owned(), hint: String::new() },
-        plan(&["b", "a"], 1),
+        run_started(&["b", "a"], 1),
         EventKind::StepSatisfied { step: 0, note: "there".to_owned() },
         done(1),
     ]);
-    assert_eq!(state.tally(1), Tally { ok: 2, changed: 1, failed: 0 }, "a is the second host now");
-    assert_eq!(state.tally(0), Tally { ok: 1, changed: 0, failed: 1 });
-    assert_eq!(state.refused, 1, "a step that never began is not done");
+    assert_eq!(state.step_counts(1), StepCounts { ok: 2, changed: 1, failed: 0 }, "a is the second host now");
+    assert_eq!(state.step_counts(0), StepCounts { ok: 1, changed: 0, failed: 1 });
+    assert_eq!(state.rejected_events, 1, "a step that never began is not done");
     let failed: Vec<(u32, &str)> = state.failed_steps().map(|step| (step.info.host, step.note.as_str())).collect();
     assert_eq!(failed, [(0, "no")], "a new plan does not hide it, and b is the first host now");
 }
 
 #[test]
-fn a_rank_that_another_host_was_given_lives_there() {
-    let started = |host, when| EventKind::RankStarted { host, rank: 0, restart: 0, when };
-    let told = vec![plan(&["a", "b"], 1), started(0, 1000), log(0, 0, 0, 0, "old\n"), exited(0, 0, 0, Exit::Signal(15), 2000)];
-    let moved = vec![started(1, 3000), exited(0, 0, 0, Exit::Signal(15), 2000), log(1, 0, 0, 0, "new\n")];
-    let state = events([told.clone(), moved.clone()].concat());
+fn moved_rank_belongs_to_new_host() {
+    let started = |host, when| EventKind::RankStarted { host, rank: 0, restart: 0, started_at: when };
+    let told =
+        vec![run_started(&["a", "b"], 1), started(0, 1000), rank_log(0, 0, 0, 0, "old\n"), rank_exited(0, 0, 0, Exit::Signal(15), 2000)];
+    let moved = vec![started(1, 3000), rank_exited(0, 0, 0, Exit::Signal(15), 2000), rank_log(1, 0, 0, 0, "new\n")];
+    let state = state_after_events([told.clone(), moved.clone()].concat());
     let rank = &state.ranks[&0];
-    assert_eq!((rank.host, rank.exit, rank.tail.last(5)), (1, None, vec!["new".to_owned()]));
+    assert_eq!((rank.host, rank.exit, rank.recent_lines.last_lines(5)), (1, None, vec!["new".to_owned()]));
     // Who attaches later is told of both lives in any order.
-    let state = events([vec![plan(&["a", "b"], 1)], moved, told[1..].to_vec(), vec![exited(1, 0, 0, Exit::Code(0), 4000)]].concat());
+    let state = state_after_events(
+        [vec![run_started(&["a", "b"], 1)], moved, told[1..].to_vec(), vec![rank_exited(1, 0, 0, Exit::Code(0), 4000)]].concat(),
+    );
     let rank = &state.ranks[&0];
-    assert_eq!((rank.host, rank.exit, rank.tail.last(5)), (1, Some(Exit::Code(0)), vec!["new".to_owned()]));
+    assert_eq!((rank.host, rank.exit, rank.recent_lines.last_lines(5)), (1, Some(Exit::Code(0)), vec!["new".to_owned()]));
 }
 
 #[test]
-fn ranks_live_fail_and_begin_anew() {
-    let state = events(vec![
-        plan(&["a", "b"], 1),
-        EventKind::RankStarted { host: 0, rank: 0, restart: 0, when: 0 },
-        log(0, 0, 0, 0, "old\n"),
-        exited(0, 0, 0, Exit::Signal(9), 9000),
-        EventKind::RankStarted { host: 1, rank: 0, restart: 1, when: 0 },
-        log(1, 0, 1, 0, "new\nhal"),
-        log(0, 0, 0, 4, "late\n"),
-        exited(1, 1, 0, Exit::Code(1), 7000),
-        exited(1, 0, 1, Exit::Code(3), 8000),
+fn ranks_start_fail_and_restart() {
+    let state = state_after_events(vec![
+        run_started(&["a", "b"], 1),
+        EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 },
+        rank_log(0, 0, 0, 0, "old\n"),
+        rank_exited(0, 0, 0, Exit::Signal(9), 9000),
+        EventKind::RankStarted { host: 1, rank: 0, restart: 1, started_at: 0 },
+        rank_log(1, 0, 1, 0, "new\nhal"),
+        rank_log(0, 0, 0, 4, "late\n"),
+        rank_exited(1, 1, 0, Exit::Code(1), 7000),
+        rank_exited(1, 0, 1, Exit::Code(3), 8000),
     ]);
     let rank = &state.ranks[&0];
     assert_eq!((rank.host, rank.restart, rank.exit, rank.duration()), (1, 1, Some(Exit::Code(3)), Some(3000)));
-    assert_eq!(rank.tail.last(5), ["new", "hal"]);
+    assert_eq!(rank.recent_lines.last_lines(5), ["new", "hal"]);
     assert_eq!(state.failed_ranks().iter().map(|rank| rank.rank).collect::<Vec<_>>(), [1, 0], "the first to end comes first");
     assert_eq!(state.rank_counts(), RankCounts { failed: 2, ..RankCounts::default() });
 }
 
 #[test]
-fn a_new_attempt_forgets_the_ranks_and_keeps_the_hosts() {
-    let state = events(vec![
-        plan(&["a", "b"], 1),
+fn new_attempt_clears_ranks_keeps_hosts() {
+    let state = state_after_events(vec![
+        run_started(&["a", "b"], 1),
         EventKind::HostConnected { host: 1, clock_offset: -20, uncertainty: 3 },
-        exited(1, 1, 0, Exit::Code(1), 7000),
+        rank_exited(1, 1, 0, Exit::Code(1), 7000),
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
-        plan(&["a", "b"], 2),
+        run_started(&["a", "b"], 2),
     ]);
     assert_eq!(state.culprit, None);
     assert_eq!(state.rank_counts(), RankCounts { waiting: 2, ..RankCounts::default() });
-    assert_eq!(state.hosts[1].clock, Some((-20, 3)));
+    assert_eq!(state.hosts[1].clock_offset, Some((-20, 3)));
 }
 
 #[test]
-fn nothing_that_comes_is_too_odd() {
-    let state = events(vec![
+fn impossible_events_are_rejected_not_fatal() {
+    let state = state_after_events(vec![
         EventKind::HostConnected { host: 9, clock_offset: 0, uncertainty: 0 },
         EventKind::StepDone { step: 3, note: String::new() },
-        exited(4, u32::MAX, 0, Exit::Killed, 0),
-        log(7, 1, 0, u64::MAX, "x"),
-        EventKind::Log { host: 7, file: LogFile::Node, offset: 0, bytes: Bytes::new(), len: u64::MAX },
+        rank_exited(4, u32::MAX, 0, Exit::Killed, 0),
+        rank_log(7, 1, 0, u64::MAX, "x"),
+        EventKind::Log { host: 7, file: LogFile::Launcher, offset: 0, bytes: Bytes::new(), len: u64::MAX },
         EventKind::Gpus { host: 2, gpus: Vec::new() },
     ]);
-    assert_eq!(state.refused, 5);
+    assert_eq!(state.rejected_events, 5);
     assert!(state.ranks.is_empty() && state.hosts.is_empty());
 }
 
 #[test]
-fn a_journal_without_bytes_counts_them() {
+fn log_ranges_without_bytes_are_counted() {
     let range = EventKind::Log { host: 0, file: LogFile::Rank { rank: 0, restart: 0 }, offset: 0, bytes: Bytes::new(), len: 1 << 30 };
-    let state = events(vec![plan(&["a", "b"], 1), range]);
-    assert_eq!((state.ranks[&0].tail.bytes, state.ranks[&0].tail.last(5).len()), (1 << 30, 0));
+    let state = state_after_events(vec![run_started(&["a", "b"], 1), range]);
+    assert_eq!((state.ranks[&0].recent_lines.total_bytes, state.ranks[&0].recent_lines.last_lines(5).len()), (1 << 30, 0));
 }
 
 #[test]
-fn texts_are_bounded() {
+fn long_texts_are_truncated() {
     let long = || "é".repeat(1 << 20);
-    let state = events(vec![
-        plan(&["a", "b"], 1),
+    let state = state_after_events(vec![
+        run_started(&["a", "b"], 1),
         EventKind::StepFailed { step: 0, error: long(), hint: long() },
         EventKind::Notice { host: None, text: long(), warn: false },
-        EventKind::HostLost { host: 0, error: long(), retrying: false },
+        EventKind::HostLost { host: 0, error: long(), will_retry: false },
         EventKind::Leftover { host: 0, text: long() },
     ]);
     let step = state.failed_steps().next().expect("it failed");
-    for text in [&step.note, &step.hint, &state.notices[0].text, &state.hosts[0].error, &state.leftovers[0].text] {
-        assert!(text.len() <= TEXT + 3 && text.ends_with("é…"));
+    for text in [&step.note, &step.hint, &state.notices[0].text, &state.hosts[0].connection_error, &state.leftovers[0].text] {
+        assert!(text.len() <= MAX_TEXT_BYTES + 3 && text.ends_with("é…"));
     }
 }
 
@@ -148,30 +151,30 @@ fn notices_and_leftovers_are_bounded() {
         kinds.push(EventKind::Notice { host: None, text: format!("{n}"), warn: false });
         kinds.push(EventKind::Leftover { host: 0, text: format!("{}", n / 2) });
     }
-    let state = events(kinds);
-    assert_eq!((state.notices.len(), state.leftovers.len()), (NOTICES, LEFTOVERS));
+    let state = state_after_events(kinds);
+    assert_eq!((state.notices.len(), state.leftovers.len()), (MAX_NOTICES, MAX_LEFTOVERS));
 }
 
 #[test]
-fn who_was_stopped_did_not_fail() {
-    let state = events(vec![
-        plan(&["a", "b"], 1),
-        exited(1, 1, 0, Exit::Code(1), 1900),
+fn stopped_ranks_are_not_failed() {
+    let state = state_after_events(vec![
+        run_started(&["a", "b"], 1),
+        rank_exited(1, 1, 0, Exit::Code(1), 1900),
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
-        EventKind::GoalChanged { goal: Goal::Stop, why: "rank 1 failed".to_owned() },
-        EventKind::Signalled { host: 0, signal: "TERM".to_owned() },
-        EventKind::Signalled { host: 1, signal: "TERM".to_owned() },
-        exited(0, 0, 0, Exit::Signal(15), 6000),
+        EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 1 failed".to_owned() },
+        EventKind::RanksSignaled { host: 0, signal: "TERM".to_owned() },
+        EventKind::RanksSignaled { host: 1, signal: "TERM".to_owned() },
+        rank_exited(0, 0, 0, Exit::Signal(15), 6000),
     ]);
     assert_eq!(state.rank_counts(), RankCounts { failed: 1, stopped: 1, ..RankCounts::default() });
     assert_eq!(state.failed_ranks().iter().map(|rank| rank.rank).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn lines_tell_of_the_training() {
+fn log_lines_update_training_metrics() {
     let mut state = RunState::new();
     let mut tell = |at: i64, kind| state.apply(&Event { seq: 1, at, kind });
-    let EventKind::RunStarted(info) = plan(&["a", "b"], 1) else { panic!("a plan is a start") };
+    let EventKind::RunStarted(info) = run_started(&["a", "b"], 1) else { panic!("a plan is a start") };
     let metrics = [("reward".to_owned(), "reward ([0-9.]+)".to_owned())].into();
     tell(0, EventKind::RunStarted(RunInfo { metrics, ..info }));
     let mut ends = [0, 0];
@@ -179,7 +182,7 @@ fn lines_tell_of_the_training() {
         for rank in 0..2_u32 {
             let end = if n > 1 { "\n" } else { "" };
             let text = format!("{end}step {n} loss {}.5 reward {rank}\n\r{:>3}%|# | {n}/30 [00:01<00:29, 1.00it/s]", 30 - n, n * 100 / 30);
-            tell(at, log(rank, rank, 0, ends[rank as usize], &text));
+            tell(at, rank_log(rank, rank, 0, ends[rank as usize], &text));
             ends[rank as usize] += text.len() as u64;
         }
     }
@@ -187,10 +190,11 @@ fn lines_tell_of_the_training() {
     let told: Vec<(&str, f64)> = rank.metrics.iter().map(|(metric, series)| (state.metric_name(*metric), series.last)).collect();
     assert_eq!(told, [("step", 30.0), ("loss", 0.5), ("it/s", 1.0), ("reward", 1.0)]);
     let bar = rank.progress.expect("it draws one");
-    assert_eq!((bar.count, bar.left), (Some((30, 30)), Some(29)));
-    let run = [metrics::STEP, metrics::LOSS, 6].map(|metric| state.metric(metric).map(|(value, _)| value));
+    assert_eq!((bar.done_of_total, bar.seconds_left), (Some((30, 30)), Some(29)));
+    let run =
+        [training_metrics::STEP_INDEX, training_metrics::LOSS_INDEX, 6].map(|metric| state.combined_metric(metric).map(|(value, _)| value));
     assert_eq!(run, [Some(30.0), Some(0.5), Some(0.5)], "the furthest step, the mean of the others");
-    let course: Vec<f32> = state.metrics[&metrics::LOSS].points().collect();
+    let course: Vec<f32> = state.metrics[&training_metrics::LOSS_INDEX].points().collect();
     assert_eq!(
         course,
         (1..30_u8).rev().map(|n| f32::from(n) + 0.5).collect::<Vec<_>>(),

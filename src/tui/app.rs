@@ -3,25 +3,25 @@
 //! Uses `event`, `state`, `diagnose`, `report` and the panes' own states. Reads no clock; `now` comes from the feed.
 
 use crate::diagnose::{Evidence, Lang};
-use crate::event::{Event, EventKind, Millis, Phase};
-use crate::report::sanitize::Cleaner;
-use crate::state::{RunState, Status as StepStatus};
+use crate::event::{Event, EventKind, Phase, UnixMillis};
+use crate::report::sanitize::Sanitizer;
+use crate::state::{RunState, StepStatus};
 
-use super::bindings::Bindings;
-use super::dialog::{Choice, Dialog};
-use super::feed::{Ask, Hand, Note, Offer, Pace, Role, Stored};
-use super::keymap::{Cmd, Place};
-use super::palette::{Chosen, Palette};
-use super::prompt::{Prompt, Typed};
-use super::ring::Ring;
-use super::settings::{Mouse, Settings};
+use super::bindings::KeyBindings;
+use super::dialog::{Dialog, DialogChoice};
+use super::feed::{Capabilities, Clipboard, DashboardRole, FeedMessage, ReplayClock, StoredLogs, UserAction};
+use super::keymap::{KeyContext, UiCommand};
+use super::log_ring::LogRing;
+use super::log_times::LogTimes;
+use super::palette::{CommandPalette, PaletteOutcome};
+use super::settings::{DashboardSettings, MouseMode};
+use super::text_input::{InputOutcome, TextInput};
 use super::theme::Theme;
 use super::timeline::Timeline;
-use super::times::Times;
-use super::view::{self, events, gpus, host, logs, overview, problems, ranks, sum};
+use super::view::{self, events, gpus, host, host_status, logs, overview, problems, ranks};
 
 /// How long a line for the person stays.
-const TOAST: i64 = 5_000;
+const TOAST_MS: i64 = 5_000;
 /// A screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Screen {
@@ -68,24 +68,24 @@ pub enum Overlay {
     /// A question.
     Dialog(Dialog),
     /// What to look for in the logs.
-    Find(Prompt),
+    Find(TextInput),
     /// A command being chosen.
-    Palette(Palette),
+    Palette(CommandPalette),
     /// Which of their lines to show.
-    Filter(Prompt),
+    Filter(TextInput),
 }
 
 /// What must be drawn anew, the least urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dirt {
+pub enum RedrawPriority {
     /// Nothing.
     None,
     /// The clock or a sample.
     Sample,
     /// Something happened.
-    News,
+    Event,
     /// The person pressed a key.
-    Key,
+    Input,
 }
 
 /// All that a pane may look at.
@@ -97,194 +97,194 @@ pub struct App {
     /// The language of what is said of failures.
     pub lang: Lang,
     /// The time of the feed.
-    pub now: Millis,
+    pub now: UnixMillis,
     /// What can be asked for.
-    pub offer: Offer,
+    pub capabilities: Capabilities,
     /// Where a journal that is played stands.
-    pub pace: Option<Pace>,
+    pub replay_clock: Option<ReplayClock>,
     /// What makes remote text safe.
-    pub cleaner: Cleaner,
+    pub sanitizer: Sanitizer,
     /// Colours and symbols.
     pub theme: Theme,
     /// Which keys count.
-    pub bindings: Bindings,
+    pub bindings: KeyBindings,
     /// When the mouse is ours.
-    pub mouse: Mouse,
+    pub mouse_mode: MouseMode,
     /// Nothing may be changed from here.
     pub readonly: bool,
     /// The screen is kept as it is since then.
-    pub frozen: Option<Millis>,
+    pub frozen_since: Option<UnixMillis>,
     /// Where log text is.
-    pub stored: Option<Box<dyn Stored>>,
+    pub stored_logs: Option<Box<dyn StoredLogs>>,
     /// Who takes copies of text.
-    pub hand: Option<Box<dyn Hand>>,
+    pub clipboard: Option<Box<dyn Clipboard>>,
     /// Text on its way to the terminal's clipboard.
-    pub clip: Option<String>,
+    pub pending_clipboard: Option<String>,
     /// The newest lines of all logs.
-    pub ring: Ring,
+    pub log_ring: LogRing,
     /// When which part of a log came.
-    pub times: Times,
+    pub log_times: LogTimes,
     /// What happened.
     pub timeline: Timeline,
     /// Seconds that the person's clock is ahead of UTC.
-    pub zone: i64,
+    pub utc_offset: i64,
     /// Log bytes that were not shown, since the screen was slower.
-    pub skipped: u64,
+    pub skipped_log_bytes: u64,
     /// How every host stood when the last frame was begun.
-    pub standings: Vec<sum::Standing>,
+    pub host_statuses: Vec<host_status::HostStatus>,
     /// Which screen.
     pub screen: Screen,
     /// What lies on top.
     pub overlay: Option<Overlay>,
     /// A line for the person, and until when.
-    pub toast: Option<(String, Millis)>,
+    pub toast: Option<(String, UnixMillis)>,
     /// The overview's own.
-    pub overview: overview::View,
+    pub overview_pane: overview::OverviewPane,
     /// The host's own.
-    pub host: host::View,
+    pub host_pane: host::HostPane,
     /// The ranks' own.
-    pub ranks: ranks::View,
+    pub ranks_pane: ranks::RanksPane,
     /// The logs' own.
-    pub logs: logs::View,
+    pub logs_pane: logs::LogsPane,
     /// The GPUs' own.
-    pub gpus: gpus::View,
+    pub gpus_pane: gpus::GpusPane,
     /// The events' own.
-    pub events: events::View,
+    pub events_pane: events::EventsPane,
     /// The problems' own.
-    pub problems: problems::View,
+    pub problems_pane: problems::ProblemsPane,
     /// A page of the pane that is shown, in rows; as it was drawn last.
-    pub page: usize,
+    pub page_rows: usize,
     /// Asked for by keys, not yet sent.
-    pub asks: Vec<Ask>,
+    pub pending_actions: Vec<UserAction>,
     /// Suspend after this round.
-    pub suspend: bool,
+    pub suspend_requested: bool,
     /// Draw every cell.
-    pub redraw: bool,
+    pub full_redraw: bool,
 }
 
 impl App {
     /// Nothing is known yet.
-    pub fn new(role: Role, cleaner: Cleaner, theme: Theme) -> Self {
+    pub fn new(role: DashboardRole, cleaner: Sanitizer, theme: Theme) -> Self {
         App {
             state: RunState::new(),
             now: 0,
-            offer: Offer::of(role),
-            pace: None,
-            cleaner,
+            capabilities: Capabilities::view_only(role),
+            replay_clock: None,
+            sanitizer: cleaner,
             theme,
-            bindings: Bindings::default(),
-            mouse: Mouse::Auto,
+            bindings: KeyBindings::default(),
+            mouse_mode: MouseMode::Auto,
             readonly: false,
-            frozen: None,
-            stored: None,
-            evidence: Evidence::built_in(),
+            frozen_since: None,
+            stored_logs: None,
+            evidence: Evidence::with_built_in_rules(),
             lang: Lang::default(),
-            hand: None,
-            clip: None,
-            ring: Ring::default(),
-            times: Times::default(),
+            clipboard: None,
+            pending_clipboard: None,
+            log_ring: LogRing::default(),
+            log_times: LogTimes::default(),
             timeline: Timeline::default(),
-            zone: 0,
-            skipped: 0,
-            standings: Vec::new(),
+            utc_offset: 0,
+            skipped_log_bytes: 0,
+            host_statuses: Vec::new(),
             screen: Screen::Overview,
             overlay: None,
             toast: None,
-            overview: overview::View::default(),
-            host: host::View::default(),
-            ranks: ranks::View::default(),
-            logs: logs::View::default(),
-            gpus: gpus::View::default(),
-            events: events::View::default(),
-            problems: problems::View::default(),
-            page: 10,
-            asks: Vec::new(),
-            suspend: false,
-            redraw: false,
+            overview_pane: overview::OverviewPane::default(),
+            host_pane: host::HostPane::default(),
+            ranks_pane: ranks::RanksPane::default(),
+            logs_pane: logs::LogsPane::default(),
+            gpus_pane: gpus::GpusPane::default(),
+            events_pane: events::EventsPane::default(),
+            problems_pane: problems::ProblemsPane::default(),
+            page_rows: 10,
+            pending_actions: Vec::new(),
+            suspend_requested: false,
+            full_redraw: false,
         }
     }
 
     /// Takes what the person has set.
-    pub fn set(&mut self, settings: Settings) {
-        (self.theme, self.mouse, self.bindings) = (settings.theme, settings.mouse, settings.bindings);
+    pub fn apply_settings(&mut self, settings: DashboardSettings) {
+        (self.theme, self.mouse_mode, self.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
-            self.only_look();
+            self.set_readonly();
         }
     }
 
     /// From now on nothing can be changed from here.
-    pub fn only_look(&mut self) {
+    pub fn set_readonly(&mut self) {
         self.readonly = true;
-        self.bindings.only_look();
+        self.bindings.remove_mutating();
     }
 
     /// Takes one thing that was told; what it makes dirty.
-    pub fn hear(&mut self, note: Note) -> Dirt {
+    pub fn handle_message(&mut self, note: FeedMessage) -> RedrawPriority {
         match note {
-            Note::Event(event) => return self.event(&event),
-            Note::Now(now) => {
+            FeedMessage::Event(event) => return self.handle_event(&event),
+            FeedMessage::Tick(now) => {
                 let second = now / 1000 != self.now / 1000;
-                self.clock(now);
+                self.advance_clock(now);
                 let over = self.toast.take_if(|(_, until)| *until <= now).is_some();
                 let waits = matches!(self.overlay, Some(Overlay::Dialog(_)));
-                if self.screen == Screen::Logs && logs::work(self) {
-                    return Dirt::News;
+                if self.screen == Screen::Logs && logs::index_on_tick(self) {
+                    return RedrawPriority::Event;
                 }
                 return if waits {
-                    Dirt::News
+                    RedrawPriority::Event
                 } else if second || over {
-                    Dirt::Sample
+                    RedrawPriority::Sample
                 } else {
-                    Dirt::None
+                    RedrawPriority::None
                 };
             }
-            Note::Explain(evidence, lang) => (self.evidence, self.lang) = (*evidence, lang),
-            Note::Stored(stored) => self.stored = Some(stored),
-            Note::Hand(hand) => self.hand = Some(hand),
-            Note::Offer(offer) => {
-                if matches!(self.overlay, Some(Overlay::Dialog(_))) && self.offer != offer {
+            FeedMessage::DiagnosisRules(evidence, lang) => (self.evidence, self.lang) = (*evidence, lang),
+            FeedMessage::StoredLogs(stored) => self.stored_logs = Some(stored),
+            FeedMessage::Clipboard(hand) => self.clipboard = Some(hand),
+            FeedMessage::Capabilities(offer) => {
+                if matches!(self.overlay, Some(Overlay::Dialog(_))) && self.capabilities != offer {
                     // What was asked is no longer the question.
                     self.overlay = None;
                 }
-                self.offer = offer;
+                self.capabilities = offer;
             }
-            Note::Pace(pace) => self.pace = Some(pace),
-            Note::Anew => {
+            FeedMessage::ReplayClock(pace) => self.replay_clock = Some(pace),
+            FeedMessage::Reset => {
                 self.state = RunState::new();
                 self.evidence.clear();
-                self.times.clear();
-                self.ring = Ring::default();
-                self.logs.anew();
+                self.log_times.clear();
+                self.log_ring = LogRing::default();
+                self.logs_pane.reset();
                 self.timeline = Timeline::default();
                 self.now = 0;
             }
-            Note::Say(text) => self.say(&text),
+            FeedMessage::ShowToast(text) => self.show_toast(&text),
             #[cfg(debug_assertions)]
             #[expect(clippy::panic, reason = "that is what is rehearsed")]
-            Note::Break => panic!("rehearsed in the screen"),
-            Note::Zone(zone) => self.zone = zone,
+            FeedMessage::Panic => panic!("rehearsed in the screen"),
+            FeedMessage::UtcOffset(zone) => self.utc_offset = zone,
         }
-        Dirt::News
+        RedrawPriority::Event
     }
 
-    fn event(&mut self, event: &Event) -> Dirt {
+    fn handle_event(&mut self, event: &Event) -> RedrawPriority {
         self.state.apply(event);
         self.evidence.apply(event);
-        self.clock(event.at);
-        self.timeline.take(event, &self.state);
+        self.advance_clock(event.at);
+        self.timeline.record(event, &self.state);
         if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
-            self.times.grew((*host, *file), *offset, event.at);
-            self.ring.take((*host, *file), *offset, bytes, *len, event.at);
+            self.log_times.record_growth((*host, *file), *offset, event.at);
+            self.log_ring.push_chunk((*host, *file), *offset, bytes, *len, event.at);
         }
-        if let EventKind::LogShrunk { host, file, .. } = event.kind {
-            self.times.begin_again((host, file));
-            self.ring.begin_again((host, file));
-            self.logs.anew();
+        if let EventKind::LogTruncated { host, file, .. } = event.kind {
+            self.log_times.restart_log((host, file));
+            self.log_ring.restart_log((host, file));
+            self.logs_pane.reset();
         }
-        if event.kind.is_sample() { Dirt::Sample } else { Dirt::News }
+        if event.kind.is_sample() { RedrawPriority::Sample } else { RedrawPriority::Event }
     }
 
-    fn clock(&mut self, now: Millis) {
+    fn advance_clock(&mut self, now: UnixMillis) {
         // What was said before any time was known begins now.
         if self.now == 0
             && let Some((_, until)) = &mut self.toast
@@ -295,138 +295,142 @@ impl App {
     }
 
     /// Shows a line for a moment.
-    pub fn say(&mut self, text: &str) {
-        self.toast = Some((self.cleaner.line(text), self.now + TOAST));
+    pub fn show_toast(&mut self, text: &str) {
+        self.toast = Some((self.sanitizer.sanitize_line(text), self.now + TOAST_MS));
     }
 
     /// Remote text, safe and on one line.
-    pub fn clean(&self, text: &str) -> String {
-        self.cleaner.line(text).replace('\t', "    ")
+    pub fn sanitize(&self, text: &str) -> String {
+        self.sanitizer.sanitize_line(text).replace('\t', "    ")
     }
 
     /// The time of day on the person's clock.
-    pub fn time(&self, at: Millis) -> String {
-        super::view::time_of_day(at, self.zone)
+    pub fn format_time(&self, at: UnixMillis) -> String {
+        super::view::time_of_day(at, self.utc_offset)
     }
 
     /// Whether a value of then is too old to be believed now: three rounds of the sampler, or of what a journal keeps of it. What was last
     /// seen of a run that is over stays.
-    pub fn stale(&self, at: Millis) -> bool {
-        let limit = if self.offer.role == Role::Replay { 30_000 } else { 6_000 };
+    pub fn is_stale(&self, at: UnixMillis) -> bool {
+        let limit = if self.capabilities.role == DashboardRole::Replay { 30_000 } else { 6_000 };
         at > 0 && self.now - at > limit && self.state.outcome.is_none()
     }
 
     /// Whether a value of then is older than that, while the run goes on.
-    pub fn stale_for(&self, at: Millis, limit: i64) -> bool {
+    pub fn is_older_than(&self, at: UnixMillis, limit: i64) -> bool {
         self.now - at > limit && self.state.outcome.is_none()
     }
 
     /// Whether steps of a plan wait or run: then their matrix is the overview.
-    pub fn stepping(&self) -> bool {
+    pub fn has_open_steps(&self) -> bool {
         let open = |status: StepStatus| matches!(status, StepStatus::Waiting | StepStatus::Running);
-        self.state.outcome.is_none() && self.state.ledger.steps().iter().any(|step| open(step.status))
-            || self.offer.start.is_some() && !self.state.ledger.steps().is_empty()
+        self.state.outcome.is_none() && self.state.step_table.steps().iter().any(|step| open(step.status))
+            || self.capabilities.start_summary.is_some() && !self.state.step_table.steps().is_empty()
     }
 
     /// The places whose keys count now, the nearest first.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn key_contexts(&self) -> Vec<KeyContext> {
         let mut places = Vec::new();
-        if self.offer.start.is_some() {
-            places.push(Place::Plan);
+        if self.capabilities.start_summary.is_some() {
+            places.push(KeyContext::Plan);
         }
         // Both the journal and the events have steps: those of the screen win.
         if self.screen == Screen::Events {
-            places.push(Place::Events);
+            places.push(KeyContext::Events);
         }
-        if self.offer.role == Role::Replay {
-            places.push(Place::Replay);
+        if self.capabilities.role == DashboardRole::Replay {
+            places.push(KeyContext::Replay);
         }
         let own = match self.screen {
-            Screen::Overview => Place::Overview,
-            Screen::Host => Place::Host,
-            Screen::Ranks => Place::Ranks,
-            Screen::Logs => Place::Logs,
-            Screen::Gpus => Place::Gpus,
-            Screen::Events => Place::Events,
-            Screen::Problems => Place::Problems,
+            Screen::Overview => KeyContext::Overview,
+            Screen::Host => KeyContext::Host,
+            Screen::Ranks => KeyContext::Ranks,
+            Screen::Logs => KeyContext::Logs,
+            Screen::Gpus => KeyContext::Gpus,
+            Screen::Events => KeyContext::Events,
+            Screen::Problems => KeyContext::Problems,
         };
         if !places.contains(&own) {
             places.push(own);
         }
-        if self.offer.act || self.offer.clear {
-            places.push(Place::Run);
+        if self.capabilities.can_control || self.capabilities.can_tear_down {
+            places.push(KeyContext::Run);
         }
-        places.push(Place::All);
+        places.push(KeyContext::Global);
         places
     }
 
     /// Obeys a command.
-    pub fn update(&mut self, cmd: Cmd) {
+    pub fn update(&mut self, cmd: UiCommand) {
         match (&mut self.overlay, cmd) {
-            (_, Cmd::Interrupt) => self.interrupt(),
-            (_, Cmd::Redraw) => self.redraw = true,
-            (_, Cmd::Suspend) => self.suspend = true,
+            (_, UiCommand::Interrupt) => self.handle_interrupt(),
+            (_, UiCommand::Redraw) => self.full_redraw = true,
+            (_, UiCommand::Suspend) => self.suspend_requested = true,
             (Some(Overlay::Help(top)), _) => {
-                let page = self.page.max(1);
+                let page = self.page_rows.max(1);
                 match cmd {
-                    Cmd::Up => *top = top.saturating_sub(1),
-                    Cmd::Down => *top += 1,
-                    Cmd::PageUp | Cmd::HalfUp => *top = top.saturating_sub(page),
-                    Cmd::PageDown | Cmd::HalfDown => *top += page,
-                    Cmd::Top => *top = 0,
-                    Cmd::Bottom => *top = usize::MAX / 2,
-                    Cmd::Help | Cmd::Back | Cmd::Quit => self.overlay = None,
+                    UiCommand::Up => *top = top.saturating_sub(1),
+                    UiCommand::Down => *top += 1,
+                    UiCommand::PageUp | UiCommand::HalfUp => *top = top.saturating_sub(page),
+                    UiCommand::PageDown | UiCommand::HalfDown => *top += page,
+                    UiCommand::Top => *top = 0,
+                    UiCommand::Bottom => *top = usize::MAX / 2,
+                    UiCommand::Help | UiCommand::Back | UiCommand::Quit => self.overlay = None,
                     _ => {}
                 }
             }
             (Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)), _) => {}
-            (None, _) => self.command(cmd),
+            (None, _) => self.dispatch_command(cmd),
         }
     }
 
-    fn command(&mut self, cmd: Cmd) {
+    fn dispatch_command(&mut self, cmd: UiCommand) {
         match cmd {
-            Cmd::Help => self.overlay = Some(Overlay::Help(0)),
-            Cmd::Overview => self.screen = Screen::Overview,
-            Cmd::Host => self.screen = Screen::Host,
-            Cmd::Ranks => self.screen = Screen::Ranks,
-            Cmd::Logs => self.screen = Screen::Logs,
-            Cmd::Gpus => self.screen = Screen::Gpus,
-            Cmd::Events => self.screen = Screen::Events,
-            Cmd::Problems => self.screen = Screen::Problems,
-            Cmd::Find => self.overlay = Some(Overlay::Find(Prompt::default())),
-            Cmd::Filter => self.overlay = Some(Overlay::Filter(Prompt { text: self.logs.filter_text() })),
-            Cmd::NextError | Cmd::PrevError if self.screen != Screen::Logs => problems::next(self, cmd == Cmd::NextError),
-            Cmd::NextScreen | Cmd::PrevScreen => self.turn(if cmd == Cmd::NextScreen { 1 } else { Screen::ALL.len() - 1 }),
-            Cmd::Back => self.screen = Screen::Overview,
-            Cmd::Quit if self.screen != Screen::Overview => self.screen = Screen::Overview,
-            Cmd::Quit => self.quit(),
-            Cmd::Palette => self.overlay = Some(Overlay::Palette(Palette::default())),
-            Cmd::Freeze => self.frozen = if self.frozen.is_some() { None } else { Some(self.now) },
-            Cmd::Theme => {
-                self.theme.skin = self.theme.skin.next();
-                self.redraw = true;
-                self.say(&format!("colours: {}", self.theme.skin.name()));
+            UiCommand::Help => self.overlay = Some(Overlay::Help(0)),
+            UiCommand::Overview => self.screen = Screen::Overview,
+            UiCommand::Host => self.screen = Screen::Host,
+            UiCommand::Ranks => self.screen = Screen::Ranks,
+            UiCommand::Logs => self.screen = Screen::Logs,
+            UiCommand::Gpus => self.screen = Screen::Gpus,
+            UiCommand::Events => self.screen = Screen::Events,
+            UiCommand::Problems => self.screen = Screen::Problems,
+            UiCommand::Find => self.overlay = Some(Overlay::Find(TextInput::default())),
+            UiCommand::Filter => self.overlay = Some(Overlay::Filter(TextInput { text: self.logs_pane.filter_text() })),
+            UiCommand::NextError | UiCommand::PrevError if self.screen != Screen::Logs => {
+                problems::select_problem(self, cmd == UiCommand::NextError)
             }
-            Cmd::Mouse => {
-                self.mouse = self.mouse.next();
-                self.say(match self.mouse {
-                    Mouse::Auto => "mouse: auto; in logs text is marked with the terminal's own means",
-                    Mouse::On => "mouse: on; with Shift most terminals mark text by their own means",
-                    Mouse::Off => "mouse: off; clicks and wheel are the terminal's",
+            UiCommand::NextScreen | UiCommand::PrevScreen => {
+                self.cycle_screen(if cmd == UiCommand::NextScreen { 1 } else { Screen::ALL.len() - 1 })
+            }
+            UiCommand::Back => self.screen = Screen::Overview,
+            UiCommand::Quit if self.screen != Screen::Overview => self.screen = Screen::Overview,
+            UiCommand::Quit => self.request_quit(),
+            UiCommand::Palette => self.overlay = Some(Overlay::Palette(CommandPalette::default())),
+            UiCommand::Freeze => self.frozen_since = if self.frozen_since.is_some() { None } else { Some(self.now) },
+            UiCommand::Theme => {
+                self.theme.color_scheme = self.theme.color_scheme.next();
+                self.full_redraw = true;
+                self.show_toast(&format!("colours: {}", self.theme.color_scheme.name()));
+            }
+            UiCommand::Mouse => {
+                self.mouse_mode = self.mouse_mode.next();
+                self.show_toast(match self.mouse_mode {
+                    MouseMode::Auto => "mouse: auto; in logs text is marked with the terminal's own means",
+                    MouseMode::On => "mouse: on; with Shift most terminals mark text by their own means",
+                    MouseMode::Off => "mouse: off; clicks and wheel are the terminal's",
                 });
             }
-            _ if cmd.changes() => self.act(cmd),
-            Cmd::DetachNow => self.asks.push(Ask::Detach),
-            Cmd::Pause => self.asks.push(Ask::Pause),
-            Cmd::Step => self.asks.push(Ask::Step),
-            Cmd::Faster | Cmd::Slower => {
-                self.asks.push(Ask::Speed(if cmd == Cmd::Faster { 2.0 } else { 0.5 }));
+            _ if cmd.is_mutating() => self.confirm_action(cmd),
+            UiCommand::DetachNow => self.pending_actions.push(UserAction::Detach),
+            UiCommand::Pause => self.pending_actions.push(UserAction::TogglePause),
+            UiCommand::Step => self.pending_actions.push(UserAction::StepEvent),
+            UiCommand::Faster | UiCommand::Slower => {
+                self.pending_actions.push(UserAction::ScaleSpeed(if cmd == UiCommand::Faster { 2.0 } else { 0.5 }));
             }
-            Cmd::Earlier | Cmd::Later => {
-                if let Some(pace) = self.pace {
-                    let part = ((pace.to - pace.from) / 20).max(1000);
-                    self.asks.push(Ask::Seek(if cmd == Cmd::Later { part } else { -part }));
+            UiCommand::Earlier | UiCommand::Later => {
+                if let Some(pace) = self.replay_clock {
+                    let part = ((pace.end - pace.start) / 20).max(1000);
+                    self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { part } else { -part }));
                 }
             }
             _ => match self.screen {
@@ -442,51 +446,53 @@ impl App {
     }
 
     /// Whether keys answer a question or are typed into a line now.
-    pub fn asking(&self) -> bool {
+    pub fn overlay_captures_keys(&self) -> bool {
         matches!(self.overlay, Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)))
     }
 
     /// A click; whether there was something.
-    pub fn click(&mut self, x: u16, y: u16, twice: bool) -> bool {
-        if self.overlay.is_some() || !view::touch(self, x, y) {
+    pub fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
+        if self.overlay.is_some() || !view::handle_click(self, x, y) {
             return false;
         }
         if twice && y > 1 {
-            self.command(Cmd::Open);
+            self.dispatch_command(UiCommand::Open);
         }
         true
     }
 
     /// Whether clicks and the wheel should come here.
     pub fn wants_mouse(&self) -> bool {
-        match self.mouse {
-            Mouse::Auto => self.screen != Screen::Logs,
-            Mouse::On => true,
-            Mouse::Off => false,
+        match self.mouse_mode {
+            MouseMode::Auto => self.screen != Screen::Logs,
+            MouseMode::On => true,
+            MouseMode::Off => false,
         }
     }
 
-    fn turn(&mut self, by: usize) {
+    fn cycle_screen(&mut self, by: usize) {
         let at = Screen::ALL.iter().position(|screen| *screen == self.screen).unwrap_or(0);
         self.screen = Screen::ALL[(at + by) % Screen::ALL.len()];
     }
 
-    fn quit(&mut self) {
-        let harmless = self.offer.role == Role::Replay || self.offer.start.is_some() || self.state.outcome.is_some();
+    fn request_quit(&mut self) {
+        let harmless =
+            self.capabilities.role == DashboardRole::Replay || self.capabilities.start_summary.is_some() || self.state.outcome.is_some();
         // One who merely looks and has nothing to look at yet.
-        let early = self.offer.role == Role::Onlooker && !self.offer.act && self.state.ledger.steps().is_empty();
+        let early =
+            self.capabilities.role == DashboardRole::Observer && !self.capabilities.can_control && self.state.step_table.steps().is_empty();
         if harmless || early {
-            self.asks.push(Ask::Detach);
+            self.pending_actions.push(UserAction::Detach);
         } else {
-            self.overlay = Some(Overlay::Dialog(Dialog::quit(self)));
+            self.overlay = Some(Overlay::Dialog(Dialog::choose_exit(self)));
         }
     }
 
-    fn interrupt(&mut self) {
+    fn handle_interrupt(&mut self) {
         self.overlay = None;
-        self.asks.push(Ask::Interrupt);
-        if self.offer.role == Role::Launcher && self.offer.start.is_none() {
-            self.say(match self.state.stopping {
+        self.pending_actions.push(UserAction::Interrupt);
+        if self.capabilities.role == DashboardRole::Owner && self.capabilities.start_summary.is_none() {
+            self.show_toast(match self.state.stopping_since {
                 None => "Ctrl-C: stopping the ranks; once more kills them",
                 Some(_) => "Ctrl-C: killing the ranks; once more leaves at once",
             });
@@ -494,7 +500,7 @@ impl App {
     }
 
     /// Text that was pasted: taken where one types, and nowhere else.
-    pub fn paste(&mut self, text: &str) {
+    pub fn handle_paste(&mut self, text: &str) {
         match &mut self.overlay {
             Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) => prompt.paste(text),
             Some(Overlay::Palette(palette)) => palette.prompt.paste(text),
@@ -504,30 +510,30 @@ impl App {
     }
 
     /// A key for the question or prompt on top; `false`: there is none.
-    pub fn answer(&mut self, key: &str) -> bool {
+    pub fn handle_overlay_key(&mut self, key: &str) -> bool {
         let filters = matches!(self.overlay, Some(Overlay::Filter(_)));
         if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &mut self.overlay {
-            match prompt.key(key) {
-                Typed::On => {}
-                Typed::Off => self.overlay = None,
-                Typed::Done => {
+            match prompt.handle_key(key) {
+                InputOutcome::Editing => {}
+                InputOutcome::Cancelled => self.overlay = None,
+                InputOutcome::Submitted => {
                     let text = std::mem::take(&mut prompt.text);
                     self.overlay = None;
                     match self.screen {
-                        _ if filters => logs::filter(self, &text),
-                        Screen::Gpus => gpus::look_for(self, &text),
-                        _ => logs::look_for(self, &text),
+                        _ if filters => logs::set_filter(self, &text),
+                        Screen::Gpus => gpus::set_filter(self, &text),
+                        _ => logs::set_search(self, &text),
                     }
                 }
             }
             return true;
         }
-        let places = self.places();
+        let places = self.key_contexts();
         if let Some(Overlay::Palette(palette)) = &mut self.overlay {
-            match palette.key(key, &self.bindings, &places) {
-                Chosen::Open => {}
-                Chosen::Nothing => self.overlay = None,
-                Chosen::This(cmd) => {
+            match palette.handle_key(key, &self.bindings, &places) {
+                PaletteOutcome::StillOpen => {}
+                PaletteOutcome::Cancelled => self.overlay = None,
+                PaletteOutcome::Selected(cmd) => {
                     self.overlay = None;
                     self.update(cmd);
                 }
@@ -535,32 +541,32 @@ impl App {
             return true;
         }
         let Some(Overlay::Dialog(dialog)) = &mut self.overlay else { return false };
-        let Some(choice) = dialog.key(key, self.now) else { return true };
+        let Some(choice) = dialog.handle_key(key, self.now) else { return true };
         self.overlay = None;
         match choice {
-            Choice::Cancel => {}
-            Choice::Start => self.asks.push(Ask::Start),
-            Choice::Detach => {
-                if !self.offer.act {
-                    self.say("leaving once every rank has been started; the run goes on");
+            DialogChoice::Cancel => {}
+            DialogChoice::Start => self.pending_actions.push(UserAction::Start),
+            DialogChoice::Detach => {
+                if !self.capabilities.can_control {
+                    self.show_toast("leaving once every rank has been started; the run goes on");
                 }
-                self.asks.push(Ask::Detach);
+                self.pending_actions.push(UserAction::Detach);
             }
-            Choice::Stop => self.asks.push(Ask::Stop),
-            Choice::Kill => self.asks.push(Ask::Kill),
-            Choice::Restart => self.asks.push(Ask::Restart),
-            Choice::TearDown => {
-                self.asks.push(Ask::Teardown);
+            DialogChoice::Stop => self.pending_actions.push(UserAction::Stop),
+            DialogChoice::Kill => self.pending_actions.push(UserAction::Kill),
+            DialogChoice::Restart => self.pending_actions.push(UserAction::Restart),
+            DialogChoice::TearDown => {
+                self.pending_actions.push(UserAction::TearDown);
                 self.screen = Screen::Overview;
             }
-            Choice::Leave => self.asks.push(Ask::LeaveNow),
+            DialogChoice::LeaveNow => self.pending_actions.push(UserAction::LeaveNow),
         }
         true
     }
 
     /// Whether a teardown is under way.
-    pub fn tearing_down(&self) -> bool {
+    pub fn is_tearing_down(&self) -> bool {
         let back = |phase: Phase| matches!(phase, Phase::Stop | Phase::Remove | Phase::Fetch | Phase::Clean | Phase::Verify);
-        self.state.ledger.steps().iter().any(|step| back(step.info.phase)) && self.stepping()
+        self.state.step_table.steps().iter().any(|step| back(step.info.phase)) && self.has_open_steps()
     }
 }

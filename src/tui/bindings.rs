@@ -5,85 +5,93 @@
 
 use crossterm::event::KeyEvent;
 
-use super::keymap::{Cmd, Place, TABLE, name, second};
+use super::keymap::{DEFAULT_BINDINGS, KeyContext, UiCommand, key_name, paired_command};
 
 /// A row: what keys ask at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct KeyBinding {
     /// Where.
-    pub place: Place,
+    pub context: KeyContext,
     /// Each key with what it asks; none where a person took them away.
-    pub keys: Vec<(String, Cmd)>,
+    pub keys: Vec<(String, UiCommand)>,
     /// What the row is about; a pair of keys asks for this and its counterpart.
-    pub cmd: Cmd,
+    pub command: UiCommand,
     /// What the help says.
     pub help: &'static str,
     /// The same in a word or two, for the last line of the screen; empty: not told there.
     pub hint: &'static str,
 }
 
-impl Row {
+impl KeyBinding {
     /// The keys as they are written in the help.
-    pub fn names(&self, between: &str) -> String {
+    pub fn join_keys(&self, between: &str) -> String {
         self.keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(between)
     }
 
     /// All that its keys ask for, or did before they were taken away.
-    fn cmds(&self) -> [Cmd; 2] {
-        [self.cmd, second(self.cmd)]
+    fn commands(&self) -> [UiCommand; 2] {
+        [self.command, paired_command(self.command)]
     }
 }
 
 /// All keys that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bindings {
-    rows: Vec<Row>,
+pub struct KeyBindings {
+    rows: Vec<KeyBinding>,
 }
 
-impl Default for Bindings {
-    fn default() -> Bindings {
-        let row = |row: &super::keymap::Binding| {
-            let key = |(at, key): (usize, &&str)| ((*key).to_owned(), if at == 1 { second(row.cmd) } else { row.cmd });
-            Row { place: row.place, keys: row.keys.iter().enumerate().map(key).collect(), cmd: row.cmd, help: row.help, hint: row.hint }
+impl Default for KeyBindings {
+    fn default() -> KeyBindings {
+        let row = |row: &super::keymap::DefaultBinding| {
+            let key = |(at, key): (usize, &&str)| ((*key).to_owned(), if at == 1 { paired_command(row.command) } else { row.command });
+            KeyBinding {
+                context: row.context,
+                keys: row.keys.iter().enumerate().map(key).collect(),
+                command: row.command,
+                help: row.help,
+                hint: row.hint,
+            }
         };
-        Bindings { rows: TABLE.iter().map(row).collect() }
+        KeyBindings { rows: DEFAULT_BINDINGS.iter().map(row).collect() }
     }
 }
 
 /// Two commands under one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clash {
+pub struct KeyConflict {
     /// The key.
     pub key: String,
     /// Where.
-    pub place: Place,
+    pub context: KeyContext,
     /// What it would ask for.
-    pub cmds: [Cmd; 2],
+    pub commands: [UiCommand; 2],
 }
 
-impl Bindings {
+impl KeyBindings {
     /// The rows of a place.
-    pub fn rows(&self, place: Place) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| row.place == place)
+    pub fn bindings_in(&self, place: KeyContext) -> impl Iterator<Item = &KeyBinding> {
+        self.rows.iter().filter(move |row| row.context == place)
     }
 
     /// What a key asks at these places; earlier places win.
-    pub fn find(&self, key: KeyEvent, places: &[Place]) -> Option<Cmd> {
-        let name = name(key)?;
-        places.iter().find_map(|place| self.rows(*place).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
+    pub fn command_for_key(&self, key: KeyEvent, places: &[KeyContext]) -> Option<UiCommand> {
+        let name = key_name(key)?;
+        places
+            .iter()
+            .find_map(|place| self.bindings_in(*place).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
     }
 
     /// The keys of a command at these places; none where it has none.
-    pub fn keys(&self, cmd: Cmd, places: &[Place]) -> Option<String> {
+    pub fn keys_for(&self, cmd: UiCommand, places: &[KeyContext]) -> Option<String> {
         let (.., keys, _) = self.commands(places).into_iter().find(|(known, ..)| *known == cmd)?;
         Some(keys).filter(|keys| !keys.is_empty())
     }
 
     /// Every command of these places once, with its keys and what the help says.
-    pub fn commands(&self, places: &[Place]) -> Vec<(Cmd, String, &'static str)> {
-        let mut all: Vec<(Cmd, String, &'static str)> = Vec::new();
-        for row in places.iter().flat_map(|place| self.rows(*place)) {
-            let [first, other] = row.cmds();
+    pub fn commands(&self, places: &[KeyContext]) -> Vec<(UiCommand, String, &'static str)> {
+        let mut all: Vec<(UiCommand, String, &'static str)> = Vec::new();
+        for row in places.iter().flat_map(|place| self.bindings_in(*place)) {
+            let [first, other] = row.commands();
             for cmd in if first == other { vec![first] } else { vec![first, other] } {
                 let keys: Vec<&str> = row.keys.iter().filter(|(_, asks)| *asks == cmd).map(|(key, _)| key.as_str()).collect();
                 match all.iter_mut().find(|(known, ..)| *known == cmd) {
@@ -97,18 +105,18 @@ impl Bindings {
     }
 
     /// The command of that name.
-    pub fn named(&self, action: &str) -> Option<Cmd> {
-        self.rows.iter().flat_map(Row::cmds).find(|cmd| cmd.action() == action)
+    pub fn command_by_name(&self, action: &str) -> Option<UiCommand> {
+        self.rows.iter().flat_map(KeyBinding::commands).find(|cmd| cmd.name() == action)
     }
 
     /// The names of all commands.
-    pub fn actions(&self) -> Vec<String> {
-        self.rows.iter().flat_map(Row::cmds).map(Cmd::action).collect()
+    pub fn command_names(&self) -> Vec<String> {
+        self.rows.iter().flat_map(KeyBinding::commands).map(UiCommand::name).collect()
     }
 
     /// Gives a command these keys instead of its own, wherever it has any.
-    pub fn bind(&mut self, cmd: Cmd, keys: &[String]) {
-        for row in self.rows.iter_mut().filter(|row| row.cmds().contains(&cmd)) {
+    pub fn rebind(&mut self, cmd: UiCommand, keys: &[String]) {
+        for row in self.rows.iter_mut().filter(|row| row.commands().contains(&cmd)) {
             let at = row.keys.iter().position(|(_, asks)| *asks == cmd).unwrap_or(row.keys.len());
             row.keys.retain(|(_, asks)| *asks != cmd);
             for key in keys.iter().rev() {
@@ -116,9 +124,9 @@ impl Bindings {
             }
         }
         // What stood in several rows of a place is one now.
-        let mut seen: Vec<(Place, String, Cmd)> = Vec::new();
+        let mut seen: Vec<(KeyContext, String, UiCommand)> = Vec::new();
         for row in &mut self.rows {
-            let place = row.place;
+            let place = row.context;
             row.keys.retain(|(key, asks)| {
                 let known = (place, key.clone(), *asks);
                 let new = !seen.contains(&known);
@@ -129,29 +137,29 @@ impl Bindings {
     }
 
     /// The first key that asks for two things at one place.
-    pub fn clash(&self) -> Option<Clash> {
+    pub fn find_conflict(&self) -> Option<KeyConflict> {
         self.rows.iter().enumerate().find_map(|(at, row)| {
-            let before = || self.rows[..at].iter().filter(|other| other.place == row.place).flat_map(|other| &other.keys);
+            let before = || self.rows[..at].iter().filter(|other| other.context == row.context).flat_map(|other| &other.keys);
             row.keys.iter().enumerate().find_map(|(n, (key, cmd))| {
                 let other = before().chain(&row.keys[..n]).find(|(known, _)| known == key)?;
-                Some(Clash { key: key.clone(), place: row.place, cmds: [other.1, *cmd] })
+                Some(KeyConflict { key: key.clone(), context: row.context, commands: [other.1, *cmd] })
             })
         })
     }
 
     /// Takes everything away that changes something.
-    pub fn only_look(&mut self) {
-        self.rows.retain(|row| !row.cmd.changes());
+    pub fn remove_mutating(&mut self) {
+        self.rows.retain(|row| !row.command.is_mutating());
     }
 }
 
 /// Whether a text names a key: `x`, `X`, `ctrl-s`, `f5`, `pgdn`, `space`.
-pub fn is_key(text: &str) -> bool {
-    const NAMED: [&str; 15] =
+pub fn is_key_name(text: &str) -> bool {
+    const KEY_NAMES: [&str; 15] =
         ["space", "enter", "esc", "tab", "backtab", "up", "down", "left", "right", "pgup", "pgdn", "home", "end", "backspace", "delete"];
     let one = |text: &str| text.chars().count() == 1 && !text.chars().any(|c| c.is_control() || c.is_whitespace());
     let function = |text: &str| text.strip_prefix('f').and_then(|n| n.parse::<u8>().ok()).is_some_and(|n| (1..=12).contains(&n));
-    let plain = |text: &str| NAMED.contains(&text) || function(text);
+    let plain = |text: &str| KEY_NAMES.contains(&text) || function(text);
     match text.strip_prefix("ctrl-") {
         Some(rest) => plain(rest) || one(rest) && rest.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()),
         None => one(text) || plain(text),
@@ -164,61 +172,64 @@ mod tests {
 
     use super::*;
 
-    fn press(bindings: &Bindings, c: char, places: &[Place]) -> Option<Cmd> {
-        bindings.find(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE), places)
+    fn command_for_char(bindings: &KeyBindings, c: char, places: &[KeyContext]) -> Option<UiCommand> {
+        bindings.command_for_key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE), places)
     }
 
     #[test]
-    fn no_key_means_two_things_at_one_place() {
-        assert_eq!(Bindings::default().clash(), None);
-        let mut wrong = Bindings::default();
-        wrong.bind(Cmd::Theme, &["f".to_owned()]);
-        assert_eq!(wrong.clash(), Some(Clash { key: "f".to_owned(), place: Place::All, cmds: [Cmd::Freeze, Cmd::Theme] }));
+    fn default_keys_have_no_conflict() {
+        assert_eq!(KeyBindings::default().find_conflict(), None);
+        let mut wrong = KeyBindings::default();
+        wrong.rebind(UiCommand::Theme, &["f".to_owned()]);
+        assert_eq!(
+            wrong.find_conflict(),
+            Some(KeyConflict { key: "f".to_owned(), context: KeyContext::Global, commands: [UiCommand::Freeze, UiCommand::Theme] })
+        );
     }
 
     #[test]
-    fn keys_are_found_and_nearer_places_win() {
-        let bindings = Bindings::default();
-        let find = |code, modifiers| bindings.find(KeyEvent::new(code, modifiers), &[Place::Logs, Place::All]);
-        assert_eq!(find(KeyCode::Char(']'), KeyModifiers::NONE), Some(Cmd::NextRank));
-        assert_eq!(find(KeyCode::Char('['), KeyModifiers::NONE), Some(Cmd::PrevRank));
-        assert_eq!(find(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Cmd::Bottom));
-        assert_eq!(find(KeyCode::Char('d'), KeyModifiers::CONTROL), Some(Cmd::HalfDown));
+    fn nearest_context_wins() {
+        let bindings = KeyBindings::default();
+        let find = |code, modifiers| bindings.command_for_key(KeyEvent::new(code, modifiers), &[KeyContext::Logs, KeyContext::Global]);
+        assert_eq!(find(KeyCode::Char(']'), KeyModifiers::NONE), Some(UiCommand::NextRank));
+        assert_eq!(find(KeyCode::Char('['), KeyModifiers::NONE), Some(UiCommand::PrevRank));
+        assert_eq!(find(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(UiCommand::Bottom));
+        assert_eq!(find(KeyCode::Char('d'), KeyModifiers::CONTROL), Some(UiCommand::HalfDown));
         assert_eq!(find(KeyCode::Char('d'), KeyModifiers::ALT), None);
         assert_eq!(find(KeyCode::Char('X'), KeyModifiers::NONE), None, "there is no run");
     }
 
     #[test]
-    fn a_person_gives_and_takes_keys() {
-        let mut bindings = Bindings::default();
-        bindings.bind(Cmd::PrevRank, &["(".to_owned(), "ctrl-p".to_owned()]);
-        bindings.bind(Cmd::Theme, &[]);
-        bindings.bind(Cmd::PrevHost, &["<".to_owned()]);
-        assert_eq!(bindings.clash(), None);
-        let at = [Place::Logs, Place::All];
-        assert_eq!((press(&bindings, '(', &at), press(&bindings, '[', &at)), (Some(Cmd::PrevRank), None));
-        assert_eq!((press(&bindings, ']', &at), press(&bindings, 'T', &at)), (Some(Cmd::NextRank), None));
-        let row = bindings.rows(Place::Logs).find(|row| row.cmd == Cmd::PrevRank).expect("a row");
-        assert_eq!(row.names("/"), "(/ctrl-p/]");
-        let theme = bindings.commands(&at).into_iter().find(|(cmd, ..)| *cmd == Cmd::Theme);
+    fn rebinding_adds_and_removes_keys() {
+        let mut bindings = KeyBindings::default();
+        bindings.rebind(UiCommand::PrevRank, &["(".to_owned(), "ctrl-p".to_owned()]);
+        bindings.rebind(UiCommand::Theme, &[]);
+        bindings.rebind(UiCommand::PrevHost, &["<".to_owned()]);
+        assert_eq!(bindings.find_conflict(), None);
+        let at = [KeyContext::Logs, KeyContext::Global];
+        assert_eq!((command_for_char(&bindings, '(', &at), command_for_char(&bindings, '[', &at)), (Some(UiCommand::PrevRank), None));
+        assert_eq!((command_for_char(&bindings, ']', &at), command_for_char(&bindings, 'T', &at)), (Some(UiCommand::NextRank), None));
+        let row = bindings.bindings_in(KeyContext::Logs).find(|row| row.command == UiCommand::PrevRank).expect("a row");
+        assert_eq!(row.join_keys("/"), "(/ctrl-p/]");
+        let theme = bindings.commands(&at).into_iter().find(|(cmd, ..)| *cmd == UiCommand::Theme);
         assert_eq!(theme.map(|(_, keys, _)| keys), Some(String::new()), "the palette still has it");
     }
 
     #[test]
-    fn who_may_only_look_has_no_key_that_changes_something() {
-        let mut bindings = Bindings::default();
-        let places = [Place::Plan, Place::Run, Place::All];
-        assert_eq!(press(&bindings, 'X', &places), Some(Cmd::TearDown));
-        bindings.only_look();
+    fn readonly_has_no_mutating_keys() {
+        let mut bindings = KeyBindings::default();
+        let places = [KeyContext::Plan, KeyContext::Run, KeyContext::Global];
+        assert_eq!(command_for_char(&bindings, 'X', &places), Some(UiCommand::TearDown));
+        bindings.remove_mutating();
         for c in ['X', 'K', 'R', 'H', 'U'] {
-            assert_eq!(press(&bindings, c, &places), None, "{c}");
+            assert_eq!(command_for_char(&bindings, c, &places), None, "{c}");
         }
-        assert!(bindings.commands(&places).iter().all(|(cmd, ..)| !cmd.changes()));
+        assert!(bindings.commands(&places).iter().all(|(cmd, ..)| !cmd.is_mutating()));
     }
 
     #[test]
-    fn keys_have_names() {
-        assert!(["x", "X", "ctrl-s", "f12", "pgdn", "space", "ctrl-left", "$", "é"].into_iter().all(is_key));
-        assert!(!["", "xx", "f13", "Ctrl-s", "ctrl-S", "alt-x", "none", " "].into_iter().any(is_key));
+    fn key_names_are_validated() {
+        assert!(["x", "X", "ctrl-s", "f12", "pgdn", "space", "ctrl-left", "$", "é"].into_iter().all(is_key_name));
+        assert!(!["", "xx", "f13", "Ctrl-s", "ctrl-S", "alt-x", "none", " "].into_iter().any(is_key_name));
     }
 }

@@ -3,23 +3,23 @@
 //! Uses the app for what is the case. A question about a run that has changed meanwhile is taken away, not answered. What destroys cannot be
 //! answered at once: keys that were typed before one could read the question must not answer it.
 
-use crate::event::Millis;
-use crate::inventory::expand::fold;
-use crate::report::words::count;
-use crate::state::Liveness;
+use crate::event::UnixMillis;
+use crate::inventory::host_patterns::fold_names;
+use crate::report::style::count_noun;
+use crate::state::ConnectionStatus;
 
 use super::app::App;
-use super::feed::Role;
-use super::prompt::{Prompt, Typed};
+use super::feed::DashboardRole;
+use super::text_input::{InputOutcome, TextInput};
 
 /// How long an answer that destroys is dead, milliseconds of the feed.
-pub const DEAD: i64 = 300;
+pub const CONFIRM_DELAY_MS: i64 = 300;
 /// The columns of a line of text; a screen of 80 shows all of it.
-pub(super) const WIDTH: usize = 72;
+pub(super) const TEXT_WIDTH: usize = 72;
 
 /// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
+pub enum DialogChoice {
     /// Leave all as it is.
     Cancel,
     /// Start what the plan shows.
@@ -35,22 +35,22 @@ pub enum Choice {
     /// Stop and remove everything.
     TearDown,
     /// Leave now, whatever is under way.
-    Leave,
+    LeaveNow,
 }
 
-impl Choice {
-    fn destroys(self) -> bool {
-        matches!(self, Choice::Stop | Choice::Kill | Choice::Restart | Choice::TearDown)
+impl DialogChoice {
+    fn is_destructive(self) -> bool {
+        matches!(self, DialogChoice::Stop | DialogChoice::Kill | DialogChoice::Restart | DialogChoice::TearDown)
     }
 }
 
 /// What must be typed before the answer that destroys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub struct TypedConfirmation {
     /// The word.
-    pub wanted: String,
+    pub expected: String,
     /// What was typed.
-    pub typed: Prompt,
+    pub input: TextInput,
 }
 
 /// A question.
@@ -61,119 +61,124 @@ pub struct Dialog {
     /// What will happen, in lines.
     pub text: Vec<String>,
     /// Key, label and meaning.
-    pub choices: Vec<(&'static str, String, Choice)>,
+    pub choices: Vec<(&'static str, String, DialogChoice)>,
     /// Which answer Enter gives.
     pub focus: usize,
     /// What must be typed, where something must.
-    pub word: Option<Word>,
+    pub confirmation: Option<TypedConfirmation>,
     /// When it was asked, by the feed's clock.
-    pub since: Millis,
+    pub opened_at: UnixMillis,
 }
 
 impl Dialog {
-    fn of(title: &str, text: Vec<String>, choices: Vec<(&'static str, String, Choice)>, since: Millis) -> Dialog {
-        Dialog { title: title.to_owned(), text, choices, focus: 0, word: None, since }
+    fn new(title: &str, text: Vec<String>, choices: Vec<(&'static str, String, DialogChoice)>, since: UnixMillis) -> Dialog {
+        Dialog { title: title.to_owned(), text, choices, focus: 0, confirmation: None, opened_at: since }
     }
 
     /// Before a launch.
-    pub fn start(name: &str, what: &str) -> Dialog {
-        let choices = vec![("esc", "Cancel".to_owned(), Choice::Cancel), ("U", "Start".to_owned(), Choice::Start)];
-        Dialog { focus: 1, ..Dialog::of(&format!("START {name}"), vec![what.to_owned()], choices, 0) }
+    pub fn confirm_start(name: &str, what: &str) -> Dialog {
+        let choices = vec![("esc", "Cancel".to_owned(), DialogChoice::Cancel), ("U", "Start".to_owned(), DialogChoice::Start)];
+        Dialog { focus: 1, ..Dialog::new(&format!("START {name}"), vec![what.to_owned()], choices, 0) }
     }
 
     /// How to leave, and what each way does to the run.
-    pub fn quit(app: &App) -> Dialog {
-        let cancel = ("esc", "Cancel: stay here".to_owned(), Choice::Cancel);
+    pub fn choose_exit(app: &App) -> Dialog {
+        let cancel = ("esc", "Cancel: stay here".to_owned(), DialogChoice::Cancel);
         let mut choices = Vec::new();
         let mut text = Vec::new();
         let counts = app.state.rank_counts();
-        if app.offer.act {
-            text.push(format!("{} on {}", count(counts.running, "running rank"), count(app.state.hosts.len(), "host")));
-            choices.push(("d", "Detach: this screen ends, the run goes on".to_owned(), Choice::Detach));
-            if app.state.stopping.is_none() && !app.readonly {
-                choices.push(("S", "Stop: TERM to every rank, KILL after the grace; then as `teardown` says".to_owned(), Choice::Stop));
+        if app.capabilities.can_control {
+            text.push(format!("{} on {}", count_noun(counts.running, "running rank"), count_noun(app.state.hosts.len(), "host")));
+            choices.push(("d", "Detach: this screen ends, the run goes on".to_owned(), DialogChoice::Detach));
+            if app.state.stopping_since.is_none() && !app.readonly {
+                choices.push((
+                    "S",
+                    "Stop: TERM to every rank, KILL after the grace; then as `teardown` says".to_owned(),
+                    DialogChoice::Stop,
+                ));
             }
             if !app.readonly {
-                choices.push(("K", "Kill: KILL to every rank, nothing is saved".to_owned(), Choice::Kill));
+                choices.push(("K", "Kill: KILL to every rank, nothing is saved".to_owned(), DialogChoice::Kill));
             }
-        } else if app.tearing_down() {
+        } else if app.is_tearing_down() {
             text.push("A teardown is under way; it ends by itself.".to_owned());
-            choices.push(("w", "Wait for its end".to_owned(), Choice::Cancel));
-            choices.push(("L", "Leave at once: what is left stays until `down`".to_owned(), Choice::Leave));
-            return Dialog::of("LEAVE", text, choices, app.now);
+            choices.push(("w", "Wait for its end".to_owned(), DialogChoice::Cancel));
+            choices.push(("L", "Leave at once: what is left stays until `down`".to_owned(), DialogChoice::LeaveNow));
+            return Dialog::new("LEAVE", text, choices, app.now);
         } else {
             text.push("The launch is under way.".to_owned());
-            if app.offer.role == Role::Launcher {
-                choices.push(("d", "Detach: once every rank has been started; the run goes on".to_owned(), Choice::Detach));
+            if app.capabilities.role == DashboardRole::Owner {
+                choices.push(("d", "Detach: once every rank has been started; the run goes on".to_owned(), DialogChoice::Detach));
                 if !app.readonly {
-                    choices.push(("S", "Stop: no further step is begun, what was begun is undone".to_owned(), Choice::Stop));
+                    choices.push(("S", "Stop: no further step is begun, what was begun is undone".to_owned(), DialogChoice::Stop));
                 }
             }
-            choices.push(("L", "Leave at once: what was begun stays until `down`".to_owned(), Choice::Leave));
+            choices.push(("L", "Leave at once: what was begun stays until `down`".to_owned(), DialogChoice::LeaveNow));
         }
         choices.push(cancel);
-        Dialog::of("LEAVE", text, choices, app.now)
+        Dialog::new("LEAVE", text, choices, app.now)
     }
 
     /// Before every rank is told to end.
-    pub fn stop(app: &App) -> Dialog {
-        let text = vec![running(app), "effect   TERM to every rank, KILL after the grace; then as `teardown` says".to_owned()];
-        Dialog::no_or_yes("STOP THE RUN", unreached(app, text), "Stop", Choice::Stop, app.now)
+    pub fn confirm_stop(app: &App) -> Dialog {
+        let text = vec![run_summary_line(app), "effect   TERM to every rank, KILL after the grace; then as `teardown` says".to_owned()];
+        Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(app, text), "Stop", DialogChoice::Stop, app.now)
     }
 
     /// Before every rank is killed.
-    pub fn kill(app: &App) -> Dialog {
-        let text = vec![running(app), "effect   KILL to every rank: nothing is saved; then as `teardown` says".to_owned()];
-        Dialog::no_or_yes("KILL THE RUN", unreached(app, text), "Kill", Choice::Kill, app.now)
+    pub fn confirm_kill(app: &App) -> Dialog {
+        let text = vec![run_summary_line(app), "effect   KILL to every rank: nothing is saved; then as `teardown` says".to_owned()];
+        Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(app, text), "Kill", DialogChoice::Kill, app.now)
     }
 
     /// Before the gang is stopped and launched again.
-    pub fn restart(app: &App) -> Dialog {
+    pub fn confirm_restart(app: &App) -> Dialog {
         let text = vec![
-            running(app),
+            run_summary_line(app),
             "effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned(),
             "         then the same plan again, in the containers that are there".to_owned(),
-            LOST.to_owned(),
+            LOST_WORK_LINE.to_owned(),
         ];
-        Dialog::no_or_yes("RESTART THE RUN", unreached(app, text), "Restart", Choice::Restart, app.now)
+        Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(app, text), "Restart", DialogChoice::Restart, app.now)
     }
 
     /// Before everything is removed: the name is typed.
-    pub fn tear_down(app: &App) -> Dialog {
-        let name = app.clean(&app.state.info.name);
-        let mut text = vec![running(app)];
-        if app.offer.act {
+    pub fn confirm_teardown(app: &App) -> Dialog {
+        let name = app.sanitize(&app.state.info.name);
+        let mut text = vec![run_summary_line(app)];
+        if app.capabilities.can_control {
             text.push("effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned());
             text.push("         then containers, processes, files and locks of this name go".to_owned());
-            text.push(LOST.to_owned());
+            text.push(LOST_WORK_LINE.to_owned());
         } else {
             text.push("effect   the logs are fetched; then containers, processes, files and".to_owned());
             text.push("         locks of this name are removed".to_owned());
         }
-        let text = unreached(app, text);
+        let text = append_unreachable_hosts(app, text);
         let choices = vec![
-            ("esc", "Cancel: leave all as it is".to_owned(), Choice::Cancel),
-            ("enter", format!("Tear down, once `{name}` is typed"), Choice::TearDown),
+            ("esc", "Cancel: leave all as it is".to_owned(), DialogChoice::Cancel),
+            ("enter", format!("Tear down, once `{name}` is typed"), DialogChoice::TearDown),
         ];
-        let word = Some(Word { wanted: name, typed: Prompt::default() });
-        Dialog { word, ..Dialog::of("TEAR DOWN THE RUN", text, choices, app.now) }
+        let word = Some(TypedConfirmation { expected: name, input: TextInput::default() });
+        Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, app.now) }
     }
 
-    fn no_or_yes(title: &str, text: Vec<String>, verb: &str, choice: Choice, since: Millis) -> Dialog {
-        let choices = vec![("n", "No: leave all as it is".to_owned(), Choice::Cancel), ("y", format!("Yes: {verb}"), choice)];
-        Dialog::of(title, text, choices, since)
+    fn yes_no(title: &str, text: Vec<String>, verb: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
+        let choices = vec![("n", "No: leave all as it is".to_owned(), DialogChoice::Cancel), ("y", format!("Yes: {verb}"), choice)];
+        Dialog::new(title, text, choices, since)
     }
 
     /// Whether an answer can be given now.
-    pub fn alive(&self, choice: Choice, now: Millis) -> bool {
-        !choice.destroys() || now - self.since >= DEAD && self.word.as_ref().is_none_or(|word| word.typed.text == word.wanted)
+    pub fn is_enabled(&self, choice: DialogChoice, now: UnixMillis) -> bool {
+        !choice.is_destructive()
+            || now - self.opened_at >= CONFIRM_DELAY_MS && self.confirmation.as_ref().is_none_or(|word| word.input.text == word.expected)
     }
 
     /// Takes a key; the answer, if it is one.
-    pub fn key(&mut self, key: &str, now: Millis) -> Option<Choice> {
+    pub fn handle_key(&mut self, key: &str, now: UnixMillis) -> Option<DialogChoice> {
         let last = self.choices.len().saturating_sub(1);
         let choice = match key {
-            "esc" => Choice::Cancel,
+            "esc" => DialogChoice::Cancel,
             "enter" => self.choices.get(self.focus)?.2,
             "tab" | "down" | "right" => {
                 self.focus = if self.focus >= last { 0 } else { self.focus + 1 };
@@ -183,43 +188,43 @@ impl Dialog {
                 self.focus = if self.focus == 0 { last } else { self.focus - 1 };
                 return None;
             }
-            key => match &mut self.word {
+            key => match &mut self.confirmation {
                 Some(word) => {
-                    if matches!(word.typed.key(key), Typed::On) {
+                    if matches!(word.input.handle_key(key), InputOutcome::Editing) {
                         // Who has typed the name has chosen.
-                        self.focus = if word.typed.text == word.wanted { last } else { 0 };
+                        self.focus = if word.input.text == word.expected { last } else { 0 };
                     }
                     return None;
                 }
-                None if key == "q" => Choice::Cancel,
+                None if key == "q" => DialogChoice::Cancel,
                 None => self.choices.iter().find(|choice| choice.0 == key)?.2,
             },
         };
-        Some(choice).filter(|choice| self.alive(*choice, now))
+        Some(choice).filter(|choice| self.is_enabled(*choice, now))
     }
 }
 
 /// What is lost when ranks end.
-const LOST: &str = "lost     what the ranks have not saved by themselves";
+const LOST_WORK_LINE: &str = "lost     what the ranks have not saved by themselves";
 
 /// Who runs where.
-fn running(app: &App) -> String {
+fn run_summary_line(app: &App) -> String {
     let counts = app.state.rank_counts();
-    let names: Vec<String> = app.state.hosts.iter().map(|host| app.clean(&host.name)).collect();
-    let ranks = if app.offer.act { format!(", {}", count(counts.running, "running rank")) } else { String::new() };
-    let text = format!("run      {}  {}{ranks}", app.clean(&app.state.info.name), count(names.len(), "host"));
-    let names = fold(&names);
-    if text.len() + names.len() + 2 <= WIDTH { format!("{text}  {names}") } else { text }
+    let names: Vec<String> = app.state.hosts.iter().map(|host| app.sanitize(&host.name)).collect();
+    let ranks = if app.capabilities.can_control { format!(", {}", count_noun(counts.running, "running rank")) } else { String::new() };
+    let text = format!("run      {}  {}{ranks}", app.sanitize(&app.state.info.name), count_noun(names.len(), "host"));
+    let names = fold_names(&names);
+    if text.len() + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
 /// And whom an order does not reach.
-fn unreached(app: &App, mut text: Vec<String>) -> Vec<String> {
+fn append_unreachable_hosts(app: &App, mut text: Vec<String>) -> Vec<String> {
     for (at, host) in (0_u32..).zip(&app.state.hosts) {
-        if !matches!(host.liveness, Liveness::Retrying | Liveness::Unreachable) {
+        if !matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable) {
             continue;
         }
-        let ranks = app.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started.is_some()).count();
-        text.push(format!("NOT REACHED  {}: {} may go on there", app.clean(&host.name), count(ranks, "rank")));
+        let ranks = app.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
+        text.push(format!("NOT REACHED  {}: {} may go on there", app.sanitize(&host.name), count_noun(ranks, "rank")));
     }
     // A dialog is no list: of many hosts the first few.
     let head = text.iter().take_while(|line| !line.starts_with("NOT")).count();
@@ -234,97 +239,103 @@ fn unreached(app: &App, mut text: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::feed::{Ask, Offer};
-    use crate::tui::keymap::Cmd;
-    use crate::tui::scenes;
+    use crate::tui::feed::{Capabilities, UserAction};
+    use crate::tui::fixtures;
+    use crate::tui::keymap::UiCommand;
 
     #[test]
-    fn keys_give_the_answer_that_is_written_beside_them() {
-        let mut dialog = Dialog::start("wan22", "4 hosts");
-        assert_eq!(dialog.key("U", 0), Some(Choice::Start));
-        assert_eq!(dialog.key("enter", 0), Some(Choice::Start));
-        assert_eq!(dialog.key("x", 0), None);
-        assert_eq!((dialog.key("tab", 0), dialog.key("enter", 0)), (None, Some(Choice::Cancel)));
-        assert_eq!((dialog.key("backtab", 0), dialog.focus), (None, 1));
-        assert_eq!(dialog.key("esc", 0), Some(Choice::Cancel));
+    fn keys_select_the_labelled_choice() {
+        let mut dialog = Dialog::confirm_start("wan22", "4 hosts");
+        assert_eq!(dialog.handle_key("U", 0), Some(DialogChoice::Start));
+        assert_eq!(dialog.handle_key("enter", 0), Some(DialogChoice::Start));
+        assert_eq!(dialog.handle_key("x", 0), None);
+        assert_eq!((dialog.handle_key("tab", 0), dialog.handle_key("enter", 0)), (None, Some(DialogChoice::Cancel)));
+        assert_eq!((dialog.handle_key("backtab", 0), dialog.focus), (None, 1));
+        assert_eq!(dialog.handle_key("esc", 0), Some(DialogChoice::Cancel));
     }
 
     /// For every question: the words of each answer against what comes of it.
     #[test]
-    fn answers_do_what_they_say() {
-        let ask = |cmd: Cmd, keys: &[&str]| {
-            let mut scene = scenes::healthy();
+    fn choices_send_matching_actions() {
+        let ask = |cmd: UiCommand, keys: &[&str]| {
+            let mut scene = fixtures::healthy();
             scene.app.update(cmd);
-            scene.wait(DEAD);
+            scene.advance(CONFIRM_DELAY_MS);
             let Some(super::super::app::Overlay::Dialog(dialog)) = &scene.app.overlay else { panic!("{cmd:?} asks") };
             let words = dialog.choices.iter().map(|(_, label, _)| label.split([':', ' ', ',']).next().unwrap_or("").to_owned()).collect();
             keys.iter().for_each(|key| {
-                scene.app.answer(key);
+                scene.app.handle_overlay_key(key);
             });
             let words: Vec<String> = words;
-            (words, scene.app.asks.clone())
+            (words, scene.app.pending_actions.clone())
         };
         let name = ["w", "a", "n", "2", "2"];
-        assert_eq!(ask(Cmd::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![Ask::Stop]));
-        assert_eq!(ask(Cmd::Kill, &["y"]).1, vec![Ask::Kill]);
-        assert_eq!(ask(Cmd::Restart, &["y"]).1, vec![Ask::Restart]);
-        for cmd in [Cmd::Halt, Cmd::Kill, Cmd::Restart] {
+        assert_eq!(ask(UiCommand::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
+        assert_eq!(ask(UiCommand::Kill, &["y"]).1, vec![UserAction::Kill]);
+        assert_eq!(ask(UiCommand::Restart, &["y"]).1, vec![UserAction::Restart]);
+        for cmd in [UiCommand::Halt, UiCommand::Kill, UiCommand::Restart] {
             for keys in [&["n"][..], &["enter"], &["esc"], &["q"], &["x", "enter"]] {
                 assert_eq!(ask(cmd, keys).1, vec![], "{cmd:?} {keys:?}");
             }
             assert_eq!(ask(cmd, &["tab", "enter"]).1.len(), 1, "one Tab to the other answer");
         }
-        assert_eq!(ask(Cmd::TearDown, &[]).0, vec!["Cancel".to_owned(), "Tear".to_owned()]);
-        assert_eq!(ask(Cmd::TearDown, &[&name[..], &["enter"]].concat()).1, vec![Ask::Teardown]);
+        assert_eq!(ask(UiCommand::TearDown, &[]).0, vec!["Cancel".to_owned(), "Tear".to_owned()]);
+        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["enter"]].concat()).1, vec![UserAction::TearDown]);
         for keys in [&["enter"][..], &["tab", "enter"], &["w", "a", "n", "2", "enter"], &["y"], &name, &["esc"]] {
-            assert_eq!(ask(Cmd::TearDown, keys).1, vec![], "{keys:?}");
+            assert_eq!(ask(UiCommand::TearDown, keys).1, vec![], "{keys:?}");
         }
-        assert_eq!(ask(Cmd::TearDown, &[&name[..], &["x", "backspace", "enter"]].concat()).1, vec![Ask::Teardown]);
-        assert_eq!(ask(Cmd::TearDown, &[&name[..], &["3", "enter"]].concat()).1, vec![]);
-        assert_eq!(ask(Cmd::Quit, &["enter"]), (vec!["Detach".into(), "Stop".into(), "Kill".into(), "Cancel".into()], vec![Ask::Detach]));
-        assert_eq!((ask(Cmd::Quit, &["S"]).1, ask(Cmd::Quit, &["K"]).1), (vec![Ask::Stop], vec![Ask::Kill]));
+        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["x", "backspace", "enter"]].concat()).1, vec![UserAction::TearDown]);
+        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["3", "enter"]].concat()).1, vec![]);
+        assert_eq!(
+            ask(UiCommand::Quit, &["enter"]),
+            (vec!["Detach".into(), "Stop".into(), "Kill".into(), "Cancel".into()], vec![UserAction::Detach])
+        );
+        assert_eq!((ask(UiCommand::Quit, &["S"]).1, ask(UiCommand::Quit, &["K"]).1), (vec![UserAction::Stop], vec![UserAction::Kill]));
     }
 
     #[test]
-    fn what_destroys_is_dead_until_the_question_could_be_read() {
-        let mut scene = scenes::healthy();
+    fn destructive_choices_are_disabled_at_first() {
+        let mut scene = fixtures::healthy();
         let name = ["w", "a", "n", "2", "2", "enter"];
-        for (cmd, keys) in [(Cmd::TearDown, &name[..]), (Cmd::Kill, &["y"]), (Cmd::Quit, &["K"])] {
+        for (cmd, keys) in [(UiCommand::TearDown, &name[..]), (UiCommand::Kill, &["y"]), (UiCommand::Quit, &["K"])] {
             scene.app.update(cmd);
-            keys.iter().for_each(|key| assert!(scene.app.answer(key)));
-            scene.wait(DEAD - 1);
-            scene.app.answer(keys[keys.len() - 1]);
-            assert_eq!(scene.app.asks, vec![], "{cmd:?}");
-            scene.wait(1);
-            scene.app.answer(keys[keys.len() - 1]);
-            assert_eq!(scene.app.asks.len(), 1, "{cmd:?}");
-            scene.app.asks.clear();
+            keys.iter().for_each(|key| assert!(scene.app.handle_overlay_key(key)));
+            scene.advance(CONFIRM_DELAY_MS - 1);
+            scene.app.handle_overlay_key(keys[keys.len() - 1]);
+            assert_eq!(scene.app.pending_actions, vec![], "{cmd:?}");
+            scene.advance(1);
+            scene.app.handle_overlay_key(keys[keys.len() - 1]);
+            assert_eq!(scene.app.pending_actions.len(), 1, "{cmd:?}");
+            scene.app.pending_actions.clear();
         }
     }
 
     #[test]
-    fn whom_an_order_does_not_reach_is_said() {
-        let mut scene = scenes::bad_day();
-        scene.app.update(Cmd::TearDown);
+    fn dialog_lists_unreachable_hosts() {
+        let mut scene = fixtures::bad_day();
+        scene.app.update(UiCommand::TearDown);
         let Some(super::super::app::Overlay::Dialog(dialog)) = &scene.app.overlay else { panic!("it asks") };
         assert!(dialog.text.contains(&"NOT REACHED  gpu09: 8 ranks may go on there".to_owned()), "{:?}", dialog.text);
         assert!(dialog.text.iter().any(|line| line.contains("gpu[00-15]")), "{:?}", dialog.text);
-        assert!(dialog.text.iter().all(|line| line.len() <= WIDTH), "{:?}", dialog.text);
-        assert_eq!(dialog.choices[dialog.focus].2, Choice::Cancel);
+        assert!(dialog.text.iter().all(|line| line.len() <= TEXT_WIDTH), "{:?}", dialog.text);
+        assert_eq!(dialog.choices[dialog.focus].2, DialogChoice::Cancel);
     }
 
     #[test]
-    fn who_may_only_look_is_not_asked() {
-        let mut scene = scenes::healthy();
-        scene.app.only_look();
-        for cmd in [Cmd::TearDown, Cmd::Kill, Cmd::Restart, Cmd::Halt] {
+    fn readonly_opens_no_destructive_dialog() {
+        let mut scene = fixtures::healthy();
+        scene.app.set_readonly();
+        for cmd in [UiCommand::TearDown, UiCommand::Kill, UiCommand::Restart, UiCommand::Halt] {
             scene.app.update(cmd);
-            assert_eq!((&scene.app.overlay, &scene.app.asks), (&None, &vec![]), "{cmd:?}");
+            assert_eq!((&scene.app.overlay, &scene.app.pending_actions), (&None, &vec![]), "{cmd:?}");
         }
-        let choices = Dialog::quit(&scene.app).choices;
-        assert!(choices.iter().all(|(.., choice)| !choice.destroys()), "{choices:?}");
-        scene.app.hear(crate::tui::feed::Note::Offer(Offer { start: Some("new".to_owned()), ..Offer::of(Role::Onlooker) }));
-        scene.app.update(Cmd::Start);
+        let choices = Dialog::choose_exit(&scene.app).choices;
+        assert!(choices.iter().all(|(.., choice)| !choice.is_destructive()), "{choices:?}");
+        scene.app.handle_message(crate::tui::feed::FeedMessage::Capabilities(Capabilities {
+            start_summary: Some("new".to_owned()),
+            ..Capabilities::view_only(DashboardRole::Observer)
+        }));
+        scene.app.update(UiCommand::Start);
         assert_eq!(scene.app.overlay, None);
     }
 }

@@ -9,65 +9,65 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::diagnose::{Evidence, Lang};
-use crate::event::{Event, EventKind, LogFile, Millis};
-use crate::report::Sink;
+use crate::event::{Event, EventKind, LogFile, UnixMillis};
+use crate::report::ReportSink;
 use crate::state::RunState;
 
 /// Log bytes and samples are left out beyond this many waiting bytes.
-const CHATTER: usize = 16 << 20;
+const MAX_QUEUED_LOG_BYTES: usize = 16 << 20;
 /// Everything is left out beyond this.
-const ALL: usize = 128 << 20;
+const MAX_QUEUED_BYTES: usize = 128 << 20;
 /// What an event weighs beside its bytes.
-const WEIGHT: usize = 512;
+const EVENT_OVERHEAD_BYTES: usize = 512;
 
 /// Who sits at the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum DashboardRole {
     /// Ctrl-C stops the run, then kills it.
-    Launcher,
+    Owner,
     /// Ctrl-C leaves the run alone.
-    Onlooker,
+    Observer,
     /// There is no run, only its journal.
     Replay,
 }
 
 /// What can be asked for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct Capabilities {
     /// Who sits here.
-    pub role: Role,
+    pub role: DashboardRole,
     /// The plan is shown and waits for a word: what starting it would do.
-    pub start: Option<String>,
+    pub start_summary: Option<String>,
     /// A run is followed: it can be stopped, killed and torn down.
-    pub act: bool,
+    pub can_control: bool,
     /// What is followed can be launched again.
-    pub again: bool,
+    pub can_restart: bool,
     /// Nothing is followed, but hosts may hold something that can be torn down.
-    pub clear: bool,
+    pub can_tear_down: bool,
 }
 
-impl Offer {
+impl Capabilities {
     /// Nothing but to look.
-    pub fn of(role: Role) -> Offer {
-        Offer { role, start: None, act: false, again: false, clear: false }
+    pub fn view_only(role: DashboardRole) -> Capabilities {
+        Capabilities { role, start_summary: None, can_control: false, can_restart: false, can_tear_down: false }
     }
 }
 
 /// Where a journal that is played stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct ReplayClock {
     /// Nothing moves until told.
     pub paused: bool,
     /// How many seconds of the run pass in one.
     pub speed: f64,
     /// The time of the first event.
-    pub from: Millis,
+    pub start: UnixMillis,
     /// The time of the last one.
-    pub to: Millis,
+    pub end: UnixMillis,
 }
 
 /// A reader of stored logs; `cli` hands it in.
-pub trait Stored: Send {
+pub trait StoredLogs: Send {
     /// How many bytes there are.
     ///
     /// # Errors
@@ -82,47 +82,47 @@ pub trait Stored: Send {
 }
 
 /// What the dashboard may have done with text on this laptop; `cli` hands it in.
-pub trait Hand: Send {
+pub trait Clipboard: Send {
     /// Gives text to the terminal multiplexer that this runs in, which gives it to the clipboard; `None`: there is none.
-    fn multiplexer(&self, text: &str) -> Option<io::Result<()>>;
+    fn copy_to_multiplexer(&self, text: &str) -> Option<io::Result<()>>;
 
     /// Writes text to a new file whose name begins so; its path.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn save(&self, name: &str, text: &str) -> io::Result<String>;
+    fn save_to_file(&self, name: &str, text: &str) -> io::Result<String>;
 }
 
 /// One thing that the dashboard is told.
-pub enum Note {
+pub enum FeedMessage {
     /// Something happened.
     Event(Event),
     /// Time went by.
-    Now(Millis),
+    Tick(UnixMillis),
     /// By which rules trouble is explained, and in which language; told before any event.
-    Explain(Box<Evidence>, Lang),
+    DiagnosisRules(Box<Evidence>, Lang),
     /// Where log text can be read.
-    Stored(Box<dyn Stored>),
+    StoredLogs(Box<dyn StoredLogs>),
     /// Who takes copies of text.
-    Hand(Box<dyn Hand>),
+    Clipboard(Box<dyn Clipboard>),
     /// What can be asked for changed.
-    Offer(Offer),
+    Capabilities(Capabilities),
     /// Where the journal stands.
-    Pace(Pace),
+    ReplayClock(ReplayClock),
     /// All that was told is void: the journal is played from its beginning.
-    Anew,
+    Reset,
     /// A line for the person at the screen.
-    Say(String),
+    ShowToast(String),
     /// Break, so that tests see what becomes of the terminal.
     #[cfg(debug_assertions)]
-    Break,
+    Panic,
     /// How many seconds their clock is ahead of UTC.
-    Zone(i64),
+    UtcOffset(i64),
 }
 
 /// What the person at the dashboard asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Ask {
+pub enum UserAction {
     /// Start what the plan shows.
     Start,
     /// Leave the run alone and end.
@@ -132,13 +132,13 @@ pub enum Ask {
     /// End every rank now.
     Kill,
     /// Stop and remove everything.
-    Teardown,
+    TearDown,
     /// Stop the gang and launch it again.
     Restart,
     /// What nvidia-smi prints on this host.
-    Look(u32),
+    QueryNvidiaSmi(u32),
     /// A shell on this host, with the variables of this rank.
-    Shell(u32, Option<u32>),
+    OpenShell(u32, Option<u32>),
     /// Ctrl-C.
     Interrupt,
     /// Leave now, whatever is under way.
@@ -146,161 +146,163 @@ pub enum Ask {
     /// The terminal is gone.
     Hangup,
     /// The dashboard broke: the terminal is as it was, the run goes on.
-    Broken,
+    DashboardPanicked,
     /// Stop or go on playing.
-    Pause,
+    TogglePause,
     /// The next event.
-    Step,
+    StepEvent,
     /// Play this many times as fast as until now.
-    Speed(f64),
+    ScaleSpeed(f64),
     /// Go so many milliseconds on, or back.
     Seek(i64),
 }
 
 #[derive(Default)]
-struct Queue {
-    notes: VecDeque<Note>,
-    bytes: usize,
-    skipped: u64,
+struct FeedQueue {
+    messages: VecDeque<FeedMessage>,
+    queued_bytes: usize,
+    skipped_bytes: u64,
     closed: bool,
-    gone: bool,
+    receiver_dropped: bool,
     /// The bell was rung for what waits.
-    rung: bool,
+    wake_pending: bool,
     /// The second that was told last.
-    second: Millis,
+    last_second: UnixMillis,
 }
 
-impl Queue {
+impl FeedQueue {
     /// Whether the bell is to be rung for a note: once for all that waits; the time alone is no news until it shows, since clocks and ages
     /// count seconds.
-    fn wakes(&mut self, note: &Note) -> bool {
-        if let Note::Now(now) = note
-            && std::mem::replace(&mut self.second, now.div_euclid(1000)) == now.div_euclid(1000)
+    fn should_wake(&mut self, note: &FeedMessage) -> bool {
+        if let FeedMessage::Tick(now) = note
+            && std::mem::replace(&mut self.last_second, now.div_euclid(1000)) == now.div_euclid(1000)
         {
             return false;
         }
-        !std::mem::replace(&mut self.rung, true)
+        !std::mem::replace(&mut self.wake_pending, true)
     }
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
-    bell: OwnedFd,
+struct FeedShared {
+    queue: Mutex<FeedQueue>,
+    wake_writer: OwnedFd,
 }
 
 /// The telling end. The last one that is dropped closes the feed.
-pub struct Mouth {
-    shared: Arc<Shared>,
+pub struct FeedSender {
+    shared: Arc<FeedShared>,
 }
 
 /// The dashboard's end.
-pub(crate) struct Ear {
-    shared: Arc<Shared>,
-    bell: OwnedFd,
+pub(crate) struct FeedReceiver {
+    shared: Arc<FeedShared>,
+    wake_reader: OwnedFd,
 }
 
 /// A feed.
 ///
 /// # Errors
 /// When the system has no pipe for its bell.
-pub(crate) fn feed() -> io::Result<(Mouth, Ear)> {
+pub(crate) fn feed_channel() -> io::Result<(FeedSender, FeedReceiver)> {
     let (reader, writer) = rustix::pipe::pipe()?;
     for end in [&reader, &writer] {
         rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(end, rustix::fs::OFlags::NONBLOCK)?;
     }
-    let shared = Arc::new(Shared { queue: Mutex::default(), bell: writer });
-    Ok((Mouth { shared: Arc::clone(&shared) }, Ear { shared, bell: reader }))
+    let shared = Arc::new(FeedShared { queue: Mutex::default(), wake_writer: writer });
+    Ok((FeedSender { shared: Arc::clone(&shared) }, FeedReceiver { shared, wake_reader: reader }))
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl FeedShared {
+    fn lock(&self) -> MutexGuard<'_, FeedQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, note: Note) -> bool {
+    fn send(&self, note: FeedMessage) -> bool {
         let mut queue = self.lock();
-        if queue.gone {
+        if queue.receiver_dropped {
             return false;
         }
         let (bytes, limit) = match &note {
-            Note::Event(event) => match &event.kind {
-                EventKind::Log { bytes, .. } => (bytes.len(), CHATTER),
-                kind if kind.is_sample() => (0, CHATTER),
-                _ => (0, ALL),
+            FeedMessage::Event(event) => match &event.kind {
+                EventKind::Log { bytes, .. } => (bytes.len(), MAX_QUEUED_LOG_BYTES),
+                kind if kind.is_sample() => (0, MAX_QUEUED_LOG_BYTES),
+                _ => (0, MAX_QUEUED_BYTES),
             },
             _ => (0, usize::MAX),
         };
-        if let (Note::Now(now), Some(Note::Now(last))) = (&note, queue.notes.back_mut()) {
+        if let (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) = (&note, queue.messages.back_mut()) {
             *last = *now;
-            let wakes = queue.wakes(&note);
+            let wakes = queue.should_wake(&note);
             drop(queue);
             if wakes {
-                self.ring();
+                self.wake();
             }
             return true;
         }
         let (mut note, mut bytes) = (note, bytes);
-        if queue.bytes.saturating_add(bytes + WEIGHT) > limit {
-            queue.skipped += bytes as u64;
+        if queue.queued_bytes.saturating_add(bytes + EVENT_OVERHEAD_BYTES) > limit {
+            queue.skipped_bytes += bytes as u64;
             // How far a log has grown is told in any case.
             match &mut note {
-                Note::Event(Event { kind: EventKind::Log { bytes, .. }, .. }) if queue.bytes + WEIGHT <= ALL => {
+                FeedMessage::Event(Event { kind: EventKind::Log { bytes, .. }, .. })
+                    if queue.queued_bytes + EVENT_OVERHEAD_BYTES <= MAX_QUEUED_BYTES =>
+                {
                     *bytes = bytes::Bytes::new()
                 }
                 _ => return true,
             }
             bytes = 0;
         }
-        queue.bytes += bytes + WEIGHT;
-        let wakes = queue.wakes(&note);
-        queue.notes.push_back(note);
+        queue.queued_bytes += bytes + EVENT_OVERHEAD_BYTES;
+        let wakes = queue.should_wake(&note);
+        queue.messages.push_back(note);
         drop(queue);
         if wakes {
-            self.ring();
+            self.wake();
         }
         true
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // A bell that is full rings already.
-        if let Err(error) = rustix::io::write(&self.bell, b"!") {
+        if let Err(error) = rustix::io::write(&self.wake_writer, b"!") {
             tracing::trace!(%error, "the dashboard's bell");
         }
     }
 }
 
-impl Mouth {
+impl FeedSender {
     /// Tells one thing; `false`: nobody listens any more.
-    pub fn tell(&self, note: Note) -> bool {
-        self.shared.tell(note)
+    pub fn send(&self, note: FeedMessage) -> bool {
+        self.shared.send(note)
     }
 
     /// Ends the dashboard once it has taken what was told.
     pub(super) fn close(&self) {
         self.shared.lock().closed = true;
-        self.shared.ring();
+        self.shared.wake();
     }
 
     /// The same feed for another teller, who does not keep it open.
-    pub fn again(&self) -> Teller {
-        Teller { shared: Arc::downgrade(&self.shared) }
+    pub fn downgrade(&self) -> WeakFeedSender {
+        WeakFeedSender { shared: Arc::downgrade(&self.shared) }
     }
 }
 
-impl Drop for Mouth {
+impl Drop for FeedSender {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Sink for Mouth {
-    fn on(&mut self, event: &Event, _state: &RunState) -> io::Result<()> {
-        if self.tell(Note::Event(event.clone())) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+impl ReportSink for FeedSender {
+    fn on_event(&mut self, event: &Event, _state: &RunState) -> io::Result<()> {
+        if self.send(FeedMessage::Event(event.clone())) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
-    fn tick(&mut self, now: Millis, _state: &RunState) -> io::Result<()> {
-        self.tell(Note::Now(now));
+    fn tick(&mut self, now: UnixMillis, _state: &RunState) -> io::Result<()> {
+        self.send(FeedMessage::Tick(now));
         Ok(())
     }
 
@@ -312,39 +314,39 @@ impl Sink for Mouth {
 
 /// Tells into a feed that someone else keeps open.
 #[derive(Clone)]
-pub struct Teller {
-    shared: std::sync::Weak<Shared>,
+pub struct WeakFeedSender {
+    shared: std::sync::Weak<FeedShared>,
 }
 
-impl Teller {
+impl WeakFeedSender {
     /// As [`Mouth::tell`].
-    pub fn tell(&self, note: Note) -> bool {
-        self.shared.upgrade().is_some_and(|shared| shared.tell(note))
+    pub fn send(&self, note: FeedMessage) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.send(note))
     }
 }
 
-impl Ear {
+impl FeedReceiver {
     /// All that was told since; how many log bytes were left out; whether nothing more comes.
-    pub(super) fn take(&self) -> (VecDeque<Note>, u64, bool) {
+    pub(super) fn drain(&self) -> (VecDeque<FeedMessage>, u64, bool) {
         let mut sink = [0; 64];
-        while matches!(rustix::io::read(&self.bell, &mut sink), Ok(n) if n == sink.len()) {}
+        while matches!(rustix::io::read(&self.wake_reader, &mut sink), Ok(n) if n == sink.len()) {}
         let mut queue = self.shared.lock();
-        (queue.bytes, queue.rung) = (0, false);
-        let notes = std::mem::take(&mut queue.notes);
-        (notes, std::mem::take(&mut queue.skipped), queue.closed)
+        (queue.queued_bytes, queue.wake_pending) = (0, false);
+        let notes = std::mem::take(&mut queue.messages);
+        (notes, std::mem::take(&mut queue.skipped_bytes), queue.closed)
     }
 
     /// What becomes readable when something was told.
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake_reader.as_fd()
     }
 }
 
-impl Drop for Ear {
+impl Drop for FeedReceiver {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
-        queue.gone = true;
-        queue.notes.clear();
+        queue.receiver_dropped = true;
+        queue.messages.clear();
     }
 }
 
@@ -353,29 +355,29 @@ mod tests {
     use super::*;
 
     /// Whether the bell rings; then all is taken.
-    fn rings(ear: &Ear) -> bool {
-        let mut ends = [rustix::event::PollFd::from_borrowed_fd(ear.bell(), rustix::event::PollFlags::IN)];
+    fn drain_and_check_wake(ear: &FeedReceiver) -> bool {
+        let mut ends = [rustix::event::PollFd::from_borrowed_fd(ear.wake_fd(), rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = rustix::event::poll(&mut ends, Some(&now)).expect("polled");
-        ear.take();
+        ear.drain();
         ready > 0
     }
 
     #[test]
-    fn the_time_wakes_once_a_second() {
-        let (mouth, ear) = feed().expect("a feed");
+    fn ticks_wake_once_a_second() {
+        let (mouth, ear) = feed_channel().expect("a feed");
         let told = [1_000, 1_200, 1_999, 2_000, 2_200].map(|now| {
-            mouth.tell(Note::Now(now));
-            rings(&ear)
+            mouth.send(FeedMessage::Tick(now));
+            drain_and_check_wake(&ear)
         });
         assert_eq!(told, [true, false, false, true, false]);
         // What is news rings although the time that was told before it did not.
-        mouth.tell(Note::Now(2_400));
-        mouth.tell(Note::Say("news".to_owned()));
-        mouth.tell(Note::Now(2_600));
-        assert!(rings(&ear));
-        mouth.tell(Note::Now(2_800));
-        mouth.tell(Note::Now(3_000));
-        assert!(rings(&ear), "a second more, told over a time that waits");
+        mouth.send(FeedMessage::Tick(2_400));
+        mouth.send(FeedMessage::ShowToast("news".to_owned()));
+        mouth.send(FeedMessage::Tick(2_600));
+        assert!(drain_and_check_wake(&ear));
+        mouth.send(FeedMessage::Tick(2_800));
+        mouth.send(FeedMessage::Tick(3_000));
+        assert!(drain_and_check_wake(&ear), "a second more, told over a time that waits");
     }
 }

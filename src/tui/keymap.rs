@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// What a key asks of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cmd {
+pub enum UiCommand {
     /// One screen back; on the first one ask how to leave.
     Quit,
     /// Close what lies on top, go back; never leaves.
@@ -168,9 +168,9 @@ pub enum Cmd {
 
 /// Where a key means something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum KeyContext {
     /// Everywhere.
-    All,
+    Global,
     /// On the overview.
     Overview,
     /// At one host.
@@ -193,160 +193,172 @@ pub enum Place {
     Replay,
 }
 
-impl Place {
+impl KeyContext {
     /// The head of its keys in the help.
     pub fn title(self) -> &'static str {
         match self {
-            Place::All => "Everywhere",
-            Place::Overview => "Overview",
-            Place::Host => "Host",
-            Place::Ranks => "Ranks",
-            Place::Gpus => "GPUs",
-            Place::Events => "Events",
-            Place::Problems => "Problems",
-            Place::Logs => "Logs",
-            Place::Plan => "Before the start",
-            Place::Run => "The run",
-            Place::Replay => "Replay",
+            KeyContext::Global => "Everywhere",
+            KeyContext::Overview => "Overview",
+            KeyContext::Host => "Host",
+            KeyContext::Ranks => "Ranks",
+            KeyContext::Gpus => "GPUs",
+            KeyContext::Events => "Events",
+            KeyContext::Problems => "Problems",
+            KeyContext::Logs => "Logs",
+            KeyContext::Plan => "Before the start",
+            KeyContext::Run => "The run",
+            KeyContext::Replay => "Replay",
         }
     }
 }
 
 /// A row of the table: the same command under one or several keys.
 #[derive(Debug, Clone, Copy)]
-pub struct Binding {
+pub struct DefaultBinding {
     /// Where.
-    pub place: Place,
+    pub context: KeyContext,
     /// The keys, as they are written in the help.
     pub keys: &'static [&'static str],
     /// What they ask.
-    pub cmd: Cmd,
+    pub command: UiCommand,
     /// What the help says.
     pub help: &'static str,
     /// The same in a word or two, for the last line of the screen; empty: not told there.
     pub hint: &'static str,
 }
 
-const fn row(place: Place, keys: &'static [&'static str], cmd: Cmd, help: &'static str, hint: &'static str) -> Binding {
-    Binding { place, keys, cmd, help, hint }
+const fn binding(
+    place: KeyContext,
+    keys: &'static [&'static str],
+    cmd: UiCommand,
+    help: &'static str,
+    hint: &'static str,
+) -> DefaultBinding {
+    DefaultBinding { context: place, keys, command: cmd, help, hint }
 }
 
 /// The table.
-pub const TABLE: &[Binding] = &[
-    row(Place::Plan, &["U"], Cmd::Start, "start what the plan shows", "start"),
-    row(Place::Run, &["H"], Cmd::Halt, "stop: TERM to every rank, KILL after the grace", ""),
-    row(Place::Run, &["K"], Cmd::Kill, "kill every rank now", ""),
-    row(Place::Run, &["R"], Cmd::Restart, "stop the gang and launch it again", ""),
-    row(Place::Run, &["X"], Cmd::TearDown, "tear down: stop and remove everything", ""),
-    row(Place::Run, &["S"], Cmd::Shell, "a shell where the host or rank under the cursor runs", ""),
-    row(Place::Replay, &["space"], Cmd::Pause, "pause, go on", "pause"),
-    row(Place::Replay, &["."], Cmd::Step, "one event further", "step"),
-    row(Place::Replay, &["+"], Cmd::Faster, "twice as fast", "faster"),
-    row(Place::Replay, &["-"], Cmd::Slower, "half as fast", "slower"),
-    row(Place::Replay, &["<"], Cmd::Earlier, "a twentieth back", "back"),
-    row(Place::Replay, &[">"], Cmd::Later, "a twentieth on", "on"),
-    row(Place::Overview, &["enter"], Cmd::Open, "the host under the cursor", "host"),
-    row(Place::Overview, &["o"], Cmd::Output, "the log that tells most about it", "log"),
-    row(Place::Overview, &["right", "l"], Cmd::Right, "unfold a row of equal hosts in place", ""),
-    row(Place::Overview, &["left", "h"], Cmd::Left, "fold it again", ""),
-    row(Place::Host, &["[", "]"], Cmd::PrevHost, "the host before, after", "host"),
-    row(Place::Host, &["left", "right"], Cmd::PrevHost, "the host before, after", ""),
-    row(Place::Host, &["{", "}"], Cmd::PrevHost, "the host before, after", ""),
-    row(Place::Host, &["enter", "o"], Cmd::Output, "the log that tells most about it", "log"),
-    row(Place::Host, &["v"], Cmd::Raw, "what nvidia-smi prints there, asked now; or the graphs again", "nvidia-smi"),
-    row(Place::Host, &["r"], Cmd::Again, "ask nvidia-smi again", ""),
-    row(Place::Ranks, &["enter", "o"], Cmd::Output, "its log", "log"),
-    row(Place::Ranks, &["s"], Cmd::Sort, "the worst first, by rank, the longest silent first", "order"),
-    row(Place::Gpus, &["m"], Cmd::Metric, "utilisation, power, memory, temperature", "metric"),
-    row(Place::Gpus, &["/"], Cmd::Find, "look for `gpu03 util<5 power<50 mem>90 temp>80`; the rest is dimmed; empty: all", "find"),
-    row(Place::Gpus, &["n", "N"], Cmd::FindNext, "the next, the last one before that is meant", ""),
-    row(Place::Gpus, &["!"], Cmd::Faults, "only what is wrong, or all", "faults"),
-    row(Place::Gpus, &["enter"], Cmd::Open, "its host", "host"),
-    row(Place::Gpus, &["o"], Cmd::Output, "the log that tells most about its host", "log"),
-    row(Place::Gpus, &["left", "h"], Cmd::Left, "to the left", ""),
-    row(Place::Gpus, &["right", "l"], Cmd::Right, "to the right", ""),
-    row(Place::Problems, &["enter", "o"], Cmd::Open, "its log, or its host", "log"),
-    row(Place::Events, &["enter", "o"], Cmd::Output, "the log around that time", "log"),
-    row(Place::Events, &[",", "."], Cmd::PrevEvent, "the event before, after", "step"),
-    row(Place::Events, &[">", "<"], Cmd::ZoomIn, "less time in more detail, more time", "zoom"),
-    row(Place::Events, &["L"], Cmd::Live, "the newest, as it comes", "live"),
-    row(Place::Logs, &["/"], Cmd::Find, "look for a text or a regular expression, backwards", "find"),
-    row(Place::Logs, &["n", "N"], Cmd::FindPrev, "the line before, after that has it", ""),
-    row(
-        Place::Logs,
+pub const DEFAULT_BINDINGS: &[DefaultBinding] = &[
+    binding(KeyContext::Plan, &["U"], UiCommand::Start, "start what the plan shows", "start"),
+    binding(KeyContext::Run, &["H"], UiCommand::Halt, "stop: TERM to every rank, KILL after the grace", ""),
+    binding(KeyContext::Run, &["K"], UiCommand::Kill, "kill every rank now", ""),
+    binding(KeyContext::Run, &["R"], UiCommand::Restart, "stop the gang and launch it again", ""),
+    binding(KeyContext::Run, &["X"], UiCommand::TearDown, "tear down: stop and remove everything", ""),
+    binding(KeyContext::Run, &["S"], UiCommand::Shell, "a shell where the host or rank under the cursor runs", ""),
+    binding(KeyContext::Replay, &["space"], UiCommand::Pause, "pause, go on", "pause"),
+    binding(KeyContext::Replay, &["."], UiCommand::Step, "one event further", "step"),
+    binding(KeyContext::Replay, &["+"], UiCommand::Faster, "twice as fast", "faster"),
+    binding(KeyContext::Replay, &["-"], UiCommand::Slower, "half as fast", "slower"),
+    binding(KeyContext::Replay, &["<"], UiCommand::Earlier, "a twentieth back", "back"),
+    binding(KeyContext::Replay, &[">"], UiCommand::Later, "a twentieth on", "on"),
+    binding(KeyContext::Overview, &["enter"], UiCommand::Open, "the host under the cursor", "host"),
+    binding(KeyContext::Overview, &["o"], UiCommand::Output, "the log that tells most about it", "log"),
+    binding(KeyContext::Overview, &["right", "l"], UiCommand::Right, "unfold a row of equal hosts in place", ""),
+    binding(KeyContext::Overview, &["left", "h"], UiCommand::Left, "fold it again", ""),
+    binding(KeyContext::Host, &["[", "]"], UiCommand::PrevHost, "the host before, after", "host"),
+    binding(KeyContext::Host, &["left", "right"], UiCommand::PrevHost, "the host before, after", ""),
+    binding(KeyContext::Host, &["{", "}"], UiCommand::PrevHost, "the host before, after", ""),
+    binding(KeyContext::Host, &["enter", "o"], UiCommand::Output, "the log that tells most about it", "log"),
+    binding(KeyContext::Host, &["v"], UiCommand::Raw, "what nvidia-smi prints there, asked now; or the graphs again", "nvidia-smi"),
+    binding(KeyContext::Host, &["r"], UiCommand::Again, "ask nvidia-smi again", ""),
+    binding(KeyContext::Ranks, &["enter", "o"], UiCommand::Output, "its log", "log"),
+    binding(KeyContext::Ranks, &["s"], UiCommand::Sort, "the worst first, by rank, the longest silent first", "order"),
+    binding(KeyContext::Gpus, &["m"], UiCommand::Metric, "utilisation, power, memory, temperature", "metric"),
+    binding(
+        KeyContext::Gpus,
+        &["/"],
+        UiCommand::Find,
+        "look for `gpu03 util<5 power<50 mem>90 temp>80`; the rest is dimmed; empty: all",
+        "find",
+    ),
+    binding(KeyContext::Gpus, &["n", "N"], UiCommand::FindNext, "the next, the last one before that is meant", ""),
+    binding(KeyContext::Gpus, &["!"], UiCommand::Faults, "only what is wrong, or all", "faults"),
+    binding(KeyContext::Gpus, &["enter"], UiCommand::Open, "its host", "host"),
+    binding(KeyContext::Gpus, &["o"], UiCommand::Output, "the log that tells most about its host", "log"),
+    binding(KeyContext::Gpus, &["left", "h"], UiCommand::Left, "to the left", ""),
+    binding(KeyContext::Gpus, &["right", "l"], UiCommand::Right, "to the right", ""),
+    binding(KeyContext::Problems, &["enter", "o"], UiCommand::Open, "its log, or its host", "log"),
+    binding(KeyContext::Events, &["enter", "o"], UiCommand::Output, "the log around that time", "log"),
+    binding(KeyContext::Events, &[",", "."], UiCommand::PrevEvent, "the event before, after", "step"),
+    binding(KeyContext::Events, &[">", "<"], UiCommand::ZoomIn, "less time in more detail, more time", "zoom"),
+    binding(KeyContext::Events, &["L"], UiCommand::Live, "the newest, as it comes", "live"),
+    binding(KeyContext::Logs, &["/"], UiCommand::Find, "look for a text or a regular expression, backwards", "find"),
+    binding(KeyContext::Logs, &["n", "N"], UiCommand::FindPrev, "the line before, after that has it", ""),
+    binding(
+        KeyContext::Logs,
         &["&"],
-        Cmd::Filter,
+        UiCommand::Filter,
         "show only lines: rank:0-7 host:gpu0* level>=warn step:1000..1100 text; ! turns it round",
         "filter",
     ),
-    row(Place::Logs, &["o"], Cmd::Merge, "this log, all logs, those of this host", "merge"),
-    row(Place::Logs, &["u"], Cmd::Fold, "in several logs: equal lines as one with the range of their numbers, or each", ""),
-    row(Place::Logs, &["enter"], Cmd::Open, "in several logs: the log of the line, at its place", ""),
-    row(Place::Logs, &["e", "E"], Cmd::NextError, "the line before, after that says that something is wrong", "error"),
-    row(Place::Logs, &["t"], Cmd::Times, "when lines came: not, how long ago, the time of day", "times"),
-    row(Place::Logs, &["m"], Cmd::Mark, "mark the line, or take its mark away", ""),
-    row(Place::Logs, &["'"], Cmd::NextMark, "the next marked line", ""),
-    row(Place::Logs, &["y", "Y"], Cmd::Copy, "copy the line, what is on the screen", "copy"),
-    row(Place::Logs, &["ctrl-s"], Cmd::Save, "save all that can be scrolled to in a file", ""),
-    row(Place::Logs, &["a"], Cmd::Bytes, "every byte as it is, escaped", ""),
-    row(Place::Logs, &["c"], Cmd::Collapse, "of progress bars all pictures, or the last", ""),
-    row(Place::Logs, &["z"], Cmd::Zoom, "nothing but the log, for the terminal's own selection", "zoom"),
-    row(Place::Logs, &["[", "]"], Cmd::PrevRank, "the log of the rank before, after", "rank"),
-    row(Place::Logs, &["{", "}"], Cmd::PrevHost, "the first log of the host before, after", "host"),
-    row(Place::Logs, &["b"], Cmd::NodeLog, "the launcher's own log, and back", "launcher"),
-    row(Place::Logs, &["F"], Cmd::Follow, "stay at the newest line, or stop", "follow"),
-    row(Place::Logs, &["w"], Cmd::Wrap, "long lines whole, or cut", "wrap"),
-    row(Place::Logs, &["left", "h"], Cmd::Left, "half a screen to the left", ""),
-    row(Place::Logs, &["right", "l"], Cmd::Right, "half a screen to the right", ""),
-    row(Place::All, &["1"], Cmd::Overview, "overview: hosts, the worst first", ""),
-    row(Place::All, &["2"], Cmd::Host, "one host: GPUs, processes, ranks", ""),
-    row(Place::All, &["3"], Cmd::Ranks, "ranks", ""),
-    row(Place::All, &["4"], Cmd::Logs, "logs", ""),
-    row(Place::All, &["5"], Cmd::Gpus, "every GPU in a glyph", ""),
-    row(Place::All, &["6"], Cmd::Events, "what happened, in its order", ""),
-    row(Place::All, &["7"], Cmd::Problems, "what is wrong, with evidence", ""),
-    row(Place::All, &["e", "E"], Cmd::NextError, "the next problem, the one before", ""),
-    row(Place::All, &["tab"], Cmd::NextScreen, "the next screen", ""),
-    row(Place::All, &["backtab"], Cmd::PrevScreen, "the screen before", ""),
-    row(Place::All, &["up", "k"], Cmd::Up, "up", ""),
-    row(Place::All, &["down", "j"], Cmd::Down, "down", ""),
-    row(Place::All, &["pgup", "ctrl-b"], Cmd::PageUp, "a page up", ""),
-    row(Place::All, &["pgdn", "ctrl-f"], Cmd::PageDown, "a page down", ""),
-    row(Place::All, &["ctrl-u"], Cmd::HalfUp, "half a page up", ""),
-    row(Place::All, &["ctrl-d"], Cmd::HalfDown, "half a page down", ""),
-    row(Place::All, &["g", "home"], Cmd::Top, "to the beginning", ""),
-    row(Place::All, &["G", "end"], Cmd::Bottom, "to the end; in a log: the newest line, and stay there", ""),
-    row(Place::All, &["?", "f1"], Cmd::Help, "these keys", "keys"),
-    row(Place::All, &["esc"], Cmd::Back, "back", ""),
-    row(Place::All, &["q"], Cmd::Quit, "back; on the overview: ask how to leave", ""),
-    row(Place::All, &["Q"], Cmd::DetachNow, "leave at once; the run goes on", ""),
-    row(Place::All, &["ctrl-c"], Cmd::Interrupt, "leave; where this program launched the run: stop it", ""),
-    row(Place::All, &[":"], Cmd::Palette, "every command by its name", ""),
-    row(Place::All, &["f"], Cmd::Freeze, "keep the screen as it is, or go on", ""),
-    row(Place::All, &["T"], Cmd::Theme, "other colours", ""),
-    row(Place::All, &["M"], Cmd::Mouse, "the mouse: as the screen needs it, on, off", ""),
-    row(Place::All, &["ctrl-l"], Cmd::Redraw, "draw the screen anew", ""),
-    row(Place::All, &["ctrl-z"], Cmd::Suspend, "suspend this program", ""),
+    binding(KeyContext::Logs, &["o"], UiCommand::Merge, "this log, all logs, those of this host", "merge"),
+    binding(KeyContext::Logs, &["u"], UiCommand::Fold, "in several logs: equal lines as one with the range of their numbers, or each", ""),
+    binding(KeyContext::Logs, &["enter"], UiCommand::Open, "in several logs: the log of the line, at its place", ""),
+    binding(KeyContext::Logs, &["e", "E"], UiCommand::NextError, "the line before, after that says that something is wrong", "error"),
+    binding(KeyContext::Logs, &["t"], UiCommand::Times, "when lines came: not, how long ago, the time of day", "times"),
+    binding(KeyContext::Logs, &["m"], UiCommand::Mark, "mark the line, or take its mark away", ""),
+    binding(KeyContext::Logs, &["'"], UiCommand::NextMark, "the next marked line", ""),
+    binding(KeyContext::Logs, &["y", "Y"], UiCommand::Copy, "copy the line, what is on the screen", "copy"),
+    binding(KeyContext::Logs, &["ctrl-s"], UiCommand::Save, "save all that can be scrolled to in a file", ""),
+    binding(KeyContext::Logs, &["a"], UiCommand::Bytes, "every byte as it is, escaped", ""),
+    binding(KeyContext::Logs, &["c"], UiCommand::Collapse, "of progress bars all pictures, or the last", ""),
+    binding(KeyContext::Logs, &["z"], UiCommand::Zoom, "nothing but the log, for the terminal's own selection", "zoom"),
+    binding(KeyContext::Logs, &["[", "]"], UiCommand::PrevRank, "the log of the rank before, after", "rank"),
+    binding(KeyContext::Logs, &["{", "}"], UiCommand::PrevHost, "the first log of the host before, after", "host"),
+    binding(KeyContext::Logs, &["b"], UiCommand::NodeLog, "the launcher's own log, and back", "launcher"),
+    binding(KeyContext::Logs, &["F"], UiCommand::Follow, "stay at the newest line, or stop", "follow"),
+    binding(KeyContext::Logs, &["w"], UiCommand::Wrap, "long lines whole, or cut", "wrap"),
+    binding(KeyContext::Logs, &["left", "h"], UiCommand::Left, "half a screen to the left", ""),
+    binding(KeyContext::Logs, &["right", "l"], UiCommand::Right, "half a screen to the right", ""),
+    binding(KeyContext::Global, &["1"], UiCommand::Overview, "overview: hosts, the worst first", ""),
+    binding(KeyContext::Global, &["2"], UiCommand::Host, "one host: GPUs, processes, ranks", ""),
+    binding(KeyContext::Global, &["3"], UiCommand::Ranks, "ranks", ""),
+    binding(KeyContext::Global, &["4"], UiCommand::Logs, "logs", ""),
+    binding(KeyContext::Global, &["5"], UiCommand::Gpus, "every GPU in a glyph", ""),
+    binding(KeyContext::Global, &["6"], UiCommand::Events, "what happened, in its order", ""),
+    binding(KeyContext::Global, &["7"], UiCommand::Problems, "what is wrong, with evidence", ""),
+    binding(KeyContext::Global, &["e", "E"], UiCommand::NextError, "the next problem, the one before", ""),
+    binding(KeyContext::Global, &["tab"], UiCommand::NextScreen, "the next screen", ""),
+    binding(KeyContext::Global, &["backtab"], UiCommand::PrevScreen, "the screen before", ""),
+    binding(KeyContext::Global, &["up", "k"], UiCommand::Up, "up", ""),
+    binding(KeyContext::Global, &["down", "j"], UiCommand::Down, "down", ""),
+    binding(KeyContext::Global, &["pgup", "ctrl-b"], UiCommand::PageUp, "a page up", ""),
+    binding(KeyContext::Global, &["pgdn", "ctrl-f"], UiCommand::PageDown, "a page down", ""),
+    binding(KeyContext::Global, &["ctrl-u"], UiCommand::HalfUp, "half a page up", ""),
+    binding(KeyContext::Global, &["ctrl-d"], UiCommand::HalfDown, "half a page down", ""),
+    binding(KeyContext::Global, &["g", "home"], UiCommand::Top, "to the beginning", ""),
+    binding(KeyContext::Global, &["G", "end"], UiCommand::Bottom, "to the end; in a log: the newest line, and stay there", ""),
+    binding(KeyContext::Global, &["?", "f1"], UiCommand::Help, "these keys", "keys"),
+    binding(KeyContext::Global, &["esc"], UiCommand::Back, "back", ""),
+    binding(KeyContext::Global, &["q"], UiCommand::Quit, "back; on the overview: ask how to leave", ""),
+    binding(KeyContext::Global, &["Q"], UiCommand::DetachNow, "leave at once; the run goes on", ""),
+    binding(KeyContext::Global, &["ctrl-c"], UiCommand::Interrupt, "leave; where this program launched the run: stop it", ""),
+    binding(KeyContext::Global, &[":"], UiCommand::Palette, "every command by its name", ""),
+    binding(KeyContext::Global, &["f"], UiCommand::Freeze, "keep the screen as it is, or go on", ""),
+    binding(KeyContext::Global, &["T"], UiCommand::Theme, "other colours", ""),
+    binding(KeyContext::Global, &["M"], UiCommand::Mouse, "the mouse: as the screen needs it, on, off", ""),
+    binding(KeyContext::Global, &["ctrl-l"], UiCommand::Redraw, "draw the screen anew", ""),
+    binding(KeyContext::Global, &["ctrl-z"], UiCommand::Suspend, "suspend this program", ""),
 ];
 
 /// What the second key of a pair asks.
-pub(super) fn second(cmd: Cmd) -> Cmd {
+pub(super) fn paired_command(cmd: UiCommand) -> UiCommand {
     match cmd {
-        Cmd::NextError => Cmd::PrevError,
-        Cmd::Copy => Cmd::CopyView,
-        Cmd::PrevEvent => Cmd::NextEvent,
-        Cmd::ZoomIn => Cmd::ZoomOut,
-        Cmd::PrevRank => Cmd::NextRank,
-        Cmd::PrevHost => Cmd::NextHost,
-        Cmd::FindPrev => Cmd::FindNext,
-        Cmd::FindNext => Cmd::FindPrev,
+        UiCommand::NextError => UiCommand::PrevError,
+        UiCommand::Copy => UiCommand::CopyView,
+        UiCommand::PrevEvent => UiCommand::NextEvent,
+        UiCommand::ZoomIn => UiCommand::ZoomOut,
+        UiCommand::PrevRank => UiCommand::NextRank,
+        UiCommand::PrevHost => UiCommand::NextHost,
+        UiCommand::FindPrev => UiCommand::FindNext,
+        UiCommand::FindNext => UiCommand::FindPrev,
         other => other,
     }
 }
 
-impl Cmd {
+impl UiCommand {
     /// How the command is called in settings and in the palette: `tear-down`.
-    pub fn action(self) -> String {
+    pub fn name(self) -> String {
         let mut name = String::new();
         for c in format!("{self:?}").chars() {
             if c.is_uppercase() && !name.is_empty() {
@@ -358,13 +370,13 @@ impl Cmd {
     }
 
     /// Whether it changes something on hosts.
-    pub fn changes(self) -> bool {
-        matches!(self, Cmd::Start | Cmd::Halt | Cmd::Kill | Cmd::Restart | Cmd::TearDown | Cmd::Shell)
+    pub fn is_mutating(self) -> bool {
+        matches!(self, UiCommand::Start | UiCommand::Halt | UiCommand::Kill | UiCommand::Restart | UiCommand::TearDown | UiCommand::Shell)
     }
 }
 
 /// How a key is written in the table.
-pub fn name(key: KeyEvent) -> Option<String> {
+pub fn key_name(key: KeyEvent) -> Option<String> {
     let plain = match key.code {
         KeyCode::Char(' ') => "space".to_owned(),
         KeyCode::Char(c) => c.to_string(),
@@ -399,17 +411,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn actions_have_names() {
+    fn commands_have_kebab_names() {
         assert_eq!(
-            (Cmd::TearDown.action(), Cmd::Find.action(), Cmd::PrevRank.action()),
+            (UiCommand::TearDown.name(), UiCommand::Find.name(), UiCommand::PrevRank.name()),
             ("tear-down".into(), "find".into(), "prev-rank".into())
         );
-        assert!(TABLE.iter().all(|row| row.keys.len() <= 2 && !row.help.is_empty()));
+        assert!(DEFAULT_BINDINGS.iter().all(|row| row.keys.len() <= 2 && !row.help.is_empty()));
     }
 
     #[test]
-    fn what_destroys_is_upper_case() {
+    fn mutating_keys_are_upper_case() {
         let upper = |key: &&str| key.chars().count() == 1 && !key.chars().any(char::is_lowercase);
-        assert!(TABLE.iter().all(|row| !row.cmd.changes() || row.keys.iter().all(upper)));
+        assert!(DEFAULT_BINDINGS.iter().all(|row| !row.command.is_mutating() || row.keys.iter().all(upper)));
     }
 }

@@ -3,47 +3,47 @@
 //! Uses `event`, `state` and `report`. It hears one feed of events, live or replayed, and knows no engine, host or file: what a person
 //! wants goes back as an `Ask`, the time and the text of logs come with the feed.
 
-mod act;
+mod actions;
 pub mod app;
+mod background_query;
 pub mod bindings;
+mod compact_backend;
 pub mod dialog;
-pub mod dry;
+mod event_loop;
 pub mod feed;
-pub mod filter;
-pub mod groups;
+pub mod headless;
 pub mod keymap;
-pub mod pager;
+pub mod line_filter;
+pub mod log_groups;
+pub mod log_index;
+pub mod log_pager;
+pub mod log_ring;
+pub mod log_times;
 pub mod palette;
-mod pen;
-pub mod prompt;
-mod query;
-pub mod redraw;
-pub mod ring;
-mod run;
-pub mod scan;
-pub mod screen;
+pub mod progress_lines;
 pub mod settings;
+pub mod terminal;
+pub mod text_input;
 pub mod theme;
 pub mod timeline;
-pub mod times;
 pub mod view;
 
 use std::io;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::report::sanitize::Cleaner;
+use crate::report::sanitize::Sanitizer;
 
 use app::App;
-use feed::{Ask, Mouth, Role};
-use settings::Settings;
+use feed::{DashboardRole, FeedSender, UserAction};
+use settings::DashboardSettings;
 
 /// A dashboard that is on the screen.
 pub struct Dashboard {
     /// Where it is told things; it ends when this is dropped.
-    pub mouth: Mouth,
+    pub sender: FeedSender,
     /// What the person asks for.
-    pub asks: mpsc::UnboundedReceiver<Ask>,
+    pub actions: mpsc::UnboundedReceiver<UserAction>,
     /// Answers when the terminal is as it was.
     pub ended: oneshot::Receiver<()>,
 }
@@ -52,16 +52,16 @@ pub struct Dashboard {
 ///
 /// # Errors
 /// When the terminal or the system refuses; the terminal is as it was then.
-pub fn open(role: Role, cleaner: Cleaner, settings: Settings) -> io::Result<Dashboard> {
-    let (mouth, ear) = feed::feed()?;
+pub fn open_dashboard(role: DashboardRole, cleaner: Sanitizer, settings: DashboardSettings) -> io::Result<Dashboard> {
+    let (mouth, ear) = feed::feed_channel()?;
     // One ask for a key that a person presses: no host can fill it.
     let (asks, answers) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
     let mut app = App::new(role, cleaner, settings.theme);
-    screen::enter(settings.farewell.clone())?;
-    let query = settings.ask;
-    app.set(settings);
-    let runner = run::Runner::new(app, ear, asks, query);
+    terminal::enter_dashboard(settings.panic_advice.clone())?;
+    let query = settings.query_background;
+    app.apply_settings(settings);
+    let runner = event_loop::EventLoop::new(app, ear, asks, query);
     let thread = std::thread::Builder::new().name("dashboard".to_owned()).spawn(move || {
         runner.run();
         if done.send(()).is_err() {
@@ -69,16 +69,16 @@ pub fn open(role: Role, cleaner: Cleaner, settings: Settings) -> io::Result<Dash
         }
     });
     if let Err(error) = thread {
-        screen::restore();
+        terminal::restore();
         return Err(error);
     }
-    Ok(Dashboard { mouth, asks: answers, ended })
+    Ok(Dashboard { sender: mouth, actions: answers, ended })
 }
 
 #[cfg(test)]
-mod log_tests;
+mod fixtures;
 #[cfg(test)]
-mod scenes;
+mod log_tests;
 #[cfg(test)]
 mod svg;
 #[cfg(test)]

@@ -2,24 +2,24 @@
 //!
 //! Uses the bindings and the prompt.
 
-use super::bindings::Bindings;
-use super::keymap::{Cmd, Place};
-use super::prompt::{Prompt, Typed};
+use super::bindings::KeyBindings;
+use super::keymap::{KeyContext, UiCommand};
+use super::text_input::{InputOutcome, TextInput};
 
 /// A command being chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Palette {
+pub struct CommandPalette {
     /// What was typed.
-    pub prompt: Prompt,
+    pub prompt: TextInput,
     /// Which of those that match.
-    pub at: usize,
+    pub selected: usize,
 }
 
 /// A command that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct PaletteEntry {
     /// What it does.
-    pub cmd: Cmd,
+    pub command: UiCommand,
     /// Its name.
     pub name: String,
     /// Its keys.
@@ -30,45 +30,49 @@ pub struct Entry {
 
 /// What a key did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chosen {
+pub enum PaletteOutcome {
     /// Nothing yet.
-    Open,
+    StillOpen,
     /// It is given up.
-    Nothing,
+    Cancelled,
     /// This command.
-    This(Cmd),
+    Selected(UiCommand),
 }
 
-impl Palette {
+impl CommandPalette {
     /// The commands that match, the best first.
-    pub fn entries(&self, bindings: &Bindings, places: &[Place]) -> Vec<Entry> {
-        let all = bindings.commands(places).into_iter().filter(|(cmd, ..)| *cmd != Cmd::Palette);
-        let entry = |(cmd, keys, help): (Cmd, String, &'static str)| Entry { cmd, name: cmd.action(), keys, help };
-        let mut found: Vec<(i32, Entry)> =
-            all.map(entry).filter_map(|entry| Some((score(&self.prompt.text, &entry.name)?, entry))).collect();
+    pub fn matching_entries(&self, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<PaletteEntry> {
+        let all = bindings.commands(places).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
+        let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: cmd.name(), keys, help };
+        let mut found: Vec<(i32, PaletteEntry)> =
+            all.map(entry).filter_map(|entry| Some((fuzzy_score(&self.prompt.text, &entry.name)?, entry))).collect();
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
         found.into_iter().map(|(_, entry)| entry).collect()
     }
 
     /// Takes a key by its name.
-    pub fn key(&mut self, key: &str, bindings: &Bindings, places: &[Place]) -> Chosen {
-        let found = self.entries(bindings, places);
+    pub fn handle_key(&mut self, key: &str, bindings: &KeyBindings, places: &[KeyContext]) -> PaletteOutcome {
+        let found = self.matching_entries(bindings, places);
         let last = found.len().saturating_sub(1);
         match key {
-            "up" | "backtab" | "ctrl-p" => self.at = self.at.min(last).checked_sub(1).unwrap_or(last),
-            "down" | "tab" | "ctrl-n" => self.at = if self.at >= last { 0 } else { self.at + 1 },
-            key => match self.prompt.key(key) {
-                Typed::On => self.at = 0,
-                Typed::Off => return Chosen::Nothing,
-                Typed::Done => return found.get(self.at.min(last)).map_or(Chosen::Nothing, |entry| Chosen::This(entry.cmd)),
+            "up" | "backtab" | "ctrl-p" => self.selected = self.selected.min(last).checked_sub(1).unwrap_or(last),
+            "down" | "tab" | "ctrl-n" => self.selected = if self.selected >= last { 0 } else { self.selected + 1 },
+            key => match self.prompt.handle_key(key) {
+                InputOutcome::Editing => self.selected = 0,
+                InputOutcome::Cancelled => return PaletteOutcome::Cancelled,
+                InputOutcome::Submitted => {
+                    return found
+                        .get(self.selected.min(last))
+                        .map_or(PaletteOutcome::Cancelled, |entry| PaletteOutcome::Selected(entry.command));
+                }
             },
         }
-        Chosen::Open
+        PaletteOutcome::StillOpen
     }
 }
 
 /// How well a text has what was typed, letter after letter; `None`: not at all. Beginnings of words and neighbours count more.
-fn score(typed: &str, text: &str) -> Option<i32> {
+fn fuzzy_score(typed: &str, text: &str) -> Option<i32> {
     let text: Vec<char> = text.chars().collect();
     let (mut at, mut score, mut last) = (0, 0, None);
     for c in typed.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase) {
@@ -86,44 +90,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_with_gaps_find_a_command() {
-        let (bindings, places) = (Bindings::default(), [Place::Run, Place::Logs, Place::All]);
+    fn fuzzy_letters_find_a_command() {
+        let (bindings, places) = (KeyBindings::default(), [KeyContext::Run, KeyContext::Logs, KeyContext::Global]);
         let first = |text: &str| {
-            let palette = Palette { prompt: Prompt { text: text.to_owned() }, at: 0 };
-            palette.entries(&bindings, &places).first().map(|entry| entry.name.clone())
+            let palette = CommandPalette { prompt: TextInput { text: text.to_owned() }, selected: 0 };
+            palette.matching_entries(&bindings, &places).first().map(|entry| entry.name.clone())
         };
         assert_eq!(first("td").as_deref(), Some("tear-down"));
         assert_eq!(first("ovr").as_deref(), Some("overview"));
         assert_eq!(first("NR").as_deref(), Some("next-rank"));
         assert_eq!(first("qqq"), None);
-        assert_eq!((score("ab", "xaxb"), score("ba", "ab")), (Some(-204), None));
+        assert_eq!((fuzzy_score("ab", "xaxb"), fuzzy_score("ba", "ab")), (Some(-204), None));
     }
 
     #[test]
-    fn what_is_chosen_is_what_is_marked() {
-        let (bindings, places) = (Bindings::default(), [Place::All]);
-        let mut palette = Palette::default();
+    fn enter_selects_highlighted_entry() {
+        let (bindings, places) = (KeyBindings::default(), [KeyContext::Global]);
+        let mut palette = CommandPalette::default();
         for key in ["t", "h", "e", "m"] {
-            assert_eq!(palette.key(key, &bindings, &places), Chosen::Open);
+            assert_eq!(palette.handle_key(key, &bindings, &places), PaletteOutcome::StillOpen);
         }
-        assert_eq!(palette.key("enter", &bindings, &places), Chosen::This(Cmd::Theme));
-        assert_eq!(palette.key("esc", &bindings, &places), Chosen::Nothing);
-        let mut palette = Palette::default();
-        let all = palette.entries(&bindings, &places);
-        palette.key("down", &bindings, &places);
-        assert_eq!(palette.key("enter", &bindings, &places), Chosen::This(all[1].cmd));
-        palette.key("up", &bindings, &places);
-        palette.key("up", &bindings, &places);
-        assert_eq!(palette.at, all.len() - 1, "round the end");
+        assert_eq!(palette.handle_key("enter", &bindings, &places), PaletteOutcome::Selected(UiCommand::Theme));
+        assert_eq!(palette.handle_key("esc", &bindings, &places), PaletteOutcome::Cancelled);
+        let mut palette = CommandPalette::default();
+        let all = palette.matching_entries(&bindings, &places);
+        palette.handle_key("down", &bindings, &places);
+        assert_eq!(palette.handle_key("enter", &bindings, &places), PaletteOutcome::Selected(all[1].command));
+        palette.handle_key("up", &bindings, &places);
+        palette.handle_key("up", &bindings, &places);
+        assert_eq!(palette.selected, all.len() - 1, "round the end");
     }
 
     /// Every command of the table that a key asks for is in the palette at its place.
     #[test]
-    fn every_command_can_be_chosen() {
-        let bindings = Bindings::default();
-        for row in super::super::keymap::TABLE.iter().filter(|row| row.cmd != Cmd::Palette) {
-            let entries = Palette::default().entries(&bindings, &[row.place, Place::All]);
-            assert!(entries.iter().any(|entry| entry.cmd == row.cmd), "{row:?}");
+    fn palette_lists_every_command() {
+        let bindings = KeyBindings::default();
+        for row in super::super::keymap::DEFAULT_BINDINGS.iter().filter(|row| row.command != UiCommand::Palette) {
+            let entries = CommandPalette::default().matching_entries(&bindings, &[row.context, KeyContext::Global]);
+            assert!(entries.iter().any(|entry| entry.command == row.command), "{row:?}");
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Uses the theme and the bindings. Where settings come from is `cli`'s business.
 
-use super::bindings::Bindings;
+use super::bindings::KeyBindings;
 use super::theme::Theme;
 
 /// When clicks and the wheel come to this program instead of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mouse {
+pub enum MouseMode {
     /// Where there is something to click; not in logs, so that text can be marked with the terminal's own means.
     Auto,
     /// Always.
@@ -16,47 +16,54 @@ pub enum Mouse {
     Off,
 }
 
-impl Mouse {
+impl MouseMode {
     /// How it is called in settings.
     pub fn name(self) -> &'static str {
         match self {
-            Mouse::Auto => "auto",
-            Mouse::On => "on",
-            Mouse::Off => "off",
+            MouseMode::Auto => "auto",
+            MouseMode::On => "on",
+            MouseMode::Off => "off",
         }
     }
 
     /// The next one.
     #[must_use]
-    pub fn next(self) -> Mouse {
+    pub fn next(self) -> MouseMode {
         match self {
-            Mouse::Auto => Mouse::On,
-            Mouse::On => Mouse::Off,
-            Mouse::Off => Mouse::Auto,
+            MouseMode::Auto => MouseMode::On,
+            MouseMode::On => MouseMode::Off,
+            MouseMode::Off => MouseMode::Auto,
         }
     }
 }
 
 /// How the dashboard looks and what it obeys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct DashboardSettings {
     /// Colours and symbols.
     pub theme: Theme,
     /// Whether the terminal is asked for its background, to choose between dark and light.
-    pub ask: bool,
+    pub query_background: bool,
     /// The mouse.
-    pub mouse: Mouse,
+    pub mouse_mode: MouseMode,
     /// Keys.
-    pub bindings: Bindings,
+    pub bindings: KeyBindings,
     /// Whether nothing may be changed from here.
     pub readonly: bool,
     /// What is said when the dashboard breaks: how to go on.
-    pub farewell: Vec<String>,
+    pub panic_advice: Vec<String>,
 }
 
-impl Settings {
+impl DashboardSettings {
     /// As they are without anything set.
-    pub fn of(theme: Theme) -> Settings {
-        Settings { theme, ask: false, mouse: Mouse::Auto, bindings: Bindings::default(), readonly: false, farewell: Vec::new() }
+    pub fn new(theme: Theme) -> DashboardSettings {
+        DashboardSettings {
+            theme,
+            query_background: false,
+            mouse_mode: MouseMode::Auto,
+            bindings: KeyBindings::default(),
+            readonly: false,
+            panic_advice: Vec::new(),
+        }
     }
 }

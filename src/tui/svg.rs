@@ -8,19 +8,19 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
 /// The size of a cell, in pixels.
-const CELL: (f32, f32) = (8.4, 18.0);
+const CELL_SIZE: (f32, f32) = (8.4, 18.0);
 const FOREGROUND: &str = "#d0d0d0";
 const BACKGROUND: &str = "#14161b";
 
 /// The picture.
-pub(super) fn svg(buffer: &Buffer, title: &str) -> String {
+pub(super) fn render_svg(buffer: &Buffer, title: &str) -> String {
     let area = buffer.area;
-    let (width, height) = (f32::from(area.width) * CELL.0 + 16.0, f32::from(area.height) * CELL.1 + 16.0);
+    let (width, height) = (f32::from(area.width) * CELL_SIZE.0 + 16.0, f32::from(area.height) * CELL_SIZE.1 + 16.0);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>\n\
          <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\" xml:space=\"preserve\">\n",
-        escaped(title)
+        escape_xml(title)
     );
     for y in 0..area.height {
         let mut x = 0;
@@ -32,40 +32,40 @@ pub(super) fn svg(buffer: &Buffer, title: &str) -> String {
                 text.push_str(buffer[(x, y)].symbol());
                 x += 1;
             }
-            piece(&mut out, (from, y), x - from, &text, look(from));
+            write_text_run(&mut out, (from, y), x - from, &text, look(from));
         }
     }
     out.push_str("</g>\n</svg>\n");
     out
 }
 
-fn piece(out: &mut String, (x, y): (u16, u16), count: u16, text: &str, (color, modifier): (Color, Modifier)) {
+fn write_text_run(out: &mut String, (x, y): (u16, u16), count: u16, text: &str, (color, modifier): (Color, Modifier)) {
     let reversed = modifier.contains(Modifier::REVERSED);
     if text.trim().is_empty() && !reversed {
         return;
     }
-    let (left, top) = (f32::from(x) * CELL.0 + 8.0, f32::from(y) * CELL.1 + 8.0);
-    let own = paint(color);
-    let width = f32::from(count) * CELL.0;
+    let (left, top) = (f32::from(x) * CELL_SIZE.0 + 8.0, f32::from(y) * CELL_SIZE.1 + 8.0);
+    let own = css_color(color);
+    let width = f32::from(count) * CELL_SIZE.0;
     if reversed {
-        writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{own}\"/>", CELL.1)
+        writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{own}\"/>", CELL_SIZE.1)
             .expect("a String takes all");
     }
     let fill = if reversed { BACKGROUND.to_owned() } else { own };
     let weight = if modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
     let faint = if modifier.contains(Modifier::DIM) { " opacity=\"0.7\"" } else { "" };
-    let base = top + CELL.1 - 4.5;
+    let base = top + CELL_SIZE.1 - 4.5;
     // The length keeps the grid whatever font there is.
     writeln!(
         out,
         "<text x=\"{left:.1}\" y=\"{base:.1}\" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{fill}\"{weight}{faint}>{}</text>",
-        escaped(text)
+        escape_xml(text)
     )
     .expect("a String takes all");
 }
 
 /// The colours of a terminal of 256: the cube and the greys; the first sixteen as they are drawn on most.
-fn paint(color: Color) -> String {
+fn css_color(color: Color) -> String {
     match color {
         Color::Indexed(index @ 16..=231) => {
             let level = |n: u8| if n == 0 { 0 } else { 55 + 40 * u16::from(n) };
@@ -78,7 +78,7 @@ fn paint(color: Color) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -96,11 +96,11 @@ fn escaped(text: &str) -> String {
 }
 
 #[test]
-fn nothing_in_a_cell_is_markup() {
+fn cell_text_is_escaped() {
     use ratatui::style::Style;
     let mut buffer = Buffer::empty(ratatui::layout::Rect::new(0, 0, 12, 1));
     buffer.set_string(0, 0, "<a b=\"&\">", Style::new().fg(Color::Indexed(214)));
-    let text = svg(&buffer, "a < b");
+    let text = render_svg(&buffer, "a < b");
     assert!(text.contains("aria-label=\"a\u{a0}&lt;\u{a0}b\"") && text.contains(">&lt;a\u{a0}b=&quot;&amp;&quot;&gt;</text>"), "{text}");
     assert!(text.contains("fill=\"#ffaf00\"") && !text.contains("<a b"), "{text}");
 }

@@ -14,8 +14,8 @@ use crate::event::LogFile;
 
 use super::app::{App, Overlay, Screen};
 use super::dialog::Dialog;
-use super::keymap::{Cmd, TABLE};
-use super::scenes::{self, Make, Scene};
+use super::fixtures::{self, BuildFixture, Fixture};
+use super::keymap::{DEFAULT_BINDINGS, UiCommand};
 use super::view;
 
 pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
@@ -25,7 +25,7 @@ pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
 }
 
 /// The text of a screen, and beneath it which columns look how.
-pub(super) fn picture(buffer: &Buffer) -> String {
+pub(super) fn snapshot_text(buffer: &Buffer) -> String {
     let (mut text, mut looks) = (String::new(), String::new());
     for y in 0..buffer.area.height {
         let mut row = String::new();
@@ -38,7 +38,7 @@ pub(super) fn picture(buffer: &Buffer) -> String {
                 skip = unicode_width::UnicodeWidthStr::width(cell.symbol());
             }
             skip = skip.saturating_sub(1);
-            let look = look(cell.fg, cell.modifier);
+            let look = style_text(cell.fg, cell.modifier);
             match runs.last_mut() {
                 Some((_, end, known)) if *known == look => *end = x,
                 _ => runs.push((x, x, look)),
@@ -52,7 +52,7 @@ pub(super) fn picture(buffer: &Buffer) -> String {
     format!("{text}---\n{looks}")
 }
 
-fn look(color: Color, modifier: Modifier) -> String {
+fn style_text(color: Color, modifier: Modifier) -> String {
     let color = match color {
         Color::Reset => String::new(),
         Color::Indexed(index) => format!("{index}"),
@@ -63,9 +63,9 @@ fn look(color: Color, modifier: Modifier) -> String {
 }
 
 /// Compares with the picture in `pictures/`; with BLESS=1 in the environment it is painted anew.
-fn compare(name: &str, buffer: &Buffer) {
+fn assert_snapshot(name: &str, buffer: &Buffer) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/pictures").join(format!("{name}.txt"));
-    let now = picture(buffer);
+    let now = snapshot_text(buffer);
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &now).expect("painted");
     }
@@ -73,84 +73,86 @@ fn compare(name: &str, buffer: &Buffer) {
     assert!(known == now, "{name} looks different; BLESS=1 paints it anew. It is now:\n{now}");
 }
 
-const SCENES: [(&str, Make); 6] = [
-    ("healthy", scenes::healthy),
-    ("bad-day", scenes::bad_day),
-    ("launch", scenes::launch),
-    ("many", scenes::many),
-    ("ended", scenes::ended),
-    ("empty", scenes::empty),
+const FIXTURES: [(&str, BuildFixture); 6] = [
+    ("healthy", fixtures::healthy),
+    ("bad-day", fixtures::bad_day),
+    ("launch", fixtures::launching_six_hosts),
+    ("many", fixtures::many_hosts),
+    ("ended", fixtures::finished_run),
+    ("empty", fixtures::empty),
 ];
 
 #[test]
-fn every_screen_looks_as_its_picture() {
-    for (name, make) in SCENES {
+fn screens_match_snapshots() {
+    for (name, make) in FIXTURES {
         let mut scene = make();
         for (width, height) in [(80, 24), (120, 40)] {
             for screen in Screen::ALL {
                 scene.app.screen = screen;
                 let title = screen.title().1.to_lowercase();
-                compare(&format!("{title}-{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
+                assert_snapshot(&format!("{title}-{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
             }
         }
         scene.app.screen = Screen::Overview;
-        compare(&format!("overview-{name}-200x60"), &draw(&mut scene.app, 200, 60));
+        assert_snapshot(&format!("overview-{name}-200x60"), &draw(&mut scene.app, 200, 60));
     }
-    for (name, make) in &SCENES[..2] {
+    for (name, make) in &FIXTURES[..2] {
         let mut scene = make();
         scene.app.screen = Screen::Logs;
-        scene.app.update(Cmd::Merge);
-        scene.app.update(Cmd::Times);
-        compare(&format!("logs-merged-{name}-80x24"), &draw(&mut scene.app, 80, 24));
-        compare(&format!("logs-merged-{name}-120x40"), &draw(&mut scene.app, 120, 40));
-        scene.app.update(Cmd::Fold);
-        compare(&format!("logs-unfolded-{name}-120x40"), &draw(&mut scene.app, 120, 40));
+        scene.app.update(UiCommand::Merge);
+        scene.app.update(UiCommand::Times);
+        assert_snapshot(&format!("logs-merged-{name}-80x24"), &draw(&mut scene.app, 80, 24));
+        assert_snapshot(&format!("logs-merged-{name}-120x40"), &draw(&mut scene.app, 120, 40));
+        scene.app.update(UiCommand::Fold);
+        assert_snapshot(&format!("logs-unfolded-{name}-120x40"), &draw(&mut scene.app, 120, 40));
     }
 }
 
 /// What lies on top of a screen.
 #[test]
-fn every_overlay_looks_as_its_picture() {
+fn overlays_match_snapshots() {
     for (width, height) in [(80, 24), (120, 40)] {
-        let mut scene = scenes::healthy();
-        let shot = |scene: &mut Scene, name: &str| compare(&format!("{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
+        let mut scene = fixtures::healthy();
+        let shot =
+            |scene: &mut Fixture, name: &str| assert_snapshot(&format!("{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
         scene.app.overlay = Some(Overlay::Help(0));
         shot(&mut scene, "help");
-        scene.app.overlay = Some(Overlay::Palette(super::palette::Palette::default()));
+        scene.app.overlay = Some(Overlay::Palette(super::palette::CommandPalette::default()));
         shot(&mut scene, "palette");
         for (name, ask) in [
-            ("leave", Dialog::quit as fn(&App) -> Dialog),
-            ("stop", Dialog::stop),
-            ("kill", Dialog::kill),
-            ("restart", Dialog::restart),
-            ("tear-down", Dialog::tear_down),
+            ("leave", Dialog::choose_exit as fn(&App) -> Dialog),
+            ("stop", Dialog::confirm_stop),
+            ("kill", Dialog::confirm_kill),
+            ("restart", Dialog::confirm_restart),
+            ("tear-down", Dialog::confirm_teardown),
         ] {
             scene.app.overlay = Some(Overlay::Dialog(ask(&scene.app)));
             shot(&mut scene, name);
         }
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::start("wan22", "nothing of this name is there; 2 hosts would be launched")));
+        scene.app.overlay =
+            Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there; 2 hosts would be launched")));
         shot(&mut scene, "start");
-        let mut scene = scenes::tearing_down();
+        let mut scene = fixtures::tearing_down();
         shot(&mut scene, "overview-tearing-down");
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::quit(&scene.app)));
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app)));
         shot(&mut scene, "leave-tearing-down");
     }
 }
 
 /// The pictures that the README shows are what the screens look like.
 #[test]
-fn the_readme_shows_the_screens_as_they_are() {
-    let shown: [(&str, &str, Make, Screen); 4] = [
-        ("overview", "The overview of a run in which a rank failed and a host is lost", scenes::bad_day, Screen::Overview),
-        ("launch", "The overview during a launch: hosts and phases", scenes::launch, Screen::Overview),
-        ("host", "One host with its GPUs, ranks and processes", scenes::healthy, Screen::Host),
-        ("gpus", "1024 GPUs on one screen", scenes::many, Screen::Gpus),
+fn readme_images_are_current() {
+    let shown: [(&str, &str, BuildFixture, Screen); 4] = [
+        ("overview", "The overview of a run in which a rank failed and a host is lost", fixtures::bad_day, Screen::Overview),
+        ("launch", "The overview during a launch: hosts and phases", fixtures::launching_six_hosts, Screen::Overview),
+        ("host", "One host with its GPUs, ranks and processes", fixtures::healthy, Screen::Host),
+        ("gpus", "1024 GPUs on one screen", fixtures::many_hosts, Screen::Gpus),
     ];
     for (name, title, make, screen) in shown {
         let mut scene = make();
         scene.app.screen = screen;
         let height = if screen == Screen::Host { 40 } else { 24 };
-        let now = super::svg::svg(&draw(&mut scene.app, if height == 40 { 120 } else { 100 }, height), title);
+        let now = super::svg::render_svg(&draw(&mut scene.app, if height == 40 { 120 } else { 100 }, height), title);
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
         if std::env::var_os("BLESS").is_some() {
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -162,26 +164,26 @@ fn the_readme_shows_the_screens_as_they_are() {
 
 /// The journals that the pictures are made from are what their makers make.
 #[test]
-fn the_journals_are_as_they_are_made() {
-    for (name, make) in scenes::JOURNALS {
+fn journals_match_their_builders() {
+    for (name, make) in fixtures::JOURNALS {
         let fresh = tempfile::tempdir().expect("a folder");
-        make().keep(fresh.path());
-        let kept = scenes::kept(name);
+        make().write_journal(fresh.path());
+        let kept = fixtures::journal_dir(name);
         for part in ["", "logs"].into_iter().filter(|_| std::env::var_os("BLESS").is_some()) {
             std::fs::create_dir_all(kept.join(part)).expect("a folder");
-            for (file, text) in files(&fresh.path().join(part)) {
+            for (file, text) in read_files(&fresh.path().join(part)) {
                 std::fs::write(kept.join(part).join(file), text).expect("written");
             }
         }
         for part in ["", "logs"] {
-            let (made, known) = (files(&fresh.path().join(part)), files(&kept.join(part)));
+            let (made, known) = (read_files(&fresh.path().join(part)), read_files(&kept.join(part)));
             assert!(made == known, "{name}/{part} differs; BLESS=1 makes it anew");
             assert!(made.len() >= 2, "{name}/{part}");
         }
     }
 }
 
-fn files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+fn read_files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}; BLESS=1 makes it", dir.display()));
     let entries = entries.map(|entry| entry.expect("listed")).filter(|entry| entry.path().is_file() && entry.file_name() != ".lock");
     entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path()).expect("read"))).collect()
@@ -190,36 +192,36 @@ fn files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
 /// Every size to 220 columns and 70 rows, and none at all: each with one of the scenes, screens and overlays in turn, so that over all sizes
 /// each of them is drawn at every width and every height.
 #[test]
-fn no_size_is_too_small() {
+fn every_size_draws_without_panic() {
     std::thread::scope(|scope| {
         for part in 0..4 {
-            scope.spawn(move || sweep((part..=220).step_by(4)));
+            scope.spawn(move || draw_all_sizes((part..=220).step_by(4)));
         }
     });
 }
 
-fn sweep(widths: impl Iterator<Item = u16>) {
-    let mut all: Vec<Scene> = SCENES.iter().map(|(_, make)| make()).collect();
+fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
+    let mut all: Vec<Fixture> = FIXTURES.iter().map(|(_, make)| make()).collect();
     let cases = all.len() * Screen::ALL.len();
     for (width, height) in widths.flat_map(|width| (0..=70_u16).map(move |height| (width, height))) {
         // Neither 13 nor 17 divides the number of cases: a step to the side or down goes through all of them.
         let case = (usize::from(width) * 13 + usize::from(height) * 17) % cases;
         // A thousand ranks take their time: one size in eight.
         let scene = case / Screen::ALL.len();
-        let scene = if SCENES[scene].0 == "many" && (width + height) % 8 > 0 { 0 } else { scene };
+        let scene = if FIXTURES[scene].0 == "many" && (width + height) % 8 > 0 { 0 } else { scene };
         let app = &mut all[scene].app;
         app.screen = Screen::ALL[case % Screen::ALL.len()];
-        app.host.raw = height % 2 == 0;
-        app.gpus.faults = width % 3 == 0;
-        app.logs = view::logs::View::default();
+        app.host_pane.show_smi = height % 2 == 0;
+        app.gpus_pane.only_faults = width % 3 == 0;
+        app.logs_pane = view::logs::LogsPane::default();
         app.overlay = match (width + height) % 13 {
             0 => Some(Overlay::Help(usize::from(height))),
-            1 => Some(Overlay::Dialog(Dialog::quit(app))),
-            2 => Some(Overlay::Dialog(Dialog::start("wan22", "nothing of this name is there"))),
+            1 => Some(Overlay::Dialog(Dialog::choose_exit(app))),
+            2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there"))),
             _ => None,
         };
         if width % 5 == 0 {
-            app.update(Cmd::Wrap);
+            app.update(UiCommand::Wrap);
         }
         draw(app, width, height);
     }
@@ -227,9 +229,9 @@ fn sweep(widths: impl Iterator<Item = u16>) {
 
 /// Whatever was told, nothing that steers a terminal is in a cell.
 #[test]
-fn no_cell_steers_the_terminal() {
-    let mut scene = scenes::bad_day();
-    scene.app.logs.show((5, LogFile::Rank { rank: 40, restart: 0 }));
+fn cells_hold_no_control_characters() {
+    let mut scene = fixtures::bad_day();
+    scene.app.logs_pane.show_log((5, LogFile::Rank { rank: 40, restart: 0 }));
     for screen in Screen::ALL {
         scene.app.screen = screen;
         let buffer = draw(&mut scene.app, 120, 40);
@@ -241,11 +243,11 @@ fn no_cell_steers_the_terminal() {
 
 /// Where the terminal knows ASCII only, or no colours, it is told nothing else.
 #[test]
-fn ascii_and_no_colours() {
-    for (name, make) in SCENES {
+fn ascii_mono_theme_is_respected() {
+    for (name, make) in FIXTURES {
         let mut scene = make();
-        scene.app.theme = super::theme::Theme::new(super::theme::Skin::Mono, true);
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::quit(&scene.app)));
+        scene.app.theme = super::theme::Theme::new(super::theme::ColorScheme::Mono, true);
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app)));
         for screen in Screen::ALL {
             scene.app.screen = screen;
             for cell in draw(&mut scene.app, 120, 40).content() {
@@ -257,26 +259,29 @@ fn ascii_and_no_colours() {
 
 /// Every key of the table does something or is harmless in every scene, and the screen can be drawn afterwards.
 #[test]
-fn every_key_can_be_pressed_everywhere() {
-    for (name, make) in SCENES {
+fn every_key_is_safe_on_every_screen() {
+    for (name, make) in FIXTURES {
         let mut scene = make();
         for screen in Screen::ALL {
-            for row in TABLE {
+            for row in DEFAULT_BINDINGS {
                 scene.app.screen = screen;
                 scene.app.overlay = None;
-                scene.app.update(row.cmd);
+                scene.app.update(row.command);
                 draw(&mut scene.app, 80, 24);
             }
         }
-        assert!(!scene.app.asks.iter().any(|ask| matches!(ask, super::feed::Ask::Stop | super::feed::Ask::Kill)), "{name}");
+        assert!(
+            !scene.app.pending_actions.iter().any(|ask| matches!(ask, super::feed::UserAction::Stop | super::feed::UserAction::Kill)),
+            "{name}"
+        );
     }
 }
 
 /// What is wrong stands above what is right, and the cause before its consequences.
 #[test]
-fn the_worst_is_first() {
-    let mut scene = scenes::bad_day();
-    let text = picture(&draw(&mut scene.app, 80, 24));
+fn worst_hosts_and_cause_come_first() {
+    let mut scene = fixtures::bad_day();
+    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
     let rows: Vec<&str> = text.lines().collect();
     assert!(rows[4].contains("gpu04") && rows[4].contains('✗'), "{text}");
     assert!(rows[5].contains("gpu09") && rows[5].contains('?'), "{text}");
@@ -286,81 +291,81 @@ fn the_worst_is_first() {
 
 /// Equal hosts are one row where they do not fit; it is unfolded in place and folded again, and what is wrong never folds.
 #[test]
-fn equal_hosts_fold_and_unfold_in_place() {
-    let mut scene = scenes::many();
-    let row = |app: &mut App, at: usize| picture(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
+fn equal_hosts_fold_and_unfold() {
+    let mut scene = fixtures::many_hosts();
+    let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
     assert!(row(&mut scene.app, 4).contains("gpu90 ") && row(&mut scene.app, 5).contains("127 hosts"));
-    press(&mut scene.app, "j l");
+    press_keys(&mut scene.app, "j l");
     assert!(row(&mut scene.app, 5).starts_with(" - gpu[00-89,91-") && row(&mut scene.app, 6).starts_with("     gpu00 "));
-    press(&mut scene.app, "G");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains(" gpu127 "));
-    press(&mut scene.app, "h");
+    press_keys(&mut scene.app, "G");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu127 "));
+    press_keys(&mut scene.app, "h");
     assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-89,91-"), "folded from within");
-    press(&mut scene.app, "enter");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
+    press_keys(&mut scene.app, "enter");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
 }
 
 /// The same in the matrix of a launch, where hosts that are equally far are one row.
 #[test]
-fn a_launch_folds_and_unfolds_in_place() {
-    let mut scene = scenes::launching(40);
-    let row = |app: &mut App, at: usize| picture(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
+fn launch_rows_fold_and_unfold() {
+    let mut scene = fixtures::launching_hosts(40);
+    let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
     assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "{}", row(&mut scene.app, 4));
     assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-01,03"), "{}", row(&mut scene.app, 5));
-    press(&mut scene.app, "l");
+    press_keys(&mut scene.app, "l");
     assert!(row(&mut scene.app, 4).starts_with(" - gpu[02,04] ") && row(&mut scene.app, 5).contains("    gpu02 "));
     assert!(row(&mut scene.app, 6).contains("    gpu04 "));
     assert!(row(&mut scene.app, 7).starts_with(" + gpu[00-01,03"));
-    press(&mut scene.app, "j h");
+    press_keys(&mut scene.app, "j h");
     assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "folded from within");
-    press(&mut scene.app, "G l G");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
+    press_keys(&mut scene.app, "G l G");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
 }
 
 /// What is looked for stays where it is; the rest is dimmed, and n goes from one to the next.
 #[test]
-fn the_matrix_dims_what_is_not_meant() {
-    let mut scene = scenes::bad_day();
-    press(&mut scene.app, "5 !");
+fn gpu_matrix_dims_nonmatching_cells() {
+    let mut scene = fixtures::bad_day();
+    press_keys(&mut scene.app, "5 !");
     let buffer = draw(&mut scene.app, 80, 24);
-    let text = picture(&buffer);
+    let text = snapshot_text(&buffer);
     // Eight of the lost host and of the one whose nvidia-smi fails, the dead rank's, and four odd ones.
     assert!(text.contains("only faults (!): 21 of 128 GPUs"), "{text}");
     let dimmed = |x: u16, y: u16| buffer[(x, y)].modifier.contains(Modifier::DIM);
     assert!(dimmed(9 + 4, 5) && !dimmed(9 + 20, 8), "gpu01 is well, the dead rank's GPU is not");
-    press(&mut scene.app, "n");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("rank 37 exit 1 | RuntimeError"), "from one to the next");
-    press(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
-    press(&mut scene.app, "/ h o t > 1 enter");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("hot: not one of util, power, mem, temp"));
+    press_keys(&mut scene.app, "n");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("rank 37 exit 1 | RuntimeError"), "from one to the next");
+    press_keys(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
+    press_keys(&mut scene.app, "/ h o t > 1 enter");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("hot: not one of util, power, mem, temp"));
 }
 
 /// nvidia-smi is asked once until it answers; what it prints is shown with its age, and steers nothing.
 #[test]
-fn raw_nvidia_smi_is_asked_for_and_shown() {
-    use super::feed::Ask;
-    let mut scene = scenes::healthy();
-    press(&mut scene.app, "2 v r v v");
-    assert_eq!(scene.app.asks, [Ask::Look(0)], "it has not answered yet");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("waiting for its answer"));
-    scene.wait(2_000);
+fn nvidia_smi_output_is_requested_and_shown() {
+    use super::feed::UserAction;
+    let mut scene = fixtures::healthy();
+    press_keys(&mut scene.app, "2 v r v v");
+    assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0)], "it has not answered yet");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("waiting for its answer"));
+    scene.advance(2_000);
     let text = "| 0  H200 \u{1b}[2J ERR! |\nthe end\n".to_owned();
-    scene.tell(1, crate::event::EventKind::NvidiaSmi { host: 0, text, error: "it said 9".to_owned() });
-    scene.wait(4_000);
-    let shown = picture(&draw(&mut scene.app, 80, 24));
+    scene.emit(1, crate::event::EventKind::NvidiaSmi { host: 0, text, error: "it said 9".to_owned() });
+    scene.advance(4_000);
+    let shown = snapshot_text(&draw(&mut scene.app, 80, 24));
     assert!(shown.contains("nvidia-smi  4s ago") && shown.contains("ERR! |") && shown.contains("it said 9"), "{shown}");
-    press(&mut scene.app, "]");
-    assert_eq!(scene.app.asks, [Ask::Look(0), Ask::Look(1)], "the next host is asked too");
-    scene.app.offer.role = super::feed::Role::Replay;
-    press(&mut scene.app, "[ r ]");
-    assert_eq!(scene.app.asks.len(), 2, "there is nobody to ask");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));
+    press_keys(&mut scene.app, "]");
+    assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0), UserAction::QueryNvidiaSmi(1)], "the next host is asked too");
+    scene.app.capabilities.role = super::feed::DashboardRole::Replay;
+    press_keys(&mut scene.app, "[ r ]");
+    assert_eq!(scene.app.pending_actions.len(), 2, "there is nobody to ask");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));
 }
 
-pub(super) struct File(pub(super) String);
+pub(super) struct TextLog(pub(super) String);
 
-impl super::feed::Stored for File {
+impl super::feed::StoredLogs for TextLog {
     fn len(&self, _: &str, _: LogFile) -> std::io::Result<u64> {
         Ok(self.0.len() as u64)
     }
@@ -370,17 +375,19 @@ impl super::feed::Stored for File {
     }
 }
 
-pub(super) fn press(app: &mut App, keys: &str) {
+pub(super) fn press_keys(app: &mut App, keys: &str) {
     for key in keys.split(' ') {
-        if !app.answer(key) {
+        if !app.handle_overlay_key(key) {
             let code = match key {
                 "enter" => KeyCode::Enter,
                 "pgup" => KeyCode::PageUp,
                 "space" => KeyCode::Char(' '),
                 key => KeyCode::Char(key.chars().next().expect("a key")),
             };
-            let cmd =
-                app.bindings.find(KeyEvent::new(code, KeyModifiers::NONE), &app.places()).unwrap_or_else(|| panic!("{key} means nothing"));
+            let cmd = app
+                .bindings
+                .command_for_key(KeyEvent::new(code, KeyModifiers::NONE), &app.key_contexts())
+                .unwrap_or_else(|| panic!("{key} means nothing"));
             app.update(cmd);
         }
         draw(app, 80, 24);
@@ -388,41 +395,41 @@ pub(super) fn press(app: &mut App, keys: &str) {
 }
 
 #[test]
-fn a_log_is_searched_both_ways_and_the_place_stays() {
-    let mut scene = scenes::healthy();
+fn log_search_works_both_ways() {
+    let mut scene = fixtures::healthy();
     let mut text: String = (0..50_000).map(|n| format!("line {n}\n")).collect();
     text.insert_str(0, "Error one\n");
     text.push_str("an ERROR two\nthe end\n");
-    scene.app.hear(super::feed::Note::Stored(Box::new(File(text))));
-    press(&mut scene.app, "4 / e r r o r enter");
-    let shown = |app: &mut App| picture(&draw(app, 80, 24));
+    scene.app.handle_message(super::feed::FeedMessage::StoredLogs(Box::new(TextLog(text))));
+    press_keys(&mut scene.app, "4 / e r r o r enter");
+    let shown = |app: &mut App| snapshot_text(&draw(app, 80, 24));
     assert!(shown(&mut scene.app).contains(">an ERROR two"), "the newest first, whatever its case");
-    press(&mut scene.app, "n");
+    press_keys(&mut scene.app, "n");
     assert!(shown(&mut scene.app).contains(">Error one"));
-    press(&mut scene.app, "n");
+    press_keys(&mut scene.app, "n");
     assert!(shown(&mut scene.app).contains("no earlier line has it"));
-    scene.wait(9_000);
-    press(&mut scene.app, "N");
+    scene.advance(9_000);
+    press_keys(&mut scene.app, "N");
     assert!(shown(&mut scene.app).contains(">an ERROR two"));
-    press(&mut scene.app, "pgup");
+    press_keys(&mut scene.app, "pgup");
     let before = shown(&mut scene.app);
-    scene.wait(500);
-    assert_eq!(rows_of(&before), rows_of(&shown(&mut scene.app)), "time moves nothing");
-    press(&mut scene.app, "/ ( enter");
+    scene.advance(500);
+    assert_eq!(body_rows(&before), body_rows(&shown(&mut scene.app)), "time moves nothing");
+    press_keys(&mut scene.app, "/ ( enter");
     assert!(shown(&mut scene.app).contains("no earlier line has it"), "what is no regular expression is text");
 }
 
 /// The rows between head and foot.
-fn rows_of(picture: &str) -> Vec<String> {
+fn body_rows(picture: &str) -> Vec<String> {
     picture.lines().skip(3).take(20).map(str::to_owned).collect()
 }
 
 #[test]
-fn from_a_problem_to_its_log() {
-    let mut scene = scenes::bad_day();
-    press(&mut scene.app, "7 enter");
-    let text = picture(&draw(&mut scene.app, 80, 24));
+fn problem_opens_its_log() {
+    let mut scene = fixtures::bad_day();
+    press_keys(&mut scene.app, "7 enter");
+    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
     assert!(text.contains("LOG r37 gpu04:g5") && text.contains("RuntimeError: CUDA error"), "{text}");
-    press(&mut scene.app, "1 enter");
-    assert!(picture(&draw(&mut scene.app, 80, 24)).contains(" gpu04  ✗ rank 37: exit 1"));
+    press_keys(&mut scene.app, "1 enter");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu04  ✗ rank 37: exit 1"));
 }

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// How a thing stands, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Status {
+pub enum DisplayStatus {
     /// Ended as it should.
     Done,
     /// As it should be.
@@ -21,12 +21,12 @@ pub enum Status {
     /// Not known any more.
     Lost,
     /// Wrong.
-    Bad,
+    Error,
 }
 
 /// A set of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Skin {
+pub enum ColorScheme {
     /// For a dark background.
     Dark,
     /// For a light background.
@@ -43,55 +43,62 @@ pub enum Skin {
     Mono,
 }
 
-impl Skin {
+impl ColorScheme {
     /// All, in the order in which a key goes through them.
-    pub const ALL: [Skin; 7] =
-        [Skin::Dark, Skin::Light, Skin::HighContrast, Skin::Ansi16, Skin::Deuteranopia, Skin::Tritanopia, Skin::Mono];
+    pub const ALL: [ColorScheme; 7] = [
+        ColorScheme::Dark,
+        ColorScheme::Light,
+        ColorScheme::HighContrast,
+        ColorScheme::Ansi16,
+        ColorScheme::Deuteranopia,
+        ColorScheme::Tritanopia,
+        ColorScheme::Mono,
+    ];
 
     /// How it is called in settings.
     pub fn name(self) -> &'static str {
         match self {
-            Skin::Dark => "dark",
-            Skin::Light => "light",
-            Skin::HighContrast => "high-contrast",
-            Skin::Ansi16 => "ansi16",
-            Skin::Deuteranopia => "deuteranopia",
-            Skin::Tritanopia => "tritanopia",
-            Skin::Mono => "mono",
+            ColorScheme::Dark => "dark",
+            ColorScheme::Light => "light",
+            ColorScheme::HighContrast => "high-contrast",
+            ColorScheme::Ansi16 => "ansi16",
+            ColorScheme::Deuteranopia => "deuteranopia",
+            ColorScheme::Tritanopia => "tritanopia",
+            ColorScheme::Mono => "mono",
         }
     }
 
     /// The one of that name.
-    pub fn named(name: &str) -> Option<Skin> {
-        Skin::ALL.into_iter().find(|skin| skin.name() == name)
+    pub fn from_name(name: &str) -> Option<ColorScheme> {
+        ColorScheme::ALL.into_iter().find(|skin| skin.name() == name)
     }
 
     /// The next one.
     #[must_use]
-    pub fn next(self) -> Skin {
-        let at = Skin::ALL.iter().position(|skin| *skin == self).unwrap_or(0);
-        Skin::ALL[(at + 1) % Skin::ALL.len()]
+    pub fn next(self) -> ColorScheme {
+        let at = ColorScheme::ALL.iter().position(|skin| *skin == self).unwrap_or(0);
+        ColorScheme::ALL[(at + 1) % ColorScheme::ALL.len()]
     }
 
     /// The colours of a state that waits, runs, is done, is worth a look, is lost, is wrong: indexes into the 256 of xterm, chosen so that
     /// any two differ for the eyes that the skin is for (see the test).
-    fn palette(self) -> Option<[u8; 6]> {
+    fn status_colors(self) -> Option<[u8; 6]> {
         Some(match self {
-            Skin::Dark => [244, 74, 254, 214, 134, 166],
-            Skin::Light => [243, 24, 232, 130, 55, 88],
-            Skin::HighContrast => [247, 156, 231, 220, 177, 173],
+            ColorScheme::Dark => [244, 74, 254, 214, 134, 166],
+            ColorScheme::Light => [243, 24, 232, 130, 55, 88],
+            ColorScheme::HighContrast => [247, 156, 231, 220, 177, 173],
             // Bright black, cyan, white, yellow, magenta, red.
-            Skin::Ansi16 => [8, 6, 7, 3, 5, 1],
-            Skin::Deuteranopia => [243, 63, 255, 226, 140, 196],
-            Skin::Tritanopia => [243, 44, 231, 214, 200, 196],
-            Skin::Mono => return None,
+            ColorScheme::Ansi16 => [8, 6, 7, 3, 5, 1],
+            ColorScheme::Deuteranopia => [243, 63, 255, 226, 140, 196],
+            ColorScheme::Tritanopia => [243, 44, 231, 214, 200, 196],
+            ColorScheme::Mono => return None,
         })
     }
 }
 
 /// What graphs are drawn with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Graph {
+pub enum GraphStyle {
     /// Braille dots.
     Braille,
     /// Blocks of eighths.
@@ -104,85 +111,85 @@ pub enum Graph {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theme {
     /// The colours.
-    pub skin: Skin,
+    pub color_scheme: ColorScheme,
     /// Whether only ASCII is drawn.
     pub ascii: bool,
     /// What graphs are drawn with; where only ASCII is drawn, that.
-    pub graph: Graph,
+    pub graph_style: GraphStyle,
 }
 
 impl Theme {
     /// With what is usual for graphs.
-    pub const fn new(skin: Skin, ascii: bool) -> Theme {
-        Theme { skin, ascii, graph: if ascii { Graph::Ascii } else { Graph::Braille } }
+    pub const fn new(skin: ColorScheme, ascii: bool) -> Theme {
+        Theme { color_scheme: skin, ascii, graph_style: if ascii { GraphStyle::Ascii } else { GraphStyle::Braille } }
     }
 
     /// Whether graphs are drawn with ASCII.
-    pub fn plain_graphs(self) -> bool {
-        self.graphs() == Graph::Ascii
+    pub fn uses_ascii_graphs(self) -> bool {
+        self.effective_graph_style() == GraphStyle::Ascii
     }
 
     /// What graphs are drawn with.
-    pub fn graphs(self) -> Graph {
-        if self.ascii { Graph::Ascii } else { self.graph }
+    pub fn effective_graph_style(self) -> GraphStyle {
+        if self.ascii { GraphStyle::Ascii } else { self.graph_style }
     }
 
     /// The symbol of a status; one cell wide.
-    pub fn symbol(self, status: Status) -> &'static str {
+    pub fn symbol(self, status: DisplayStatus) -> &'static str {
         match (status, self.ascii) {
-            (Status::Pending, false) => "·",
-            (Status::Ok | Status::Busy, false) => "●",
-            (Status::Done, false) => "✓",
-            (Status::Warn, false) => "▲",
-            (Status::Bad, false) => "✗",
-            (Status::Pending, true) => ".",
-            (Status::Ok | Status::Busy, true) => "o",
-            (Status::Done, true) => "+",
-            (Status::Warn, true) => "~",
-            (Status::Bad, true) => "!",
-            (Status::Lost, _) => "?",
+            (DisplayStatus::Pending, false) => "·",
+            (DisplayStatus::Ok | DisplayStatus::Busy, false) => "●",
+            (DisplayStatus::Done, false) => "✓",
+            (DisplayStatus::Warn, false) => "▲",
+            (DisplayStatus::Error, false) => "✗",
+            (DisplayStatus::Pending, true) => ".",
+            (DisplayStatus::Ok | DisplayStatus::Busy, true) => "o",
+            (DisplayStatus::Done, true) => "+",
+            (DisplayStatus::Warn, true) => "~",
+            (DisplayStatus::Error, true) => "!",
+            (DisplayStatus::Lost, _) => "?",
         }
     }
 
     /// The look of a status.
-    pub fn status(self, status: Status) -> Style {
+    pub fn status_style(self, status: DisplayStatus) -> Style {
         let (at, modifier) = match status {
-            Status::Pending => (0, Modifier::DIM),
-            Status::Ok | Status::Busy => (1, Modifier::empty()),
-            Status::Done => (2, Modifier::empty()),
-            Status::Warn => (3, Modifier::empty()),
-            Status::Lost => (4, Modifier::REVERSED),
-            Status::Bad => (5, Modifier::BOLD),
+            DisplayStatus::Pending => (0, Modifier::DIM),
+            DisplayStatus::Ok | DisplayStatus::Busy => (1, Modifier::empty()),
+            DisplayStatus::Done => (2, Modifier::empty()),
+            DisplayStatus::Warn => (3, Modifier::empty()),
+            DisplayStatus::Lost => (4, Modifier::REVERSED),
+            DisplayStatus::Error => (5, Modifier::BOLD),
         };
-        self.paint(at).add_modifier(modifier)
+        self.palette_style(at).add_modifier(modifier)
     }
 
     /// The name of the program, the tab that is shown, keys.
     pub fn accent(self) -> Style {
-        self.paint(1).add_modifier(Modifier::BOLD)
+        self.palette_style(1).add_modifier(Modifier::BOLD)
     }
 
     /// Beside the point.
     pub fn dim(self) -> Style {
-        self.paint(0).add_modifier(Modifier::DIM)
+        self.palette_style(0).add_modifier(Modifier::DIM)
     }
 
     /// The head of a table.
-    pub fn head(self) -> Style {
+    pub fn header(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
     /// The row under the cursor.
-    pub fn chosen(self) -> Style {
+    pub fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
     /// A share of a whole, from cold to hot; no colour where the digit alone must do.
     pub fn heat(self, percent: f32) -> Style {
-        let ramp: [u8; 6] = match self.skin {
-            Skin::Mono => return Style::new(),
-            Skin::Light => [55, 61, 24, 30, 64, 130],
-            Skin::Ansi16 => [4, 4, 6, 6, 2, 3],
+        let ramp: [u8; 6] = match self.color_scheme {
+            ColorScheme::Mono => return Style::new(),
+            ColorScheme::Light => [55, 61, 24, 30, 64, 130],
+            ColorScheme::Ansi16 => [4, 4, 6, 6, 2, 3],
             _ => [61, 67, 31, 36, 113, 220],
         };
         let at = ((percent.clamp(0.0, 100.0) / 100.0) * 5.0).round();
@@ -193,12 +200,12 @@ impl Theme {
     }
 
     /// What follows a text that was cut.
-    pub fn more(self) -> &'static str {
+    pub fn ellipsis(self) -> &'static str {
         if self.ascii { ">" } else { "…" }
     }
 
-    fn paint(self, at: usize) -> Style {
-        match self.skin.palette() {
+    fn palette_style(self, at: usize) -> Style {
+        match self.color_scheme.status_colors() {
             Some(palette) => Style::new().fg(Color::Indexed(palette[at])),
             None => Style::new(),
         }
@@ -209,10 +216,10 @@ impl Theme {
 mod tests {
     use super::*;
 
-    type Matrix = [[f64; 3]; 3];
+    type ColorMatrix = [[f64; 3]; 3];
 
     /// What eyes see, after Machado, Oliveira and Fernandes 2009 (severity 1): as they are, without green, without red, without blue.
-    const EYES: [Matrix; 4] = [
+    const VISION_MODELS: [ColorMatrix; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [[0.367_322, 0.860_646, -0.227_968], [0.280_085, 0.672_501, 0.047_413], [-0.011_820, 0.042_940, 0.968_881]],
         [[0.152_286, 1.052_583, -0.204_868], [0.114_503, 0.786_281, 0.099_216], [-0.003_882, -0.048_116, 1.051_998]],
@@ -220,7 +227,7 @@ mod tests {
     ];
 
     /// A colour of the 256 as xterm defines it, linear.
-    fn linear(index: u8) -> [f64; 3] {
+    fn linear_rgb(index: u8) -> [f64; 3] {
         let level = |n: u8| [0.0, 95.0, 135.0, 175.0, 215.0, 255.0][usize::from(n)];
         let rgb = if index >= 232 {
             [8.0 + 10.0 * f64::from(index - 232); 3]
@@ -234,8 +241,8 @@ mod tests {
         })
     }
 
-    fn lab(index: u8, eyes: &Matrix) -> [f64; 3] {
-        let rgb = linear(index);
+    fn cie_lab(index: u8, eyes: &ColorMatrix) -> [f64; 3] {
+        let rgb = linear_rgb(index);
         let [r, g, b] = eyes.map(|row| row.iter().zip(rgb).map(|(m, c)| m * c).sum::<f64>().clamp(0.0, 1.0));
         let x = (0.412_456_4 * r + 0.357_576_1 * g + 0.180_437_5 * b) / 0.950_47;
         let y = 0.212_672_9 * r + 0.715_152_2 * g + 0.072_175 * b;
@@ -245,8 +252,8 @@ mod tests {
     }
 
     /// The smallest distance (CIE76) between any two states.
-    fn nearest(palette: [u8; 6], eyes: &Matrix) -> f64 {
-        let seen = palette.map(|index| lab(index, eyes));
+    fn smallest_distance(palette: [u8; 6], eyes: &ColorMatrix) -> f64 {
+        let seen = palette.map(|index| cie_lab(index, eyes));
         let pairs = (0..6).flat_map(|a| (0..a).map(move |b| (a, b)));
         let distance = |(a, b): (usize, usize)| seen[a].iter().zip(seen[b]).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
         pairs.map(distance).fold(f64::INFINITY, f64::min)
@@ -254,37 +261,37 @@ mod tests {
 
     /// What each skin keeps for each kind of eyes; the ones that it is made for are the point of it.
     #[test]
-    fn any_two_states_differ_for_the_eyes_that_a_skin_is_for() {
+    fn status_colors_differ_for_intended_vision() {
         let known = [
-            (Skin::Dark, [33.0, 19.0, 29.0, 27.0]),
-            (Skin::Light, [32.0, 26.0, 27.0, 27.0]),
-            (Skin::HighContrast, [34.0, 26.0, 29.0, 26.0]),
-            (Skin::Deuteranopia, [44.0, 36.0, 38.0, 12.0]),
-            (Skin::Tritanopia, [49.0, 19.0, 19.0, 47.0]),
+            (ColorScheme::Dark, [33.0, 19.0, 29.0, 27.0]),
+            (ColorScheme::Light, [32.0, 26.0, 27.0, 27.0]),
+            (ColorScheme::HighContrast, [34.0, 26.0, 29.0, 26.0]),
+            (ColorScheme::Deuteranopia, [44.0, 36.0, 38.0, 12.0]),
+            (ColorScheme::Tritanopia, [49.0, 19.0, 19.0, 47.0]),
         ];
         for (skin, least) in known {
-            let palette = skin.palette().expect("it has colours");
-            for (eyes, least) in EYES.iter().zip(least) {
-                let nearest = nearest(palette, eyes);
+            let palette = skin.status_colors().expect("it has colours");
+            for (eyes, least) in VISION_MODELS.iter().zip(least) {
+                let nearest = smallest_distance(palette, eyes);
                 assert!(nearest >= least, "{}: {nearest:.1} is nearer than {least}", skin.name());
             }
         }
         // The colours of the other two are the terminal's own, or none.
-        assert_eq!(known.len() + 2, Skin::ALL.len());
+        assert_eq!(known.len() + 2, ColorScheme::ALL.len());
         // A set that was made by eye: green, yellow and red are one for eyes without red.
-        assert!(nearest([244, 40, 254, 220, 134, 196], &EYES[2]) < 19.0);
+        assert!(smallest_distance([244, 40, 254, 220, 134, 196], &VISION_MODELS[2]) < 19.0);
     }
 
     /// Against the background that it is for: at least 4.2 to 1 for text, 7 where contrast is the point.
     #[test]
-    fn colours_stand_out_from_their_background() {
+    fn colors_contrast_with_background() {
         let light = |index: u8| {
-            let [r, g, b] = linear(index);
+            let [r, g, b] = linear_rgb(index);
             0.212_672_9 * r + 0.715_152_2 * g + 0.072_175 * b
         };
-        let skins = [(Skin::Dark, 0.0, 4.5), (Skin::Light, 1.0, 4.5), (Skin::HighContrast, 0.0, 7.0)];
-        for (skin, ground, least) in skins.into_iter().chain([(Skin::Deuteranopia, 0.0, 4.5), (Skin::Tritanopia, 0.0, 4.5)]) {
-            for index in skin.palette().expect("it has colours") {
+        let skins = [(ColorScheme::Dark, 0.0, 4.5), (ColorScheme::Light, 1.0, 4.5), (ColorScheme::HighContrast, 0.0, 7.0)];
+        for (skin, ground, least) in skins.into_iter().chain([(ColorScheme::Deuteranopia, 0.0, 4.5), (ColorScheme::Tritanopia, 0.0, 4.5)]) {
+            for index in skin.status_colors().expect("it has colours") {
                 let (a, b): (f64, f64) = (light(index), ground);
                 let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
                 assert!(contrast >= least, "{} {index}: {contrast:.1}", skin.name());
@@ -293,14 +300,23 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_none_is_set() {
-        let theme = Theme::new(Skin::Mono, false);
-        let all = [Status::Done, Status::Ok, Status::Pending, Status::Busy, Status::Warn, Status::Lost, Status::Bad];
-        let looks = all.map(|status| theme.status(status)).into_iter().chain([theme.accent(), theme.dim(), theme.heat(50.0), theme.head()]);
+    fn mono_theme_sets_no_color() {
+        let theme = Theme::new(ColorScheme::Mono, false);
+        let all = [
+            DisplayStatus::Done,
+            DisplayStatus::Ok,
+            DisplayStatus::Pending,
+            DisplayStatus::Busy,
+            DisplayStatus::Warn,
+            DisplayStatus::Lost,
+            DisplayStatus::Error,
+        ];
+        let looks =
+            all.map(|status| theme.status_style(status)).into_iter().chain([theme.accent(), theme.dim(), theme.heat(50.0), theme.header()]);
         assert!(looks.into_iter().all(|look| look.fg.is_none() && look.bg.is_none()));
         // A state is told by its symbol as well.
         for ascii in [false, true] {
-            let mut symbols = all.map(|status| Theme::new(Skin::Dark, ascii).symbol(status)).to_vec();
+            let mut symbols = all.map(|status| Theme::new(ColorScheme::Dark, ascii).symbol(status)).to_vec();
             symbols.sort_unstable();
             symbols.dedup();
             assert_eq!(symbols.len(), 6, "running and under way share one");
@@ -308,10 +324,10 @@ mod tests {
     }
 
     #[test]
-    fn skins_are_found_by_their_names() {
-        assert!(Skin::ALL.iter().all(|skin| Skin::named(skin.name()) == Some(*skin)));
-        let mut skin = Skin::Dark;
-        (0..Skin::ALL.len()).for_each(|_| skin = skin.next());
-        assert_eq!((skin, Skin::named("pink")), (Skin::Dark, None));
+    fn color_schemes_parse_by_name() {
+        assert!(ColorScheme::ALL.iter().all(|skin| ColorScheme::from_name(skin.name()) == Some(*skin)));
+        let mut skin = ColorScheme::Dark;
+        (0..ColorScheme::ALL.len()).for_each(|_| skin = skin.next());
+        assert_eq!((skin, ColorScheme::from_name("pink")), (ColorScheme::Dark, None));
     }
 }

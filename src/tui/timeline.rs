@@ -4,30 +4,30 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{Event, EventKind, Exit, Goal, Level, LogFile, Millis, Outcome};
-use crate::report::sanitize::Cleaner;
-use crate::report::{finding, words};
+use crate::event::{Event, EventKind, Exit, Goal, Level, LogFile, Outcome, UnixMillis};
+use crate::report::sanitize::Sanitizer;
+use crate::report::{finding, style};
 use crate::state::RunState;
 
-use super::theme::Status;
-use super::view::sum;
+use super::theme::DisplayStatus;
+use super::view::host_status;
 
 /// How many items are kept.
-const ITEMS: usize = 10_000;
+const MAX_ITEMS: usize = 10_000;
 /// The most bytes of an item's text.
-const TEXT: usize = 500;
+const MAX_TEXT_BYTES: usize = 500;
 /// What happens within this time of others of its kind joins them, milliseconds.
-const TOGETHER: i64 = 2_000;
+const MERGE_WINDOW_MS: i64 = 2_000;
 /// How many of the last items are looked at for that.
-const BACK: usize = 8;
+const MERGE_LOOKBACK: usize = 8;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct TimelineItem {
     /// When it began.
-    pub at: Millis,
+    pub at: UnixMillis,
     /// How bad.
-    pub status: Status,
+    pub status: DisplayStatus,
     /// What, as the host wrote it: unsafe to show.
     pub text: String,
     /// To which hosts.
@@ -38,9 +38,9 @@ pub struct Item {
     pub log: Option<(u32, LogFile)>,
 }
 
-impl Item {
+impl TimelineItem {
     /// How many things it stands for.
-    pub fn weight(&self) -> usize {
+    pub fn affected_count(&self) -> usize {
         self.hosts.len().max(self.ranks.len()).max(1)
     }
 }
@@ -48,15 +48,15 @@ impl Item {
 /// All of it.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
-    items: VecDeque<Item>,
+    items: VecDeque<TimelineItem>,
     /// How many were forgotten.
-    pub dropped: u64,
+    pub dropped_items: u64,
     /// The last trouble of each host's GPUs.
-    troubles: BTreeMap<u32, String>,
+    host_warnings: BTreeMap<u32, String>,
 }
 
 /// Who something is about.
-enum Who {
+enum EventSubject {
     Run,
     Host(u32),
     Rank(u32, u32, u32),
@@ -64,71 +64,73 @@ enum Who {
 
 impl Timeline {
     /// All items, the oldest first.
-    pub fn items(&self) -> &VecDeque<Item> {
+    pub fn items(&self) -> &VecDeque<TimelineItem> {
         &self.items
     }
 
     /// Takes an event that `state` knows already.
-    pub fn take(&mut self, event: &Event, state: &RunState) {
-        let Some((status, text, who)) = told(&event.kind, state) else {
+    pub fn record(&mut self, event: &Event, state: &RunState) {
+        let Some((status, text, who)) = describe_event(&event.kind, state) else {
             if let EventKind::Gpus { host, .. } = &event.kind {
-                self.gpus(*host, event.at, state);
+                self.record_gpu_change(*host, event.at, state);
             }
             return;
         };
-        self.add(event.at, status, &text, &who);
+        self.push_item(event.at, status, &text, &who);
     }
 
     /// The person marked a line.
-    pub fn mark(&mut self, at: Millis, text: &str, log: (u32, LogFile)) {
+    pub fn add_mark(&mut self, at: UnixMillis, text: &str, log: (u32, LogFile)) {
         let who = match log.1 {
-            LogFile::Rank { rank, restart } => Who::Rank(log.0, rank, restart),
-            LogFile::Node => Who::Host(log.0),
+            LogFile::Rank { rank, restart } => EventSubject::Rank(log.0, rank, restart),
+            LogFile::Launcher => EventSubject::Host(log.0),
         };
-        self.add(at, Status::Pending, &format!("mark: {text}"), &who);
+        self.push_item(at, DisplayStatus::Pending, &format!("mark: {text}"), &who);
     }
 
-    fn gpus(&mut self, host: u32, at: Millis, state: &RunState) {
-        let now = state.hosts.get(host as usize).and_then(sum::gpu_trouble).unwrap_or_default();
-        let before = self.troubles.get(&host).map_or("", String::as_str);
+    fn record_gpu_change(&mut self, host: u32, at: UnixMillis, state: &RunState) {
+        let now = state.hosts.get(host as usize).and_then(host_status::hardware_warning).unwrap_or_default();
+        let before = self.host_warnings.get(&host).map_or("", String::as_str);
         if before == now {
             return;
         }
         if now.is_empty() {
-            self.add(at, Status::Ok, "its GPUs are well again", &Who::Host(host));
+            self.push_item(at, DisplayStatus::Ok, "its GPUs are well again", &EventSubject::Host(host));
         } else {
-            self.add(at, Status::Warn, &now, &Who::Host(host));
+            self.push_item(at, DisplayStatus::Warn, &now, &EventSubject::Host(host));
         }
-        self.troubles.insert(host, now);
+        self.host_warnings.insert(host, now);
     }
 
-    fn add(&mut self, at: Millis, status: Status, text: &str, who: &Who) {
-        let end = (0..=TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    fn push_item(&mut self, at: UnixMillis, status: DisplayStatus, text: &str, who: &EventSubject) {
+        let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let text = &text[..end];
         let (host, rank, log) = match who {
-            Who::Run => (None, None, None),
-            Who::Host(host) => (Some(*host), None, Some((*host, LogFile::Node))),
-            Who::Rank(host, rank, restart) => (Some(*host), Some(*rank), Some((*host, LogFile::Rank { rank: *rank, restart: *restart }))),
+            EventSubject::Run => (None, None, None),
+            EventSubject::Host(host) => (Some(*host), None, Some((*host, LogFile::Launcher))),
+            EventSubject::Rank(host, rank, restart) => {
+                (Some(*host), Some(*rank), Some((*host, LogFile::Rank { rank: *rank, restart: *restart })))
+            }
         };
-        let alike = |item: &&mut Item| {
+        let alike = |item: &&mut TimelineItem| {
             item.status == status
                 && item.text == text
                 && host.is_some()
                 && item.ranks.is_empty() == rank.is_none()
-                && at - item.at < TOGETHER
+                && at - item.at < MERGE_WINDOW_MS
         };
-        if let Some(item) = self.items.iter_mut().rev().take(BACK).find(alike) {
+        if let Some(item) = self.items.iter_mut().rev().take(MERGE_LOOKBACK).find(alike) {
             if let Some(host) = host.filter(|host| !item.hosts.contains(host)) {
                 item.hosts.push(host);
             }
             item.ranks.extend(rank);
             return;
         }
-        if self.items.len() >= ITEMS {
+        if self.items.len() >= MAX_ITEMS {
             self.items.pop_front();
-            self.dropped += 1;
+            self.dropped_items += 1;
         }
-        self.items.push_back(Item {
+        self.items.push_back(TimelineItem {
             at,
             status,
             text: text.to_owned(),
@@ -140,108 +142,112 @@ impl Timeline {
 }
 
 /// What an event tells a person who looks back, if anything.
-fn told(kind: &EventKind, state: &RunState) -> Option<(Status, String, Who)> {
-    let step = |id: u32| state.ledger.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
+fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, String, EventSubject)> {
+    let step = |id: u32| state.step_table.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
     let exited = |what: &str, exit: &Exit| {
-        let status = if exit.ok() { Status::Done } else { Status::Bad };
-        (status, format!("{what} ended: {}", words::exit(*exit)))
+        let status = if exit.is_success() { DisplayStatus::Done } else { DisplayStatus::Error };
+        (status, format!("{what} ended: {}", style::format_exit(*exit)))
     };
     Some(match kind {
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
-            (Status::Pending, format!("a plan of {}{again}", words::count(info.steps.len(), "step")), Who::Run)
+            (DisplayStatus::Pending, format!("a plan of {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
         }
-        EventKind::HostConnected { host, .. } => (Status::Ok, "connected".to_owned(), Who::Host(*host)),
-        EventKind::HostLost { host, error, retrying } => {
+        EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
+        EventKind::HostLost { host, error, will_retry: retrying } => {
             let what = if *retrying { "connection lost" } else { "given up" };
-            (Status::Lost, format!("{what}: {error}"), Who::Host(*host))
+            (DisplayStatus::Lost, format!("{what}: {error}"), EventSubject::Host(*host))
         }
-        EventKind::PhaseStarted { phase } => (Status::Busy, format!("phase {} begins", phase.name()), Who::Run),
+        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} begins", phase.name()), EventSubject::Run),
         EventKind::StepRetrying { step: id, error } => {
             let step = step(*id)?;
-            (Status::Warn, format!("{} is tried again: {error}", step.title), Who::Host(step.host))
+            (DisplayStatus::Warn, format!("{} is tried again: {error}", step.title), EventSubject::Host(step.host))
         }
         EventKind::StepFailed { step: id, error, .. } => {
             let step = step(*id)?;
-            (Status::Bad, format!("{} failed: {error}", step.title), Who::Host(step.host))
+            (DisplayStatus::Error, format!("{} failed: {error}", step.title), EventSubject::Host(step.host))
         }
-        EventKind::Checked { level, .. } if *level <= Level::Pass => return None,
-        EventKind::Checked { check, level, hosts, what, .. } => {
-            let status = if *level == Level::Fail { Status::Bad } else { Status::Warn };
-            let who = if let [host] = hosts.as_slice() { Who::Host(*host) } else { Who::Run };
+        EventKind::CheckFinished { level, .. } if *level <= Level::Pass => return None,
+        EventKind::CheckFinished { check, level, hosts, message: what, .. } => {
+            let status = if *level == Level::Fail { DisplayStatus::Error } else { DisplayStatus::Warn };
+            let who = if let [host] = hosts.as_slice() { EventSubject::Host(*host) } else { EventSubject::Run };
             (status, format!("{check}: {what}"), who)
         }
-        EventKind::NodeStarted { host } => (Status::Ok, "launcher started".to_owned(), Who::Host(*host)),
-        EventKind::NodeExited { host, exit, .. } => {
+        EventKind::LauncherStarted { host } => (DisplayStatus::Ok, "launcher started".to_owned(), EventSubject::Host(*host)),
+        EventKind::LauncherExited { host, exit, .. } => {
             let (status, text) = exited("launcher", exit);
-            (status, text, Who::Host(*host))
+            (status, text, EventSubject::Host(*host))
         }
         EventKind::RankStarted { host, rank, restart, .. } => {
             let again = if *restart > 0 { format!(" again, restart {restart}") } else { String::new() };
-            (Status::Ok, format!("rank started{again}"), Who::Rank(*host, *rank, *restart))
+            (DisplayStatus::Ok, format!("rank started{again}"), EventSubject::Rank(*host, *rank, *restart))
         }
         EventKind::RankExited { host, rank, restart, exit, .. } => {
             let stopped = state.ranks.get(rank).is_some_and(|rank| state.was_stopped(rank));
             let (status, text) = exited("rank", exit);
-            (if stopped { Status::Warn } else { status }, text, Who::Rank(*host, *rank, *restart))
+            (if stopped { DisplayStatus::Warn } else { status }, text, EventSubject::Rank(*host, *rank, *restart))
         }
-        EventKind::Ready => (Status::Ok, "ready".to_owned(), Who::Run),
-        EventKind::Culprit { ranks, .. } if ranks.is_empty() => (Status::Bad, "a launcher failed first".to_owned(), Who::Run),
+        EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),
+        EventKind::Culprit { ranks, .. } if ranks.is_empty() => {
+            (DisplayStatus::Error, "a launcher failed first".to_owned(), EventSubject::Run)
+        }
         EventKind::Culprit { ranks, hosts } => {
             let who = match (ranks.first(), hosts.first()) {
-                (Some(rank), Some(host)) => Who::Rank(*host, *rank, state.ranks.get(rank).map_or(0, |rank| rank.restart)),
-                _ => Who::Run,
+                (Some(rank), Some(host)) => EventSubject::Rank(*host, *rank, state.ranks.get(rank).map_or(0, |rank| rank.restart)),
+                _ => EventSubject::Run,
             };
-            (Status::Bad, "failed first".to_owned(), who)
+            (DisplayStatus::Error, "failed first".to_owned(), who)
         }
         EventKind::Hang(hang) => {
-            let text = finding::hang(hang, state.now, state, &Cleaner::default());
-            (Status::Warn, format!("hang: {text}"), Who::Run)
+            let text = finding::describe_hang(hang, state.last_event_at, state, &Sanitizer::default());
+            (DisplayStatus::Warn, format!("hang: {text}"), EventSubject::Run)
         }
-        EventKind::HangOver => (Status::Ok, "it goes on: what was waited for has come".to_owned(), Who::Run),
-        EventKind::Signalled { host, signal } => (Status::Warn, format!("{signal} was sent"), Who::Host(*host)),
-        EventKind::GpusUnread { host, error } => (Status::Warn, format!("nvidia-smi gives no values: {error}"), Who::Host(*host)),
-        EventKind::Aftermath { host, lines } => {
+        EventKind::HangEnded => (DisplayStatus::Ok, "it goes on: what was waited for has come".to_owned(), EventSubject::Run),
+        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} was sent"), EventSubject::Host(*host)),
+        EventKind::GpusUnavailable { host, error } => {
+            (DisplayStatus::Warn, format!("nvidia-smi gives no values: {error}"), EventSubject::Host(*host))
+        }
+        EventKind::Postmortem { host, lines } => {
             let said = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
-            (Status::Warn, said.clone(), Who::Host(*host))
+            (DisplayStatus::Warn, said.clone(), EventSubject::Host(*host))
         }
         EventKind::Notice { host, text, warn } => {
-            let status = if *warn { Status::Warn } else { Status::Pending };
-            (status, text.clone(), host.map_or(Who::Run, Who::Host))
+            let status = if *warn { DisplayStatus::Warn } else { DisplayStatus::Pending };
+            (status, text.clone(), host.map_or(EventSubject::Run, EventSubject::Host))
         }
-        EventKind::GoalChanged { goal, why } => {
+        EventKind::GoalChanged { goal, reason: why } => {
             let (status, what) = match goal {
-                Goal::Up => (Status::Ok, "the run is to go on"),
-                Goal::Stop => (Status::Warn, "stopping"),
-                Goal::Kill => (Status::Bad, "killing"),
-                Goal::Down => (Status::Warn, "tearing down"),
+                Goal::Up => (DisplayStatus::Ok, "the run is to go on"),
+                Goal::Stop => (DisplayStatus::Warn, "stopping"),
+                Goal::Kill => (DisplayStatus::Error, "killing"),
+                Goal::Down => (DisplayStatus::Warn, "tearing down"),
             };
-            (status, format!("{what}: {why}"), Who::Run)
+            (status, format!("{what}: {why}"), EventSubject::Run)
         }
-        EventKind::Leftover { host, text } => (Status::Bad, format!("left: {text}"), Who::Host(*host)),
-        EventKind::RunFinished { outcome, why } => {
+        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("left: {text}"), EventSubject::Host(*host)),
+        EventKind::RunFinished { outcome, reason: why } => {
             let status = match outcome {
-                Outcome::Ok => Status::Done,
-                Outcome::Detached | Outcome::Signal(_) | Outcome::Stopped => Status::Warn,
-                _ => Status::Bad,
+                Outcome::Ok => DisplayStatus::Done,
+                Outcome::Detached | Outcome::Signal(_) | Outcome::Stopped => DisplayStatus::Warn,
+                _ => DisplayStatus::Error,
             };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            let word = words::ending(state).unwrap_or_else(|| words::outcome(outcome)).0;
-            (status, format!("{word}{why}"), Who::Run)
+            let word = style::operation_outcome_label(state).unwrap_or_else(|| style::outcome_label(outcome)).0;
+            (status, format!("{word}{why}"), EventSubject::Run)
         }
         EventKind::HostConnecting { .. }
-        | EventKind::RunFound { .. }
+        | EventKind::RunEndReported { .. }
         | EventKind::StepStarted { .. }
         | EventKind::StepSatisfied { .. }
         | EventKind::StepDone { .. }
         | EventKind::Log { .. }
-        | EventKind::LogShrunk { .. }
+        | EventKind::LogTruncated { .. }
         | EventKind::Gpus { .. }
         | EventKind::GpuProcesses { .. }
         | EventKind::NvidiaSmi { .. }
-        | EventKind::Vitals { .. }
-        | EventKind::Disk { .. } => return None,
+        | EventKind::HostMetrics { .. }
+        | EventKind::DiskSpace { .. } => return None,
     })
 }
 
@@ -249,30 +255,30 @@ fn told(kind: &EventKind, state: &RunState) -> Option<(Status, String, Who)> {
 mod tests {
     use super::*;
 
-    fn tell(timeline: &mut Timeline, at: Millis, kind: EventKind) {
-        timeline.take(&Event { seq: 1, at, kind }, &RunState::new());
+    fn record_event(timeline: &mut Timeline, at: UnixMillis, kind: EventKind) {
+        timeline.record(&Event { seq: 1, at, kind }, &RunState::new());
     }
 
     #[test]
-    fn the_same_of_many_is_one_and_later_is_another() {
+    fn equal_events_merge_within_the_window() {
         let mut timeline = Timeline::default();
         for host in 0..16 {
-            tell(&mut timeline, 1000 + i64::from(host), EventKind::HostConnected { host, clock_offset: 0, uncertainty: 0 });
+            record_event(&mut timeline, 1000 + i64::from(host), EventKind::HostConnected { host, clock_offset: 0, uncertainty: 0 });
         }
-        tell(&mut timeline, 9000, EventKind::HostConnected { host: 3, clock_offset: 0, uncertainty: 0 });
-        tell(&mut timeline, 9001, EventKind::Notice { host: None, text: "x".to_owned(), warn: true });
-        tell(&mut timeline, 9002, EventKind::Notice { host: None, text: "x".to_owned(), warn: true });
+        record_event(&mut timeline, 9000, EventKind::HostConnected { host: 3, clock_offset: 0, uncertainty: 0 });
+        record_event(&mut timeline, 9001, EventKind::Notice { host: None, text: "x".to_owned(), warn: true });
+        record_event(&mut timeline, 9002, EventKind::Notice { host: None, text: "x".to_owned(), warn: true });
         let all: Vec<(usize, i64)> = timeline.items().iter().map(|item| (item.hosts.len(), item.at)).collect();
         assert_eq!(all, [(16, 1000), (1, 9000), (0, 9001), (0, 9002)]);
     }
 
     #[test]
-    fn it_is_bounded_and_texts_are() {
+    fn items_and_texts_are_bounded() {
         let mut timeline = Timeline::default();
-        for n in 0..(ITEMS as i64 + 500) {
-            tell(&mut timeline, n, EventKind::Notice { host: None, text: format!("{n}{}", "é".repeat(1000)), warn: false });
+        for n in 0..(MAX_ITEMS as i64 + 500) {
+            record_event(&mut timeline, n, EventKind::Notice { host: None, text: format!("{n}{}", "é".repeat(1000)), warn: false });
         }
-        assert_eq!((timeline.items().len(), timeline.dropped), (ITEMS, 500));
-        assert!(timeline.items().iter().all(|item| item.text.len() <= TEXT));
+        assert_eq!((timeline.items().len(), timeline.dropped_items), (MAX_ITEMS, 500));
+        assert!(timeline.items().iter().all(|item| item.text.len() <= MAX_TEXT_BYTES));
     }
 }

@@ -3,7 +3,7 @@
 use syn::{Attribute, Expr, Item, Meta};
 
 /// The file that `#[path]` gives a module.
-pub(crate) fn path(attrs: &[Attribute]) -> Option<String> {
+pub(crate) fn path_attribute(attrs: &[Attribute]) -> Option<String> {
     attrs.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
             Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
@@ -14,20 +14,20 @@ pub(crate) fn path(attrs: &[Attribute]) -> Option<String> {
 }
 
 /// Whether what bears these is built for tests alone: `#[test]`, `#[tokio::test]`, `#[cfg(test)]`.
-pub(crate) fn is_test(attrs: &[Attribute]) -> bool {
+pub(crate) fn is_test_only(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.segments.last().is_some_and(|last| last.ident == "test"),
-        Meta::List(list) if list.path.is_ident("cfg") => list.parse_args::<Meta>().is_ok_and(|condition| never_without_tests(&condition)),
+        Meta::List(list) if list.path.is_ident("cfg") => list.parse_args::<Meta>().is_ok_and(|condition| requires_test_cfg(&condition)),
         Meta::List(list) => list.path.segments.last().is_some_and(|last| last.ident == "test"),
         Meta::NameValue(_) => false,
     })
 }
 
 /// `test`, `all(test, …)`, `any(test)`; neither `any(test, unix)` nor `not(test)`.
-fn never_without_tests(condition: &Meta) -> bool {
+fn requires_test_cfg(condition: &Meta) -> bool {
     let parts = |list: &syn::MetaList| {
         let parser = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
-        list.parse_args_with(parser).map(|parts| parts.iter().map(never_without_tests).collect::<Vec<bool>>()).unwrap_or_default()
+        list.parse_args_with(parser).map(|parts| parts.iter().map(requires_test_cfg).collect::<Vec<bool>>()).unwrap_or_default()
     };
     match condition {
         Meta::Path(path) => path.is_ident("test"),
@@ -40,7 +40,7 @@ fn never_without_tests(condition: &Meta) -> bool {
     }
 }
 
-pub(crate) fn of_item(item: &Item) -> &[Attribute] {
+pub(crate) fn item_attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(it) => &it.attrs,
         Item::Enum(it) => &it.attrs,

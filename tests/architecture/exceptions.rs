@@ -3,81 +3,91 @@
 
 use std::collections::BTreeMap;
 
-use crate::circles::Circle;
+use crate::cycles::FileCycle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rule {
-    Counts,
-    Files,
-    Functions,
-    Parameters,
-    Types,
-    Circles,
+pub(crate) enum ArchitectureRule {
+    LongFileCount,
+    FileLines,
+    FunctionLines,
+    ParameterCount,
+    DuplicateTypes,
+    Cycles,
 }
 
-pub(crate) const RULES: [Rule; 6] = [Rule::Counts, Rule::Files, Rule::Functions, Rule::Parameters, Rule::Types, Rule::Circles];
+pub(crate) const ALL_RULES: [ArchitectureRule; 6] = [
+    ArchitectureRule::LongFileCount,
+    ArchitectureRule::FileLines,
+    ArchitectureRule::FunctionLines,
+    ArchitectureRule::ParameterCount,
+    ArchitectureRule::DuplicateTypes,
+    ArchitectureRule::Cycles,
+];
 
-impl Rule {
-    fn section(self) -> &'static str {
+impl ArchitectureRule {
+    fn toml_section(self) -> &'static str {
         match self {
-            Rule::Counts => "counts",
-            Rule::Files => "files",
-            Rule::Functions => "functions",
-            Rule::Parameters => "parameters",
-            Rule::Types => "types",
-            Rule::Circles => "circles",
+            ArchitectureRule::LongFileCount => "counts",
+            ArchitectureRule::FileLines => "files",
+            ArchitectureRule::FunctionLines => "functions",
+            ArchitectureRule::ParameterCount => "parameters",
+            ArchitectureRule::DuplicateTypes => "types",
+            ArchitectureRule::Cycles => "circles",
         }
     }
 
     /// What the number is.
-    fn meaning(self) -> &'static str {
+    fn number_meaning(self) -> &'static str {
         match self {
-            Rule::Counts => "how many there are",
-            Rule::Files => "lines of a file, at most 500",
-            Rule::Functions => "lines of a function from `fn` to its closing brace, at most 60",
-            Rule::Parameters => "parameters of a function with `self`, at most 5; a trait's implementations do not count",
-            Rule::Types => "files that define a type of this name which other files can name, at most 1",
-            Rule::Circles => "files that name each other's items, directly or through others; the edges between them",
+            ArchitectureRule::LongFileCount => "how many there are",
+            ArchitectureRule::FileLines => "lines of a file, at most 500",
+            ArchitectureRule::FunctionLines => "lines of a function from `fn` to its closing brace, at most 60",
+            ArchitectureRule::ParameterCount => "parameters of a function with `self`, at most 5; a trait's implementations do not count",
+            ArchitectureRule::DuplicateTypes => "files that define a type of this name which other files can name, at most 1",
+            ArchitectureRule::Cycles => "files that name each other's items, directly or through others; the edges between them",
         }
     }
 
     fn remedy(self) -> &'static str {
         match self {
-            Rule::Counts => "divide a file by meaning",
-            Rule::Files => "divide the file by meaning",
-            Rule::Functions => "divide the function by meaning",
-            Rule::Parameters => "group what belongs together in a type",
-            Rule::Types => "give one of them a name of its own (or make it private)",
-            Rule::Circles => "cut an edge: move what both need into a file beneath them",
+            ArchitectureRule::LongFileCount => "divide a file by meaning",
+            ArchitectureRule::FileLines => "divide the file by meaning",
+            ArchitectureRule::FunctionLines => "divide the function by meaning",
+            ArchitectureRule::ParameterCount => "group what belongs together in a type",
+            ArchitectureRule::DuplicateTypes => "give one of them a name of its own (or make it private)",
+            ArchitectureRule::Cycles => "cut an edge: move what both need into a file beneath them",
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
-    pub(crate) rule: Rule,
+    pub(crate) rule: ArchitectureRule,
     /// A place or a name; the files of a circle, divided by spaces.
     pub(crate) key: String,
     pub(crate) number: usize,
     /// Where to look.
-    pub(crate) places: Vec<String>,
+    pub(crate) locations: Vec<String>,
 }
 
-pub(crate) type Listed = BTreeMap<(Rule, String), usize>;
+pub(crate) type ListedViolations = BTreeMap<(ArchitectureRule, String), usize>;
 
 impl Violation {
-    pub(crate) fn new(rule: Rule, key: &str, number: usize) -> Self {
-        Violation { rule, key: key.to_owned(), number, places: Vec::new() }
+    pub(crate) fn new(rule: ArchitectureRule, key: &str, number: usize) -> Self {
+        Violation { rule, key: key.to_owned(), number, locations: Vec::new() }
     }
 
-    pub(crate) fn circle(circle: &Circle) -> Self {
-        Violation { places: circle.edge_lines(), ..Violation::new(Rule::Circles, &circle.files.join(" "), circle.edges.len()) }
+    pub(crate) fn from_cycle(circle: &FileCycle) -> Self {
+        Violation {
+            locations: circle.describe_edges(),
+            ..Violation::new(ArchitectureRule::Cycles, &circle.files.join(" "), circle.edges.len())
+        }
     }
 }
 
 /// As it stands in the list.
-fn entry(rule: Rule, key: &str, number: usize) -> String {
-    if rule != Rule::Circles {
+fn render_entry(rule: ArchitectureRule, key: &str, number: usize) -> String {
+    if rule != ArchitectureRule::Cycles {
         return format!("{key:?} = {number}\n");
     }
     let files: Vec<&str> = key.split(' ').collect();
@@ -86,25 +96,25 @@ fn entry(rule: Rule, key: &str, number: usize) -> String {
 }
 
 /// The whole list: one text for one state of the code.
-pub(crate) fn render(violations: &[Violation]) -> String {
+pub(crate) fn render_list(violations: &[Violation]) -> String {
     let mut text = "# What the house does not keep yet, held by tests/architecture.rs: the numbers only go down.\n\
                     # The test prints each line that has to change.\n"
         .to_owned();
-    for rule in RULES {
+    for rule in ALL_RULES {
         let mut mine: Vec<&Violation> = violations.iter().filter(|violation| violation.rule == rule).collect();
         mine.sort_by(|a, b| a.key.cmp(&b.key));
-        text += &format!("\n# {}\n", rule.meaning());
-        if rule != Rule::Circles {
-            text += &format!("[{}]\n", rule.section());
+        text += &format!("\n# {}\n", rule.number_meaning());
+        if rule != ArchitectureRule::Cycles {
+            text += &format!("[{}]\n", rule.toml_section());
         }
-        text.extend(mine.iter().map(|violation| entry(rule, &violation.key, violation.number)));
+        text.extend(mine.iter().map(|violation| render_entry(rule, &violation.key, violation.number)));
     }
     text
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListedCircle {
+struct ListedCycle {
     size: usize,
     edges: usize,
     files: Vec<String>,
@@ -112,14 +122,14 @@ struct ListedCircle {
 
 /// # Errors
 /// What of the text is no such list.
-pub(crate) fn parse(text: &str) -> Result<Listed, String> {
-    let mut listed = Listed::new();
+pub(crate) fn parse_list(text: &str) -> Result<ListedViolations, String> {
+    let mut listed = ListedViolations::new();
     let mut sections: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|error| error.to_string())?;
-    for rule in RULES {
-        let Some(section) = sections.remove(rule.section()) else { continue };
-        let wrong = |error: toml::de::Error| format!("{}: {error}", rule.section());
-        if rule == Rule::Circles {
-            for circle in section.try_into::<Vec<ListedCircle>>().map_err(wrong)? {
+    for rule in ALL_RULES {
+        let Some(section) = sections.remove(rule.toml_section()) else { continue };
+        let wrong = |error: toml::de::Error| format!("{}: {error}", rule.toml_section());
+        if rule == ArchitectureRule::Cycles {
+            for circle in section.try_into::<Vec<ListedCycle>>().map_err(wrong)? {
                 if circle.size != circle.files.len() {
                     return Err(format!("a circle of size {} has {} files: {:?}", circle.size, circle.files.len(), circle.files));
                 }
@@ -137,22 +147,22 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
 }
 
 /// What differs, each with what to do.
-pub(crate) fn compare(listed: &Listed, found: &[Violation]) -> Vec<String> {
-    let mut problems: Vec<String> = found.iter().filter_map(|violation| judge(listed, violation)).collect();
+pub(crate) fn compare_with_list(listed: &ListedViolations, found: &[Violation]) -> Vec<String> {
+    let mut problems: Vec<String> = found.iter().filter_map(|violation| compare_violation(listed, violation)).collect();
     let gone = listed.iter().filter(|((rule, key), _)| !found.iter().any(|violation| violation.rule == *rule && violation.key == *key));
     problems.extend(gone.map(|((rule, key), number)| {
-        let line = indented(&entry(*rule, key, *number));
-        format!("{}, listed {number}: no longer a violation. Delete from the list\n{line}", place(*rule, key))
+        let line = indent(&render_entry(*rule, key, *number));
+        format!("{}, listed {number}: no longer a violation. Delete from the list\n{line}", message_prefix(*rule, key))
     }));
     problems
 }
 
-fn judge(listed: &Listed, violation: &Violation) -> Option<String> {
-    let Violation { rule, key, number, places } = violation;
+fn compare_violation(listed: &ListedViolations, violation: &Violation) -> Option<String> {
+    let Violation { rule, key, number, locations: places } = violation;
     let before = listed.get(&(*rule, key.clone()));
-    let is = place(*rule, key);
-    let line = indented(&entry(*rule, key, *number));
-    let meaning = rule.meaning();
+    let is = message_prefix(*rule, key);
+    let line = indent(&render_entry(*rule, key, *number));
+    let meaning = rule.number_meaning();
     let worse = match before {
         Some(before) if before == number => return None,
         Some(before) if number < before => {
@@ -161,28 +171,29 @@ fn judge(listed: &Listed, violation: &Violation) -> Option<String> {
         Some(before) => format!("listed {before} ({meaning}): worse"),
         None => format!("not listed ({meaning})"),
     };
-    let others = if before.is_none() && *rule == Rule::Circles { other_circles(listed, key) } else { String::new() };
+    let others =
+        if before.is_none() && *rule == ArchitectureRule::Cycles { describe_overlapping_cycles(listed, key) } else { String::new() };
     let remedy = rule.remedy();
     Some(format!(
         "{is}: {number}, {worse}.\n{}{others}  Remedy: {remedy}. Only where an exception is agreed, list\n{line}",
-        indented(&places.join("\n"))
+        indent(&places.join("\n"))
     ))
 }
 
 /// What a message begins with; of a circle only its beginning, since the list shows the rest.
-fn place(rule: Rule, key: &str) -> String {
+fn message_prefix(rule: ArchitectureRule, key: &str) -> String {
     let files = key.split(' ').count();
     match rule {
-        Rule::Circles => format!("[circles] {} and {} more", key.split(' ').next().unwrap_or(""), files - 1),
-        _ => format!("[{}] {key}", rule.section()),
+        ArchitectureRule::Cycles => format!("[circles] {} and {} more", key.split(' ').next().unwrap_or(""), files - 1),
+        _ => format!("[{}] {key}", rule.toml_section()),
     }
 }
 
 /// The listed circles that a new one shares files with, and the difference.
-fn other_circles(listed: &Listed, key: &str) -> String {
+fn describe_overlapping_cycles(listed: &ListedViolations, key: &str) -> String {
     let files: Vec<&str> = key.split(' ').collect();
     let mut text = String::new();
-    for ((_, other), _) in listed.iter().filter(|((rule, _), _)| *rule == Rule::Circles) {
+    for ((_, other), _) in listed.iter().filter(|((rule, _), _)| *rule == ArchitectureRule::Cycles) {
         let others: Vec<&str> = other.split(' ').collect();
         if files.iter().any(|file| others.contains(file)) {
             let came: Vec<&str> = files.iter().filter(|file| !others.contains(file)).copied().collect();
@@ -195,6 +206,6 @@ fn other_circles(listed: &Listed, key: &str) -> String {
     text
 }
 
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
 }

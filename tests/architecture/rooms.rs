@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::names::{Crate, Named, Target};
-use crate::syntax::Kind;
+use crate::name_resolution::{Crate, NamedPath, ResolvedTarget};
+use crate::syntax::ReferenceKind;
 
 /// Ground to roof: a room may use those before it.
-pub(crate) const FLOORS: [&str; 13] =
+pub(crate) const ROOM_ORDER: [&str; 13] =
     ["shell", "inventory", "gpu", "plan", "event", "state", "diagnose", "remote", "sandbox", "engine", "report", "tui", "cli"];
 /// Forbidden although earlier.
-const FORBIDDEN: [(&str, &str); 7] = [
+const FORBIDDEN_USES: [(&str, &str); 7] = [
     ("tui", "engine"),
     ("tui", "remote"),
     ("tui", "sandbox"),
@@ -19,36 +19,36 @@ const FORBIDDEN: [(&str, &str); 7] = [
     ("sandbox", "plan"),
 ];
 /// Foreign crates and the files that may name them, by the beginning of their path.
-const DOORS: [(&str, &[&str]); 11] = [
+const CRATE_OWNERS: [(&str, &[&str]); 11] = [
     ("russh", &["remote/", "sandbox/server"]),
     ("ratatui", &["tui/"]),
     ("crossterm", &["tui/"]),
-    ("indicatif", &["report/bar"]),
-    ("serde_yaml", &["inventory/raw", "sandbox/scenario"]),
-    ("saphyr_parser", &["inventory/raw", "sandbox/scenario"]),
+    ("indicatif", &["report/progress_bars"]),
+    ("serde_yaml", &["inventory/yaml_parser", "sandbox/scenario"]),
+    ("saphyr_parser", &["inventory/yaml_parser", "sandbox/scenario"]),
     ("minijinja", &["inventory/"]),
-    ("toml", &["cli/config"]),
+    ("toml", &["cli/dashboard_config"]),
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),
 ];
 /// The files that may write to the terminal. Each cleans what it writes, or draws from cleaned text, or carries an interactive shell.
 /// The simulated hosts have no terminal of a person.
-const TERMINAL: [&str; 9] = [
-    "report/terminal.rs",
-    "report/outlet.rs",
-    "report/bar.rs",
-    "tui/screen.rs",
-    "tui/run.rs",
-    "cli/talk.rs",
-    "cli/relay.rs",
-    "cli/laptop.rs",
+const TERMINAL_WRITERS: [&str; 9] = [
+    "report/safe_output.rs",
+    "report/line_writer.rs",
+    "report/progress_bars.rs",
+    "tui/terminal.rs",
+    "tui/event_loop.rs",
+    "cli/interactive.rs",
+    "cli/passthrough.rs",
+    "cli/local_env.rs",
     "sandbox/",
 ];
-const STREAMS: [&str; 2] = ["std::io::stdout", "std::io::stderr"];
+const STD_STREAMS: [&str; 2] = ["std::io::stdout", "std::io::stderr"];
 /// The rooms that only compute, and what they may therefore not name. The last one is a silenced lint about an effect.
-const GROUND: usize = 7;
-const EFFECTS: [&str; 15] = [
+const PURE_ROOM_COUNT: usize = 7;
+const FORBIDDEN_EFFECTS: [&str; 15] = [
     "tokio",
     "std::fs",
     "std::net::TcpStream",
@@ -66,74 +66,74 @@ const EFFECTS: [&str; 15] = [
     "clippy::disallowed_methods",
 ];
 
-/// `report` of `src/report/line.rs`.
-fn room(file: &str) -> &str {
-    let first = beneath(file).split('/').next().unwrap_or("");
+/// `report` of `src/report/plain.rs`.
+fn file_room(file: &str) -> &str {
+    let first = strip_src_prefix(file).split('/').next().unwrap_or("");
     first.strip_suffix(".rs").unwrap_or(first)
 }
 
-fn beneath(file: &str) -> &str {
+fn strip_src_prefix(file: &str) -> &str {
     file.strip_prefix("src/").unwrap_or(file)
 }
 
-pub(crate) fn problems(krate: &Crate) -> Vec<String> {
+pub(crate) fn room_problems(krate: &Crate) -> Vec<String> {
     let unknown = krate.files.keys().filter(|file| file.starts_with("src/"));
-    let unknown = unknown.filter(|file| !FLOORS.contains(&room(file)) && !matches!(file.as_str(), "src/lib.rs" | "src/main.rs"));
-    let mut found: BTreeSet<String> = unknown.map(|file| format!("{file}: {} is no room of the house", room(file))).collect();
-    for named in krate.named() {
-        let judged = [floor(&named), door(&named), effect(&named), terminal(&named)];
+    let unknown = unknown.filter(|file| !ROOM_ORDER.contains(&file_room(file)) && !matches!(file.as_str(), "src/lib.rs" | "src/main.rs"));
+    let mut found: BTreeSet<String> = unknown.map(|file| format!("{file}: {} is no room of the house", file_room(file))).collect();
+    for named in krate.named_paths() {
+        let judged = [check_room_order(&named), check_crate_owner(&named), check_pure_room(&named), check_terminal_use(&named)];
         found.extend(judged.into_iter().flatten().map(|problem| format!("{}:{}: {problem}", named.file, named.line)));
     }
     found.into_iter().collect()
 }
 
-fn floor(named: &Named<'_>) -> Option<String> {
-    let own = room(named.file);
-    let floor = FLOORS.iter().position(|name| *name == own)?;
+fn check_room_order(named: &NamedPath<'_>) -> Option<String> {
+    let own = file_room(named.file);
+    let floor = ROOM_ORDER.iter().position(|name| *name == own)?;
     let target = match &named.target {
-        Some(Target::Item { file, .. } | Target::Module(file)) => Some(room(file)),
-        Some(Target::Foreign(_)) | None => None,
+        Some(ResolvedTarget::Item { file, .. } | ResolvedTarget::Module(file)) => Some(file_room(file)),
+        Some(ResolvedTarget::ForeignPath(_)) | None => None,
     };
-    let used = [target, named.through.as_deref()].into_iter().flatten().find(|used| {
-        let upward = FLOORS.iter().position(|name| name == used).is_some_and(|other| other > floor);
-        upward || FORBIDDEN.contains(&(own, used))
+    let used = [target, named.via_room.as_deref()].into_iter().flatten().find(|used| {
+        let upward = ROOM_ORDER.iter().position(|name| name == used).is_some_and(|other| other > floor);
+        upward || FORBIDDEN_USES.contains(&(own, used))
     })?;
     Some(format!("{own} may not use {used}"))
 }
 
-fn foreign(named: &Named<'_>) -> Option<String> {
+fn foreign_path(named: &NamedPath<'_>) -> Option<String> {
     match &named.target {
-        Some(Target::Foreign(path)) => Some(path.join("::")),
+        Some(ResolvedTarget::ForeignPath(path)) => Some(path.join("::")),
         _ => None,
     }
 }
 
-fn begins(path: &str, with: &str) -> bool {
+fn has_path_prefix(path: &str, with: &str) -> bool {
     path.strip_prefix(with).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-fn door(named: &Named<'_>) -> Option<String> {
-    let path = foreign(named)?;
-    let (name, files) = DOORS.iter().find(|(name, _)| begins(&path, name))?;
-    let closed = !files.iter().any(|start| beneath(named.file).starts_with(start));
+fn check_crate_owner(named: &NamedPath<'_>) -> Option<String> {
+    let path = foreign_path(named)?;
+    let (name, files) = CRATE_OWNERS.iter().find(|(name, _)| has_path_prefix(&path, name))?;
+    let closed = !files.iter().any(|start| strip_src_prefix(named.file).starts_with(start));
     closed.then(|| format!("{name} has its door in {}", files.join(" and ")))
 }
 
-fn effect(named: &Named<'_>) -> Option<String> {
-    if named.test || !FLOORS[..GROUND].contains(&room(named.file)) {
+fn check_pure_room(named: &NamedPath<'_>) -> Option<String> {
+    if named.in_test || !ROOM_ORDER[..PURE_ROOM_COUNT].contains(&file_room(named.file)) {
         return None;
     }
-    let path = foreign(named)?;
-    let effect = EFFECTS.iter().find(|effect| begins(&path, effect))?;
+    let path = foreign_path(named)?;
+    let effect = FORBIDDEN_EFFECTS.iter().find(|effect| has_path_prefix(&path, effect))?;
     Some(format!("the ground floor only computes, this names {effect}"))
 }
 
-fn terminal(named: &Named<'_>) -> Option<String> {
-    let open = TERMINAL.iter().any(|start| beneath(named.file).starts_with(start));
-    if named.test || named.kind == Kind::Question || open {
+fn check_terminal_use(named: &NamedPath<'_>) -> Option<String> {
+    let open = TERMINAL_WRITERS.iter().any(|start| strip_src_prefix(named.file).starts_with(start));
+    if named.in_test || named.kind == ReferenceKind::StreamQuery || open {
         return None;
     }
-    let path = foreign(named)?;
-    let stream = STREAMS.iter().find(|stream| begins(&path, stream))?;
+    let path = foreign_path(named)?;
+    let stream = STD_STREAMS.iter().find(|stream| has_path_prefix(&path, stream))?;
     Some(format!("writes past the doors to the terminal: {stream}"))
 }

@@ -2,32 +2,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::exceptions::{Rule, Violation};
-use crate::names::Crate;
+use crate::exceptions::{ArchitectureRule, Violation};
+use crate::name_resolution::Crate;
 
-const MAX_LINES: usize = 500;
+const MAX_FILE_LINES: usize = 500;
 /// Rarely longer: the number of files above it is held.
-const USUAL_LINES: usize = 350;
-const MAX_FUNCTION: usize = 60;
+const USUAL_FILE_LINES: usize = 350;
+const MAX_FUNCTION_LINES: usize = 60;
 const MAX_PARAMETERS: usize = 5;
 /// One meaning wherever they stand: the arguments of a command, the view of a pane.
-const SHARED: [&str; 2] = ["Args", "View"];
+const SHARED_TYPE_NAMES: [&str; 2] = ["Args", "View"];
 
-pub(crate) fn violations(krate: &Crate) -> Vec<Violation> {
-    let mut found = types(krate);
-    let long = krate.files.iter().filter(|(path, file)| path.starts_with("src/") && file.lines > USUAL_LINES).count();
-    found.push(Violation::new(Rule::Counts, &format!("files of src above {USUAL_LINES} lines"), long));
+pub(crate) fn size_violations(krate: &Crate) -> Vec<Violation> {
+    let mut found = duplicate_types(krate);
+    let long = krate.files.iter().filter(|(path, file)| path.starts_with("src/") && file.lines > USUAL_FILE_LINES).count();
+    found.push(Violation::new(ArchitectureRule::LongFileCount, &format!("files of src above {USUAL_FILE_LINES} lines"), long));
     for (path, file) in &krate.files {
-        if file.lines > MAX_LINES {
-            found.push(Violation::new(Rule::Files, path, file.lines));
+        if file.lines > MAX_FILE_LINES {
+            found.push(Violation::new(ArchitectureRule::FileLines, path, file.lines));
         }
         // One function may stand twice, for two systems: the greater number counts.
-        let mut numbers: BTreeMap<(Rule, String), usize> = BTreeMap::new();
+        let mut numbers: BTreeMap<(ArchitectureRule, String), usize> = BTreeMap::new();
         for function in &file.functions {
             let key = format!("{path} {}", function.name);
-            for (rule, number, max) in
-                [(Rule::Functions, function.lines, MAX_FUNCTION), (Rule::Parameters, function.parameters, MAX_PARAMETERS)]
-            {
+            for (rule, number, max) in [
+                (ArchitectureRule::FunctionLines, function.lines, MAX_FUNCTION_LINES),
+                (ArchitectureRule::ParameterCount, function.parameters, MAX_PARAMETERS),
+            ] {
                 if number > max {
                     let greatest = numbers.entry((rule, key.clone())).or_insert(number);
                     *greatest = number.max(*greatest);
@@ -40,29 +41,29 @@ pub(crate) fn violations(krate: &Crate) -> Vec<Violation> {
 }
 
 /// Types that other files can name, by a name that stands in several files.
-fn types(krate: &Crate) -> Vec<Violation> {
+fn duplicate_types(krate: &Crate) -> Vec<Violation> {
     let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/") && !krate.is_test(path)) {
-        for name in &file.types {
+    for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/") && !krate.is_test_only(path)) {
+        for name in &file.visible_types {
             files.entry(name).or_default().insert(path);
         }
     }
-    files.retain(|name, files| files.len() > 1 && !SHARED.contains(name));
+    files.retain(|name, files| files.len() > 1 && !SHARED_TYPE_NAMES.contains(name));
     let tell = |(name, files): (&str, BTreeSet<&str>)| {
         let places = files.iter().map(|file| (*file).to_owned()).collect();
-        Violation { places, ..Violation::new(Rule::Types, name, files.len()) }
+        Violation { locations: places, ..Violation::new(ArchitectureRule::DuplicateTypes, name, files.len()) }
     };
     files.into_iter().map(tell).collect()
 }
 
 /// What no list excuses.
-pub(crate) fn problems(krate: &Crate) -> Vec<String> {
+pub(crate) fn header_and_allow_problems(krate: &Crate) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/")) {
-        if !file.introduced && path != "src/main.rs" {
+        if !file.has_doc_header && path != "src/main.rs" {
             problems.push(format!("{path}: does not open with what it is for (//!)"));
         }
-        let allows = file.allows.iter().map(|line| format!("{path}:{line}: say #[expect(…, reason = …)] instead of allow"));
+        let allows = file.allow_lines.iter().map(|line| format!("{path}:{line}: say #[expect(…, reason = …)] instead of allow"));
         problems.extend(allows);
     }
     problems

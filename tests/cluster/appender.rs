@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::laptop::{Laptop, sha256, until, word};
-use crate::support::{Cluster, Job};
+use crate::laptop::{Laptop, path_str, sha256_hex, wait_until};
+use crate::support::{Cluster, JobSpec};
 
 /// One host, a rank for each way in which output is lost elsewhere. The last one ends with a signal, after the others.
-const RANKS: &str = r#"
+const RANK_SCRIPT: &str = r#"
 files=${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID. ctl=$SUITE/ctl/$ORCH_NAME
 await() { until [ -e "$1" ]; do sleep 0.05; done; }
 case $RANK in
@@ -34,14 +34,14 @@ esac
 "#;
 
 /// What `seq` prints.
-fn seq(from: u32, to: u32) -> String {
+fn seq_output(from: u32, to: u32) -> String {
     (from..=to).map(|n| format!("{n}\n")).collect()
 }
 
 /// Least and most of the bytes that a rank's log lacks, as it is reported: the last numbers for each place.
 #[track_caller]
-fn reported(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) {
-    let journal = std::fs::read_to_string(laptop.run_dir().join("journal.jsonl")).expect("a journal");
+fn reported_loss_range(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) {
+    let journal = std::fs::read_to_string(laptop.only_run_dir().join("journal.jsonl")).expect("a journal");
     let head = format!("rank-{rank}.0's log lacks ");
     let mut places: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for line in journal.lines().filter(|line| line.contains(why)) {
@@ -56,7 +56,7 @@ fn reported(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) {
 
 /// The copy is what was written but for one gap that is not longer than this.
 #[track_caller]
-fn one_gap(copy: &[u8], written: &[u8], most: usize) {
+fn assert_single_gap(copy: &[u8], written: &[u8], most: usize) {
     let missing = written.len() - copy.len();
     assert!(missing <= most, "{missing} bytes are missing, {most} at most were announced");
     let head = copy.iter().zip(written).take_while(|(a, b)| a == b).count();
@@ -66,57 +66,58 @@ fn one_gap(copy: &[u8], written: &[u8], most: usize) {
 
 /// One launch on one host.
 #[track_caller]
-fn every_byte_or_its_loss(cluster: &Cluster, job: &Job, host: &str) {
+fn assert_bytes_or_reported_loss(cluster: &Cluster, job: &JobSpec, host: &str) {
     let laptop = Laptop::new();
-    cluster.fault(host, &["small-disk", "/home/dev", "1200m"]);
-    cluster.fault(host, &["gpus", "6"]);
-    let file = cluster.inventory(&laptop, job);
-    let mut up = laptop.start(&["up", "--progress", "quiet", word(&file)]);
-    let first = seq(100_000, 199_999);
-    up.until("rank 4 has written its first lines", || (laptop.text("rank-4.log") == first).then_some(()));
-    let files = cluster.run_dir(host, "dev", job.name);
-    cluster.on(host, "used=$(df -k /home/dev | tail -n 1 | awk '{ print $3 }'); mount -o remount,size=$((used + 512))k /home/dev");
-    cluster.order(&[host], job.name, "full", "now");
-    let flooded = || cluster.on(host, &format!("ls {files}flooded 2>/dev/null || true"));
-    until("the rank has written its flood", || (!flooded().is_empty()).then_some(()));
-    cluster.on(host, "mount -o remount,size=1200m /home/dev");
-    cluster.order(&[host], job.name, "room", "now");
-    let up = up.end();
-    up.code(1).says("rank 5 on").says("signal 11");
+    cluster.inject_fault(host, &["small-disk", "/home/dev", "1200m"]);
+    cluster.inject_fault(host, &["gpus", "6"]);
+    let file = cluster.write_inventory(&laptop, job);
+    let mut up = laptop.start(&["up", "--progress", "quiet", path_str(&file)]);
+    let first = seq_output(100_000, 199_999);
+    up.wait_until("rank 4 has written its first lines", || (laptop.read_log_text("rank-4.log") == first).then_some(()));
+    let files = cluster.run_file_prefix(host, "dev", job.name);
+    cluster.exec_on(host, "used=$(df -k /home/dev | tail -n 1 | awk '{ print $3 }'); mount -o remount,size=$((used + 512))k /home/dev");
+    cluster.write_control_file(&[host], job.name, "full", "now");
+    let flooded = || cluster.exec_on(host, &format!("ls {files}flooded 2>/dev/null || true"));
+    wait_until("the rank has written its flood", || (!flooded().is_empty()).then_some(()));
+    cluster.exec_on(host, "mount -o remount,size=1200m /home/dev");
+    cluster.write_control_file(&[host], job.name, "room", "now");
+    let up = up.wait_for_exit();
+    up.assert_exit_code(1).assert_contains("rank 5 on").assert_contains("signal 11");
 
-    let expected = format!("{}70000\n70000\n", seq(1, 69_999));
-    assert_eq!(sha256(&laptop.log("rank-0.log")), sha256(expected.as_bytes()), "rank 0");
-    assert_eq!(laptop.text("rank-1.log"), "before\n");
-    assert_eq!(laptop.text("rank-2.log"), "early\nlate\n");
-    let (_, most) = reported(&laptop, 3, "the appender was killed");
+    let expected = format!("{}70000\n70000\n", seq_output(1, 69_999));
+    assert_eq!(sha256_hex(&laptop.read_log("rank-0.log")), sha256_hex(expected.as_bytes()), "rank 0");
+    assert_eq!(laptop.read_log_text("rank-1.log"), "before\n");
+    assert_eq!(laptop.read_log_text("rank-2.log"), "early\nlate\n");
+    let (_, most) = reported_loss_range(&laptop, 3, "the appender was killed");
     assert!(most <= 65_536, "{most}");
-    one_gap(&laptop.log("rank-3.log"), seq(100_000, 1_299_999).as_bytes(), most);
-    let (least, most) = reported(&laptop, 4, "the disk took no more");
+    assert_single_gap(&laptop.read_log("rank-3.log"), seq_output(100_000, 1_299_999).as_bytes(), most);
+    let (least, most) = reported_loss_range(&laptop, 4, "the disk took no more");
     assert!(least > 0 && most - least <= 65_536, "{least} to {most}");
-    let whole = seq(100_000, 899_999);
-    let copy = laptop.log("rank-4.log");
-    one_gap(&copy, whole.as_bytes(), most);
+    let whole = seq_output(100_000, 899_999);
+    let copy = laptop.read_log("rank-4.log");
+    assert_single_gap(&copy, whole.as_bytes(), most);
     assert!(whole.len() - copy.len() >= least, "{least} bytes are counted as lost");
-    assert!(copy.ends_with(seq(800_000, 899_999).as_bytes()), "what came after the full disk arrived");
+    assert!(copy.ends_with(seq_output(800_000, 899_999).as_bytes()), "what came after the full disk arrived");
     // Its shell adds the name of the signal.
-    assert!(laptop.text("rank-5.log").starts_with("last words"), "{:?}", laptop.text("rank-5.log"));
-    cluster.as_before();
+    assert!(laptop.read_log_text("rank-5.log").starts_with("last words"), "{:?}", laptop.read_log_text("rank-5.log"));
+    cluster.assert_hosts_unchanged();
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
-fn every_byte_of_a_container_arrives_or_its_loss_is_counted() {
-    let cluster = Cluster::take();
-    let mut job = Job::quick("appender").hosts(&["gpu02"]).command(&["/bin/sh", "-c", RANKS]);
-    (job.with, job.nproc) = ("processes", 6);
-    every_byte_or_its_loss(&cluster, &job, "gpu02");
+fn container_log_bytes_arrive_or_loss_counted() {
+    let cluster = Cluster::acquire();
+    let mut job = JobSpec::busybox("appender").with_hosts(&["gpu02"]).with_command(&["/bin/sh", "-c", RANK_SCRIPT]);
+    (job.launcher, job.nproc_per_node) = ("processes", 6);
+    assert_bytes_or_reported_loss(&cluster, &job, "gpu02");
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
-fn every_byte_of_a_bare_host_arrives_or_its_loss_is_counted() {
-    let cluster = Cluster::take();
-    let mut job = Job::quick("appender-bare").hosts(&["gpu03"]).bare().command(&["/bin/sh", "-c", RANKS]);
-    (job.with, job.nproc) = ("processes", 6);
-    every_byte_or_its_loss(&cluster, &job, "gpu03");
+fn bare_host_log_bytes_arrive_or_loss_counted() {
+    let cluster = Cluster::acquire();
+    let mut job =
+        JobSpec::busybox("appender-bare").with_hosts(&["gpu03"]).without_container().with_command(&["/bin/sh", "-c", RANK_SCRIPT]);
+    (job.launcher, job.nproc_per_node) = ("processes", 6);
+    assert_bytes_or_reported_loss(&cluster, &job, "gpu03");
 }

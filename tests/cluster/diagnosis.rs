@@ -5,79 +5,79 @@
 
 use serde_json::Value;
 
-use crate::laptop::{Ended, Laptop, word};
-use crate::support::{Cluster, Job};
+use crate::laptop::{CliOutput, Laptop, path_str};
+use crate::support::{Cluster, JobSpec};
 
 /// A run that failed, as it was told.
-struct Told {
-    up: Ended,
+struct FailedRun {
+    up: CliOutput,
     report: Value,
 }
 
 /// The ranks do not end because they are asked to: each has time to complain.
-const PATIENT: &str = "PATIENT: \"1\"\n";
+const PATIENT_ENV: &str = "PATIENT: \"1\"\n";
 
 /// Runs `fail.py KIND` on four ranks, two a host. Rank 2 is the one that fails where not all do.
 #[track_caller]
-fn fails(cluster: &Cluster, kind: &str, env: &str) -> Told {
+fn run_failing_job(cluster: &Cluster, kind: &str, env: &str) -> FailedRun {
     let laptop = Laptop::new();
-    let mut job = Job::torch("fails").command(&["/mnt/fail.py", kind]);
+    let mut job = JobSpec::torch("fails").with_command(&["/mnt/fail.py", kind]);
     job.env = env.to_owned();
-    let file = cluster.inventory(&laptop, &job);
-    let up = laptop.run(&["up", word(&file), "--set", "launch.master_port=auto"]);
-    up.code(1).recap("FAILED");
-    println!("{kind} after {:.1} s\n{}", up.took.as_secs_f64(), up.err);
-    let report = std::fs::read_to_string(laptop.run_dir().join("report.json")).expect("a report");
-    Told { up, report: serde_json::from_str(&report).expect("JSON") }
+    let file = cluster.write_inventory(&laptop, &job);
+    let up = laptop.run(&["up", path_str(&file), "--set", "launch.master_port=auto"]);
+    up.assert_exit_code(1).assert_recap("FAILED");
+    println!("{kind} after {:.1} s\n{}", up.elapsed.as_secs_f64(), up.stderr);
+    let report = std::fs::read_to_string(laptop.only_run_dir().join("report.json")).expect("a report");
+    FailedRun { up, report: serde_json::from_str(&report).expect("JSON") }
 }
 
-impl Told {
+impl FailedRun {
     /// The first finding is this one; the recap says so as `CAUSE`, and who felt it.
     #[track_caller]
-    fn blames(&self, rule: &str, ranks: &[u32], hosts: &[&str], cause: &str) -> &Told {
+    fn assert_cause(&self, rule: &str, ranks: &[u32], hosts: &[&str], cause: &str) -> &FailedRun {
         let first = &self.report["findings"][0];
         let found = (first["rule"].as_str(), &first["ranks"], &first["hosts"]);
         assert_eq!(found, (Some(rule), &Value::from(ranks), &Value::from(hosts)), "{}", self.report["findings"]);
-        self.up.says(&format!("  CAUSE     {cause}"));
+        self.up.assert_contains(&format!("  CAUSE     {cause}"));
         assert!(self.report["findings"].as_array().is_some_and(|all| all.len() == 1), "{}", self.report["findings"]);
         self
     }
 
     /// These only felt it.
     #[track_caller]
-    fn felt(&self, ranks: &[u32], words: &str) -> &Told {
+    fn assert_affected(&self, ranks: &[u32], words: &str) -> &FailedRun {
         assert_eq!(self.report["findings"][0]["felt"], Value::from(ranks));
-        self.up.says(&format!("  felt by   {words}"));
+        self.up.assert_contains(&format!("  felt by   {words}"));
         self
     }
 
     /// It was the first to fail, by the hosts' clocks.
     #[track_caller]
-    fn first(&self, words: &str) -> &Told {
-        self.up.says(&format!("  FIRST     {words}"));
+    fn assert_first_exit(&self, words: &str) -> &FailedRun {
+        self.up.assert_contains(&format!("  FIRST     {words}"));
         self
     }
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
-fn a_traceback_is_the_cause_and_lost_peers_are_not() {
-    let cluster = Cluster::take();
-    let told = fails(&cluster, "value-error", PATIENT);
-    told.blames("python-exception", &[2], &["gpu02"], "rank 2 on gpu02: ValueError: expected 4 channels, got 3");
-    told.felt(&[0, 1, 3], "ranks 0-1,3");
-    cluster.as_before();
+fn traceback_is_the_cause_not_lost_peers() {
+    let cluster = Cluster::acquire();
+    let told = run_failing_job(&cluster, "value-error", PATIENT_ENV);
+    told.assert_cause("python-exception", &[2], &["gpu02"], "rank 2 on gpu02: ValueError: expected 4 channels, got 3");
+    told.assert_affected(&[0, 1, 3], "ranks 0-1,3");
+    cluster.assert_hosts_unchanged();
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
-fn a_rank_that_was_killed() {
-    let cluster = Cluster::take();
-    let told = fails(&cluster, "killed", PATIENT);
-    told.blames("killed", &[2], &["gpu02"], "rank 2 on gpu02: it was killed (signal 9)").felt(&[0, 1, 3], "ranks 0-1,3");
+fn killed_rank_is_the_cause() {
+    let cluster = Cluster::acquire();
+    let told = run_failing_job(&cluster, "killed", PATIENT_ENV);
+    told.assert_cause("killed", &[2], &["gpu02"], "rank 2 on gpu02: it was killed (signal 9)").assert_affected(&[0, 1, 3], "ranks 0-1,3");
     let exit = &told.report["ranks"][2]["exit"];
     assert_eq!(exit["signal"], 9, "{exit}");
-    cluster.as_before();
+    cluster.assert_hosts_unchanged();
 }
 
 /// Tier 2.
@@ -86,37 +86,40 @@ mod whole {
 
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
-    fn a_module_that_is_missing() {
-        let cluster = Cluster::take();
-        let told = fails(&cluster, "missing-module", "");
-        told.blames("py-module", &[2], &["gpu02"], "rank 2 on gpu02: Python cannot import flash_attn_that_is_not_there")
-            .first("rank 2 on gpu02: exit 1");
-        cluster.as_before();
+    fn missing_module_is_the_cause() {
+        let cluster = Cluster::acquire();
+        let told = run_failing_job(&cluster, "missing-module", "");
+        told.assert_cause("py-module", &[2], &["gpu02"], "rank 2 on gpu02: Python cannot import flash_attn_that_is_not_there")
+            .assert_first_exit("rank 2 on gpu02: exit 1");
+        cluster.assert_hosts_unchanged();
     }
 
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
-    fn a_port_that_is_taken() {
-        let cluster = Cluster::take();
-        let told = fails(&cluster, "port-taken", "");
-        told.blames("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655").first("rank 2 on gpu02: exit 1");
-        cluster.as_before();
+    fn taken_port_is_the_cause() {
+        let cluster = Cluster::acquire();
+        let told = run_failing_job(&cluster, "port-taken", "");
+        told.assert_cause("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655")
+            .assert_first_exit("rank 2 on gpu02: exit 1");
+        cluster.assert_hosts_unchanged();
     }
 
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
-    fn an_address_of_the_master_that_belongs_to_no_machine() {
-        let cluster = Cluster::take();
-        let nowhere = cluster.other_address(250);
+    fn unreachable_master_address_is_reported() {
+        let cluster = Cluster::acquire();
+        let nowhere = cluster.network_address(250);
         // The job's own: every rank fails alike.
-        let told = fails(&cluster, "wrong-address", &format!("{PATIENT}NOWHERE: {nowhere}\n"));
+        let told = run_failing_job(&cluster, "wrong-address", &format!("{PATIENT_ENV}NOWHERE: {nowhere}\n"));
         let all = "ranks 0-3 on gpu[01-02]: another host cannot be reached from this";
-        told.blames("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.says(&format!("one: {nowhere}"));
+        told.assert_cause("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.assert_contains(&format!("one: {nowhere}"));
         // The inventory's: nothing begins.
         let laptop = Laptop::new();
-        let job = Job::torch("wrong").hosts(&[format!("{{ name: gpu01, fabric_address: {nowhere} }}").as_str(), "gpu02"]);
-        let up = laptop.run(&["up", word(&cluster.inventory(&laptop, &job))]);
-        up.code(3).says(&format!("FAILED gpu02 preflight: reach the master: {nowhere}:")).says("cannot be reached: no route to host");
-        cluster.as_before();
+        let job = JobSpec::torch("wrong").with_hosts(&[format!("{{ name: gpu01, fabric_address: {nowhere} }}").as_str(), "gpu02"]);
+        let up = laptop.run(&["up", path_str(&cluster.write_inventory(&laptop, &job))]);
+        up.assert_exit_code(3)
+            .assert_contains(&format!("FAILED gpu02 preflight: reach the master: {nowhere}:"))
+            .assert_contains("cannot be reached: no route to host");
+        cluster.assert_hosts_unchanged();
     }
 }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 
 /// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Waits until the probe has a value.
 #[track_caller]
-pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+pub(crate) fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(value) = probe() {
             return value;
@@ -25,7 +25,7 @@ pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The digest by which copies are compared.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a String takes all");
         text
@@ -33,25 +33,25 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// A path as a word of a command.
-pub(crate) fn word(path: &Path) -> &str {
+pub(crate) fn path_str(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
 /// A person's machine.
 pub(crate) struct Laptop {
     home: tempfile::TempDir,
-    variables: Vec<(&'static str, String)>,
+    env_vars: Vec<(&'static str, String)>,
 }
 
 impl Laptop {
     /// A new one, with nothing on it.
     pub(crate) fn new() -> Laptop {
-        Laptop { home: tempfile::Builder::new().prefix("laptop-").tempdir().expect("a folder"), variables: Vec::new() }
+        Laptop { home: tempfile::Builder::new().prefix("laptop-").tempdir().expect("a folder"), env_vars: Vec::new() }
     }
 
     /// The same, with a variable in its environment.
-    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Laptop {
-        self.variables.push((name, value.to_owned()));
+    pub(crate) fn with_env(mut self, name: &'static str, value: &str) -> Laptop {
+        self.env_vars.push((name, value.to_owned()));
         self
     }
 
@@ -61,14 +61,14 @@ impl Laptop {
     }
 
     /// Writes a file into its home.
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write_file(&self, name: &str, text: &str) -> PathBuf {
         let file = self.home().join(name);
         std::fs::write(&file, text).expect("written");
         file
     }
 
     /// Starts a command; what it says goes to files.
-    pub(crate) fn start(&self, words: &[&str]) -> Running {
+    pub(crate) fn start(&self, words: &[&str]) -> CliProcess {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (self.home().join(format!("out-{number}")), self.home().join(format!("err-{number}")));
@@ -82,24 +82,24 @@ impl Laptop {
             .env("HOME", self.home())
             .env("XDG_STATE_HOME", self.home().join("state"))
             .env("USER", "tester")
-            .envs(self.variables.iter().cloned())
+            .envs(self.env_vars.iter().cloned())
             .current_dir(self.home())
             .stdin(Stdio::null())
             .stdout(file(&out))
             .stderr(file(&err))
             .spawn()
             .expect("orchestrate starts");
-        Running { words: words.join(" "), child, out, err, began: Instant::now() }
+        CliProcess { args: words.join(" "), child, stdout_path: out, stderr_path: err, started_at: Instant::now() }
     }
 
     /// Runs a command to its end.
     #[track_caller]
-    pub(crate) fn run(&self, words: &[&str]) -> Ended {
-        self.start(words).end()
+    pub(crate) fn run(&self, words: &[&str]) -> CliOutput {
+        self.start(words).wait_for_exit()
     }
 
     /// The folders of the runs that this laptop knows, oldest first.
-    pub(crate) fn runs(&self) -> Vec<PathBuf> {
+    pub(crate) fn run_dirs(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.home().join("state/orchestrate/runs"));
         let mut runs: Vec<PathBuf> = entries.into_iter().flatten().flatten().map(|e| e.path()).collect();
         runs.sort();
@@ -108,16 +108,16 @@ impl Laptop {
 
     /// The folder of the only run.
     #[track_caller]
-    pub(crate) fn run_dir(&self) -> PathBuf {
-        let runs = self.runs();
+    pub(crate) fn only_run_dir(&self) -> PathBuf {
+        let runs = self.run_dirs();
         assert_eq!(runs.len(), 1, "{runs:?}");
         runs[0].clone()
     }
 
     /// The names of the logs of the only run that belong to ranks.
     #[track_caller]
-    pub(crate) fn rank_logs(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.run_dir().join("logs")).expect("a folder of logs");
+    pub(crate) fn rank_log_names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.only_run_dir().join("logs")).expect("a folder of logs");
         let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.retain(|name| name.starts_with("rank-") && name.ends_with(".log"));
         names.sort();
@@ -126,63 +126,63 @@ impl Laptop {
 
     /// A log of the only run; one that nothing was written to has no file.
     #[track_caller]
-    pub(crate) fn log(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.run_dir().join("logs").join(name)).unwrap_or_default()
+    pub(crate) fn read_log(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.only_run_dir().join("logs").join(name)).unwrap_or_default()
     }
 
     /// A log of the only run, as text; empty while there is none.
-    pub(crate) fn text(&self, name: &str) -> String {
-        let Some(run) = self.runs().pop() else { return String::new() };
+    pub(crate) fn read_log_text(&self, name: &str) -> String {
+        let Some(run) = self.run_dirs().pop() else { return String::new() };
         String::from_utf8_lossy(&std::fs::read(run.join("logs").join(name)).unwrap_or_default()).into_owned()
     }
 }
 
 /// A command under way.
-pub(crate) struct Running {
-    words: String,
+pub(crate) struct CliProcess {
+    args: String,
     child: Child,
-    out: PathBuf,
-    err: PathBuf,
-    began: Instant,
+    stdout_path: PathBuf,
+    stderr_path: PathBuf,
+    started_at: Instant,
 }
 
-impl Running {
+impl CliProcess {
     /// What it has said so far, both ways.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn output_so_far(&self) -> String {
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        format!("{}{}", read(&self.out), read(&self.err))
+        format!("{}{}", read(&self.stdout_path), read(&self.stderr_path))
     }
 
     /// Whether it still runs.
-    pub(crate) fn runs(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
     /// Waits until the probe has a value, while it runs.
     #[track_caller]
-    pub(crate) fn until<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) fn wait_until<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
-            let over = !self.runs();
+            let over = !self.is_running();
             if let Some(value) = probe() {
                 return value;
             }
-            assert!(!over, "`{}` ended before: {what}\n{}", self.words, self.said());
-            assert!(Instant::now() < end, "never: {what}\n`{}`:\n{}", self.words, self.said());
+            assert!(!over, "`{}` ended before: {what}\n{}", self.args, self.output_so_far());
+            assert!(Instant::now() < end, "never: {what}\n`{}`:\n{}", self.args, self.output_so_far());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     /// Waits until it says something.
     #[track_caller]
-    pub(crate) fn says(&mut self, text: &str) {
-        let (out, err) = (self.out.clone(), self.err.clone());
+    pub(crate) fn wait_for_output(&mut self, text: &str) {
+        let (out, err) = (self.stdout_path.clone(), self.stderr_path.clone());
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).contains(text);
-        self.until(&format!("it says {text:?}"), || (read(&out) || read(&err)).then_some(()));
+        self.wait_until(&format!("it says {text:?}"), || (read(&out) || read(&err)).then_some(()));
     }
 
     /// Sends it a signal, by name: `INT`.
-    pub(crate) fn signal(&self, name: &str) {
+    pub(crate) fn send_signal(&self, name: &str) {
         use rustix::process::{Pid, Signal, kill_process};
         let signal = match name {
             "INT" => Signal::INT,
@@ -203,63 +203,69 @@ impl Running {
 
     /// Waits for its end.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Ended {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) fn wait_for_exit(mut self) -> CliOutput {
+        let end = Instant::now() + TEST_TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 break status;
             }
-            assert!(Instant::now() < end, "`{}` does not end:\n{}", self.words, self.said());
+            assert!(Instant::now() < end, "`{}` does not end:\n{}", self.args, self.output_so_far());
             std::thread::sleep(Duration::from_millis(10));
         };
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).expect("its words")).into_owned();
-        Ended { words: self.words.clone(), code: status.code(), out: read(&self.out), err: read(&self.err), took: self.began.elapsed() }
+        CliOutput {
+            args: self.args.clone(),
+            exit_code: status.code(),
+            stdout: read(&self.stdout_path),
+            stderr: read(&self.stderr_path),
+            elapsed: self.started_at.elapsed(),
+        }
     }
 }
 
-impl Drop for Running {
+impl Drop for CliProcess {
     fn drop(&mut self) {
-        if self.runs() {
+        if self.is_running() {
             let killed = self.child.kill().and_then(|()| self.child.wait());
-            assert!(killed.is_ok() || std::thread::panicking(), "`{}` cannot be killed", self.words);
+            assert!(killed.is_ok() || std::thread::panicking(), "`{}` cannot be killed", self.args);
         }
     }
 }
 
 /// How a command ended.
-pub(crate) struct Ended {
-    words: String,
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-    pub(crate) took: Duration,
+pub(crate) struct CliOutput {
+    args: String,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) elapsed: Duration,
 }
 
-impl Ended {
+impl CliOutput {
     /// All that it said.
-    pub(crate) fn said(&self) -> String {
-        format!("`{}`\n--- out\n{}--- err\n{}", self.words, self.out, self.err)
+    pub(crate) fn transcript(&self) -> String {
+        format!("`{}`\n--- out\n{}--- err\n{}", self.args, self.stdout, self.stderr)
     }
 
     /// It ended with this code.
     #[track_caller]
-    pub(crate) fn code(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "{}", self.said());
+    pub(crate) fn assert_exit_code(&self, code: i32) -> &Self {
+        assert_eq!(self.exit_code, Some(code), "{}", self.transcript());
         self
     }
 
     /// It said this, on either way.
     #[track_caller]
-    pub(crate) fn says(&self, text: &str) -> &Self {
-        assert!(self.out.contains(text) || self.err.contains(text), "not said: {text:?}\n{}", self.said());
+    pub(crate) fn assert_contains(&self, text: &str) -> &Self {
+        assert!(self.stdout.contains(text) || self.stderr.contains(text), "not said: {text:?}\n{}", self.transcript());
         self
     }
 
     /// The recap's first line has this word for how it ended.
     #[track_caller]
-    pub(crate) fn recap(&self, word: &str) -> &Self {
-        let head = self.err.lines().find(|line| line.starts_with("RECAP"));
-        assert!(head.is_some_and(|line| line.contains(&format!("  {word}  "))), "no recap `{word}`\n{}", self.said());
+    pub(crate) fn assert_recap(&self, word: &str) -> &Self {
+        let head = self.stderr.lines().find(|line| line.starts_with("RECAP"));
+        assert!(head.is_some_and(|line| line.contains(&format!("  {word}  "))), "no recap `{word}`\n{}", self.transcript());
         self
     }
 }

@@ -11,36 +11,36 @@
 )]
 
 mod appender;
-mod beside;
-mod bytes;
+mod argument_fidelity;
 mod check;
+mod concurrent_runs;
+mod connection_loss;
 mod diagnosis;
-mod ending;
-mod escapes;
-mod guide;
+#[path = "../remote/fake_agent.rs"]
+mod fake_agent;
+mod faulty_hosts;
 mod hang;
-mod hostile;
+mod host_sets;
+mod hostile_ranks;
+mod kill_sweep;
 mod laptop;
 mod launchers;
-#[path = "../it/load.rs"]
-mod load;
-mod loss;
-mod owners;
-#[path = "../remote/person.rs"]
-mod person;
+#[path = "../it/load_scaling.rs"]
+mod load_scaling;
+mod multi_user;
 mod record;
-mod registry;
-mod sets;
+mod registry_login;
+mod routes_and_images;
+mod run_endings;
+#[path = "../remote/scripted_prompt.rs"]
+mod scripted_prompt;
 mod shell;
 mod smoke;
-#[path = "../remote/soft_agent.rs"]
-mod soft_agent;
 mod support;
-mod sweep;
 #[path = "../it/terminal.rs"]
 #[expect(dead_code, reason = "not every helper is used here")]
 mod terminal;
-mod trouble;
+mod terminal_escapes;
+mod training;
 mod tui;
-mod way;
 mod whole;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::laptop::{Laptop, until};
-use crate::sets::{self, Set};
+use crate::host_sets::{self, HostSet};
+use crate::laptop::{Laptop, wait_until};
 
-const HOSTS: [&str; 4] = ["gpu01", "gpu02", "gpu03", "bastion"];
+const CLUSTER_HOSTS: [&str; 4] = ["gpu01", "gpu02", "gpu03", "bastion"];
 const PAYLOADS: [(&str, &str); 13] = [
     ("train.py", include_str!("payload/train.py")),
     ("leave.py", include_str!("payload/leave.py")),
@@ -28,126 +28,126 @@ const PAYLOADS: [(&str, &str); 13] = [
 /// A set of hosts, as they were before the test.
 pub(crate) struct Cluster {
     /// None only while it is given back.
-    set: RefCell<Option<Set>>,
-    script: PathBuf,
+    host_set: RefCell<Option<HostSet>>,
+    hosts_script: PathBuf,
     dir: PathBuf,
     /// What was on each host that the test touched, before it did.
-    before: RefCell<BTreeMap<&'static str, String>>,
-    broken: RefCell<Vec<String>>,
-    login_wanted: Cell<bool>,
+    baseline_listings: RefCell<BTreeMap<&'static str, String>>,
+    faulted_hosts: RefCell<Vec<String>>,
+    registry_login_required: Cell<bool>,
 }
 
 impl Cluster {
     /// Takes a set of hosts, waiting for one that no other test has.
     #[track_caller]
-    pub(crate) fn take() -> Cluster {
-        let set = Set::take();
+    pub(crate) fn acquire() -> Cluster {
+        let set = HostSet::acquire();
         let cluster = Cluster {
             dir: set.dir.clone(),
-            set: RefCell::new(Some(set)),
-            script: sets::script(),
-            before: RefCell::default(),
-            broken: RefCell::default(),
-            login_wanted: Cell::new(false),
+            host_set: RefCell::new(Some(set)),
+            hosts_script: host_sets::hosts_script(),
+            baseline_listings: RefCell::default(),
+            faulted_hosts: RefCell::default(),
+            registry_login_required: Cell::new(false),
         };
-        cluster.touch(&["gpu01", "gpu02"]);
+        cluster.prepare_hosts(&["gpu01", "gpu02"]);
         cluster
     }
 
-    fn with_set<T>(&self, of: impl FnOnce(&mut Set) -> T) -> T {
-        of(self.set.borrow_mut().as_mut().expect("the test has its set"))
+    fn with_set<T>(&self, of: impl FnOnce(&mut HostSet) -> T) -> T {
+        of(self.host_set.borrow_mut().as_mut().expect("the test has its set"))
     }
 
     /// The test uses these hosts from here on: what a failed test left is cleared away, the payloads are brought, and what is there is
     /// noted once nothing of an earlier test runs any more.
     #[track_caller]
-    fn touch(&self, hosts: &[&'static str]) {
-        let new: Vec<&'static str> = hosts.iter().filter(|h| !self.before.borrow().contains_key(*h)).copied().collect();
+    fn prepare_hosts(&self, hosts: &[&'static str]) {
+        let new: Vec<&'static str> = hosts.iter().filter(|h| !self.baseline_listings.borrow().contains_key(*h)).copied().collect();
         if new.is_empty() {
             return;
         }
-        let prepared = self.with_set(|set| set.prepared.clone());
-        let (script, number) = (self.script.as_path(), self.with_set(|set| set.number()));
+        let prepared = self.with_set(|set| set.hosts_with_payloads.clone());
+        let (script, number) = (self.hosts_script.as_path(), self.with_set(|set| set.orch_set_value()));
         let begin = |host: &'static str| {
             let text = match (host, prepared.contains(host)) {
-                ("bastion", _) => format!("({REGISTRY_OPEN})\nlisting"),
-                (_, true) => format!("{SWEEP}listing"),
-                (_, false) => format!("{SWEEP}{}listing", payloads()),
+                ("bastion", _) => format!("({DISABLE_REGISTRY_LOGIN})\nlisting"),
+                (_, true) => format!("{FORCE_CLEANUP}listing"),
+                (_, false) => format!("{FORCE_CLEANUP}{}listing", payload_script()),
             };
-            let mut listing = call(script, &number, &["exec", host, "sh", "-c", &text]);
-            until(&format!("nothing of an earlier test runs on {host}"), || {
+            let mut listing = call_hosts_script(script, &number, &["exec", host, "sh", "-c", &text]);
+            wait_until(&format!("nothing of an earlier test runs on {host}"), || {
                 // The bastion's registry always runs.
                 let quiet = host == "bastion" || listing.contains("# containers\n# volumes\n# processes\n# listening\n");
                 if !quiet {
-                    listing = call(script, &number, &["listing", host]);
+                    listing = call_hosts_script(script, &number, &["listing", host]);
                 }
                 quiet.then(|| (host, listing.clone()))
             })
         };
-        let listings = side_by_side(&new, begin);
-        self.with_set(|set| set.prepared.extend(new.iter().filter(|h| **h != "bastion")));
-        self.before.borrow_mut().extend(listings);
+        let listings = map_hosts_in_parallel(&new, begin);
+        self.with_set(|set| set.hosts_with_payloads.extend(new.iter().filter(|h| **h != "bastion")));
+        self.baseline_listings.borrow_mut().extend(listings);
     }
 
     /// Runs the hosts' script.
     #[track_caller]
-    pub(crate) fn hosts(&self, words: &[&str]) -> String {
+    pub(crate) fn run_hosts_script(&self, words: &[&str]) -> String {
         for word in words {
-            self.touch_named(word);
+            self.prepare_named_hosts(word);
         }
-        call(&self.script, &self.with_set(|set| set.number()), words)
+        call_hosts_script(&self.hosts_script, &self.with_set(|set| set.orch_set_value()), words)
     }
 
     /// Touches the hosts whose names stand in a text of an inventory or a command.
     #[track_caller]
-    fn touch_named(&self, text: &str) {
-        let named: Vec<&'static str> = HOSTS.into_iter().filter(|host| text.contains(host)).collect();
-        self.touch(&named);
+    fn prepare_named_hosts(&self, text: &str) {
+        let named: Vec<&'static str> = CLUSTER_HOSTS.into_iter().filter(|host| text.contains(host)).collect();
+        self.prepare_hosts(&named);
     }
 
     /// Runs a shell script as root on a host, past SSH.
     #[track_caller]
-    pub(crate) fn on(&self, host: &str, script: &str) -> String {
-        self.touch_named(host);
-        call(&self.script, &self.with_set(|set| set.number()), &["exec", host, "sh", "-c", script])
+    pub(crate) fn exec_on(&self, host: &str, script: &str) -> String {
+        self.prepare_named_hosts(host);
+        call_hosts_script(&self.hosts_script, &self.with_set(|set| set.orch_set_value()), &["exec", host, "sh", "-c", script])
     }
 
     /// Breaks a host in one way; it is mended at the end.
     #[track_caller]
-    pub(crate) fn fault(&self, host: &str, words: &[&str]) {
-        self.mend(host);
+    pub(crate) fn inject_fault(&self, host: &str, words: &[&str]) {
+        self.mark_for_healing(host);
         let mut all = vec!["fault", host];
         all.extend_from_slice(words);
-        self.hosts(&all);
+        self.run_hosts_script(&all);
     }
 
     /// Notes that a host is to be mended at the end.
-    pub(crate) fn mend(&self, host: &str) {
-        self.broken.borrow_mut().push(host.to_owned());
+    pub(crate) fn mark_for_healing(&self, host: &str) {
+        self.faulted_hosts.borrow_mut().push(host.to_owned());
     }
 
     /// Undoes every fault.
-    pub(crate) fn heal(&self) {
-        let mut broken = self.broken.take();
+    pub(crate) fn heal_faults(&self) {
+        let mut broken = self.faulted_hosts.take();
         broken.sort();
         broken.dedup();
         if !broken.is_empty() {
             let words: Vec<&str> = std::iter::once("heal").chain(broken.iter().map(String::as_str)).collect();
-            self.hosts(&words);
+            self.run_hosts_script(&words);
         }
     }
 
     /// Every host that the test touched is as it was before. What ends by itself gets a moment.
     #[track_caller]
-    pub(crate) fn as_before(&self) {
-        self.heal();
-        let before = self.before.borrow().clone();
+    pub(crate) fn assert_hosts_unchanged(&self) {
+        self.heal_faults();
+        let before = self.baseline_listings.borrow().clone();
         let hosts: Vec<&'static str> = before.keys().copied().collect();
-        let (script, number) = (self.script.as_path(), self.with_set(|set| set.number()));
-        let now = side_by_side(&hosts, |host| {
+        let (script, number) = (self.hosts_script.as_path(), self.with_set(|set| set.orch_set_value()));
+        let now = map_hosts_in_parallel(&hosts, |host| {
             let mut now = String::new();
             for _ in 0..160 {
-                now = call(script, &number, &["exec", host, "sh", "-c", "rm -rf /srv/suite/ctl; listing"]);
+                now = call_hosts_script(script, &number, &["exec", host, "sh", "-c", "rm -rf /srv/suite/ctl; listing"]);
                 if now == before[host] {
                     break;
                 }
@@ -161,9 +161,9 @@ impl Cluster {
     }
 
     /// Whether a host looks as it did before the test.
-    pub(crate) fn clean(&self, host: &str) -> Result<(), String> {
-        let now = self.hosts(&["listing", host]);
-        let before = &self.before.borrow()[host];
+    pub(crate) fn compare_with_baseline(&self, host: &str) -> Result<(), String> {
+        let now = self.run_hosts_script(&["listing", host]);
+        let before = &self.baseline_listings.borrow()[host];
         if now == *before {
             return Ok(());
         }
@@ -174,13 +174,13 @@ impl Cluster {
 
     /// The bastion's registry wants a login from now on (`li`, with a password that is hard to quote), or none any more.
     #[track_caller]
-    pub(crate) fn registry_login(&self, wanted: bool) {
-        self.login_wanted.set(wanted);
-        self.on("bastion", if wanted { REGISTRY_LOGIN } else { REGISTRY_OPEN });
+    pub(crate) fn set_registry_login(&self, wanted: bool) {
+        self.registry_login_required.set(wanted);
+        self.exec_on("bastion", if wanted { ENABLE_REGISTRY_LOGIN } else { DISABLE_REGISTRY_LOGIN });
     }
 
     /// A host's address.
-    pub(crate) fn address(&self, host: &str) -> String {
+    pub(crate) fn host_address(&self, host: &str) -> String {
         let last = match host {
             "bastion" => 10,
             "gpu01" => 11,
@@ -188,57 +188,57 @@ impl Cluster {
             "gpu03" => 13,
             _ => panic!("no host is called {host}"),
         };
-        self.other_address(last)
+        self.network_address(last)
     }
 
     /// An address of the hosts' network, by its last number.
-    pub(crate) fn other_address(&self, last: u8) -> String {
+    pub(crate) fn network_address(&self, last: u8) -> String {
         self.with_set(|set| set.address(last))
     }
 
     /// The bastion's registry, with an image that no host has.
     pub(crate) fn registry_image(&self) -> String {
-        format!("{}:5000/orchestrate/pulled:test", self.address("bastion"))
+        format!("{}:5000/orchestrate/pulled:test", self.host_address("bastion"))
     }
 
     /// A path in the folder of keys and client files.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn client_file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// A host's shared folder of the counting shell.
-    pub(crate) fn shell(&self, host: &str) -> PathBuf {
+    pub(crate) fn counting_shell_dir(&self, host: &str) -> PathBuf {
         self.dir.join("hosts").join(host).join("shell")
     }
 
     /// Orders the ranks of a name on some hosts: writes `text` to the control file.
     #[track_caller]
-    pub(crate) fn order(&self, hosts: &[&str], name: &str, file: &str, text: &str) {
+    pub(crate) fn write_control_file(&self, hosts: &[&str], name: &str, file: &str, text: &str) {
         for host in hosts {
-            self.on(host, &format!("d=/srv/suite/ctl/{name}; mkdir -p $d && echo {text} >$d/.new && mv $d/.new $d/{file}"));
+            self.exec_on(host, &format!("d=/srv/suite/ctl/{name}; mkdir -p $d && echo {text} >$d/.new && mv $d/.new $d/{file}"));
         }
     }
 
     /// The digest of a file on a host.
     #[track_caller]
-    pub(crate) fn sha256(&self, host: &str, file: &str) -> String {
-        self.on(host, &format!("sha256sum <{file}")).split(' ').next().expect("a digest").to_owned()
+    pub(crate) fn remote_sha256(&self, host: &str, file: &str) -> String {
+        self.exec_on(host, &format!("sha256sum <{file}")).split(' ').next().expect("a digest").to_owned()
     }
 
     /// The inventory of a job.
-    pub(crate) fn inventory(&self, laptop: &Laptop, job: &Job) -> PathBuf {
+    pub(crate) fn write_inventory(&self, laptop: &Laptop, job: &JobSpec) -> PathBuf {
         for host in &job.hosts {
-            self.touch_named(host);
+            self.prepare_named_hosts(host);
         }
-        laptop.write(&format!("{}.yaml", job.name), &job.yaml(&self.dir))
+        laptop.write_file(&format!("{}.yaml", job.name), &job.to_yaml(&self.dir))
     }
 
     /// How the paths of the files begin that the current run writes on a host.
     #[track_caller]
-    pub(crate) fn run_dir(&self, host: &str, user: &str, name: &str) -> String {
+    pub(crate) fn run_file_prefix(&self, host: &str, user: &str, name: &str) -> String {
         let here = format!("/home/{user}/.orchestrate/{name}/{host}");
-        let run = until("there is a current run", || {
-            let run = self.on(host, &format!("cat {here}.private/current 2>/dev/null || true")).trim().to_owned();
+        let run = wait_until("there is a current run", || {
+            let run = self.exec_on(host, &format!("cat {here}.private/current 2>/dev/null || true")).trim().to_owned();
             (!run.is_empty()).then_some(run)
         });
         format!("{here}.out/{run}.")
@@ -247,34 +247,34 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let Some(set) = self.set.take() else { return };
+        let Some(set) = self.host_set.take() else { return };
         if std::thread::panicking() {
             // What these say is of no use beside the failure that is reported.
-            let hosts = |words: &[&str]| drop(Command::new(&self.script).env("ORCH_SET", set.number()).args(words).output());
-            if !self.broken.borrow().is_empty() {
-                hosts(&std::iter::once("heal").chain(self.broken.borrow().iter().map(String::as_str)).collect::<Vec<_>>());
+            let hosts = |words: &[&str]| drop(Command::new(&self.hosts_script).env("ORCH_SET", set.orch_set_value()).args(words).output());
+            if !self.faulted_hosts.borrow().is_empty() {
+                hosts(&std::iter::once("heal").chain(self.faulted_hosts.borrow().iter().map(String::as_str)).collect::<Vec<_>>());
             }
-            if self.login_wanted.get() {
-                hosts(&["exec", "bastion", "sh", "-c", REGISTRY_OPEN]);
+            if self.registry_login_required.get() {
+                hosts(&["exec", "bastion", "sh", "-c", DISABLE_REGISTRY_LOGIN]);
             }
-            set.give_back();
+            set.release();
         } else {
-            set.give_back();
-            assert!(self.broken.borrow().is_empty() && !self.login_wanted.get(), "a test ends with `as_before`");
+            set.release();
+            assert!(self.faulted_hosts.borrow().is_empty() && !self.registry_login_required.get(), "a test ends with `as_before`");
         }
     }
 }
 
 /// Runs the hosts' script for a set and returns what it printed.
 #[track_caller]
-fn call(script: &Path, set: &str, words: &[&str]) -> String {
+fn call_hosts_script(script: &Path, set: &str, words: &[&str]) -> String {
     let out = Command::new(script).env("ORCH_SET", set).args(words).stdin(Stdio::null()).output().expect("the hosts' script runs");
     assert!(out.status.success(), "hosts {}: {}\n{}", words.join(" "), out.status, String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// Does the same for every host at once.
-fn side_by_side<T: Send>(hosts: &[&'static str], what: impl Fn(&'static str) -> T + Sync) -> Vec<T> {
+fn map_hosts_in_parallel<T: Send>(hosts: &[&'static str], what: impl Fn(&'static str) -> T + Sync) -> Vec<T> {
     let what = &what;
     std::thread::scope(|scope| {
         let threads: Vec<_> = hosts.iter().map(|host| scope.spawn(move || what(host))).collect();
@@ -283,12 +283,12 @@ fn side_by_side<T: Send>(hosts: &[&'static str], what: impl Fn(&'static str) -> 
 }
 
 /// A script that writes the payloads.
-fn payloads() -> String {
+fn payload_script() -> String {
     PAYLOADS.map(|(name, text)| format!("cat >/srv/suite/{name} <<'END_OF_PAYLOAD'\n{text}END_OF_PAYLOAD\n")).concat()
 }
 
 /// The password is `open $esame 'now'`.
-const REGISTRY_LOGIN: &str = r#"
+const ENABLE_REGISTRY_LOGIN: &str = r#"
 sed '/^http:/d; /^auth:/d' /etc/registry.yml >/etc/registry-login.yml
 echo 'http: { addr: ":5000" }' >>/etc/registry-login.yml
 echo 'auth: { htpasswd: { realm: tests, path: /etc/registry.htpasswd } }' >>/etc/registry-login.yml
@@ -297,7 +297,7 @@ pkill -x docker-registry; while nc -z 127.0.0.1 5000; do sleep 0.05; done
 setsid docker-registry serve /etc/registry-login.yml >/var/log/registry.log 2>&1 </dev/null &
 until nc -z 127.0.0.1 5000; do sleep 0.05; done
 "#;
-const REGISTRY_OPEN: &str = r#"
+const DISABLE_REGISTRY_LOGIN: &str = r#"
 pgrep -fx '.*registry-login.yml' >/dev/null || exit 0
 pkill -x docker-registry; while nc -z 127.0.0.1 5000; do sleep 0.05; done
 setsid docker-registry serve /etc/registry.yml >/var/log/registry.log 2>&1 </dev/null &
@@ -306,7 +306,7 @@ rm -f /etc/registry-login.yml /etc/registry.htpasswd
 "#;
 
 /// Ends what a failed test left on a host. Nothing of it runs after a test that passed.
-const SWEEP: &str = r#"
+const FORCE_CLEANUP: &str = r#"
 for c in $(docker ps -aq 2>/dev/null); do docker rm -f "$c" >/dev/null; done
 for e in $(grep -lsF ORCH_RUN_ID= /proc/[0-9]*/environ); do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done
 for p in $(pgrep -f '/[.]orchestrate/.*/keeper$'); do kill -9 "$p"; done
@@ -317,7 +317,7 @@ mkdir -p /srv/suite
 
 /// What an inventory says.
 #[derive(Clone)]
-pub(crate) struct Job {
+pub(crate) struct JobSpec {
     pub(crate) name: &'static str,
     pub(crate) hosts: Vec<String>,
     pub(crate) user: &'static str,
@@ -327,27 +327,27 @@ pub(crate) struct Job {
     pub(crate) image: Option<String>,
     /// Further lines under `container:`.
     pub(crate) container: String,
-    pub(crate) nproc: u32,
-    pub(crate) port: u16,
+    pub(crate) nproc_per_node: u32,
+    pub(crate) master_port: u16,
     /// `torchrun` or `script`.
-    pub(crate) with: &'static str,
+    pub(crate) launcher: &'static str,
     /// The command's words.
     pub(crate) command: Vec<String>,
     /// Further lines under `launch:`.
     pub(crate) launch: String,
     /// Further lines under `env:`.
     pub(crate) env: String,
-    pub(crate) grace: &'static str,
+    pub(crate) stop_grace: &'static str,
     /// Further lines at the top.
-    pub(crate) top: String,
+    pub(crate) top_level: String,
 }
 
-fn words(list: &[&str]) -> Vec<String> {
+fn to_strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|w| (*w).to_owned()).collect()
 }
 
 /// A scalar that means exactly this text.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn yaml_quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {
@@ -360,43 +360,43 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-impl Job {
+impl JobSpec {
     /// The CPU config's job: two hosts, two processes each, torchrun in the torch image.
-    pub(crate) fn torch(name: &'static str) -> Job {
-        let mut job = Job::quick(name);
+    pub(crate) fn torch(name: &'static str) -> JobSpec {
+        let mut job = JobSpec::busybox(name);
         job.image = Some("orchestrate-torch:test".to_owned());
-        job.nproc = 2;
-        job.with = "torchrun";
-        job.command = words(&["/mnt/train.py"]);
+        job.nproc_per_node = 2;
+        job.launcher = "torchrun";
+        job.command = to_strings(&["/mnt/train.py"]);
         job
     }
 
     /// A job that starts at once: one process a host in the busybox image, doing what files tell it.
-    pub(crate) fn quick(name: &'static str) -> Job {
-        Job {
+    pub(crate) fn busybox(name: &'static str) -> JobSpec {
+        JobSpec {
             name,
-            hosts: words(&["gpu01", "gpu02"]),
+            hosts: to_strings(&["gpu01", "gpu02"]),
             user: "dev",
             ssh: String::new(),
             image: Some("orchestrate-busybox:test".to_owned()),
             container: String::new(),
-            nproc: 1,
-            port: 29500,
-            with: "script",
-            command: words(&["/bin/sh", "/mnt/rank.sh"]),
+            nproc_per_node: 1,
+            master_port: 29500,
+            launcher: "script",
+            command: to_strings(&["/bin/sh", "/mnt/rank.sh"]),
             launch: String::new(),
             env: String::new(),
-            grace: "10s",
-            top: String::new(),
+            stop_grace: "10s",
+            top_level: String::new(),
         }
     }
 
     /// The same without a container.
-    pub(crate) fn bare(mut self) -> Job {
+    pub(crate) fn without_container(mut self) -> JobSpec {
         self.image = None;
         for word in &mut self.command {
             *word = word.replace("/mnt/", "/srv/suite/");
@@ -405,42 +405,39 @@ impl Job {
     }
 
     /// With this command.
-    pub(crate) fn command(mut self, list: &[&str]) -> Job {
-        self.command = words(list);
+    pub(crate) fn with_command(mut self, list: &[&str]) -> JobSpec {
+        self.command = to_strings(list);
         self
     }
 
     /// On these hosts.
-    pub(crate) fn hosts(mut self, hosts: &[&str]) -> Job {
-        self.hosts = words(hosts);
+    pub(crate) fn with_hosts(mut self, hosts: &[&str]) -> JobSpec {
+        self.hosts = to_strings(hosts);
         self
     }
 
     /// With the image of the bastion's registry, which wants a login.
-    pub(crate) fn pulled(mut self, cluster: &Cluster) -> Job {
+    pub(crate) fn with_registry_image(mut self, cluster: &Cluster) -> JobSpec {
         self.image = Some(cluster.registry_image());
-        let server = cluster.address("bastion");
+        let server = cluster.host_address("bastion");
         self.container = format!("pull: missing\nregistry: {{ server: \"{server}:5000\", username: li, password: REG_PASSWORD }}\n");
         self
     }
 
     /// As this user.
-    pub(crate) fn user(mut self, user: &'static str) -> Job {
+    pub(crate) fn with_user(mut self, user: &'static str) -> JobSpec {
         self.user = user;
         self
     }
 
-    fn yaml(&self, dir: &Path) -> String {
+    fn to_yaml(&self, dir: &Path) -> String {
         let container = self.image.as_ref().map_or(String::new(), |image| {
             let pull = if self.container.contains("pull:") { "" } else { "  pull: never\n" };
             let shm = if self.container.contains("shm_size:") { "" } else { "  shm_size: 64m\n" };
-            format!(
-                "container:\n  image: {image}\n  gpus: all\n{shm}  mounts: [\"/srv/suite:/mnt:ro\"]\n{pull}{}",
-                indented(&self.container)
-            )
+            format!("container:\n  image: {image}\n  gpus: all\n{shm}  mounts: [\"/srv/suite:/mnt:ro\"]\n{pull}{}", indent(&self.container))
         });
         let suite = if self.image.is_some() { "/mnt" } else { "/srv/suite" };
-        let command: Vec<String> = self.command.iter().map(|w| quoted(w)).collect();
+        let command: Vec<String> = self.command.iter().map(|w| yaml_quote(w)).collect();
         format!(
             "name: {}\nhosts: [{}]\nssh:\n  config: {}\n  user: {}\n{}{container}env:\n  OMP_NUM_THREADS: 1\n  SUITE: {suite}\n{}\
              launch:\n  with: {}\n  nproc_per_node: {}\n  master_port: {}\n  command: [{}]\n  stop_grace: {}\n{}{}",
@@ -448,15 +445,15 @@ impl Job {
             self.hosts.join(", "),
             dir.join("ssh_config").display(),
             self.user,
-            indented(&self.ssh),
-            indented(&self.env),
-            self.with,
-            self.nproc,
-            self.port,
+            indent(&self.ssh),
+            indent(&self.env),
+            self.launcher,
+            self.nproc_per_node,
+            self.master_port,
             command.join(", "),
-            self.grace,
-            indented(&self.launch),
-            self.top
+            self.stop_grace,
+            indent(&self.launch),
+            self.top_level
         )
     }
 }

@@ -1,5 +1,5 @@
 //! Tier 2: what `tests/run --whole` proves beside everything else.
 
-mod login;
-mod many;
-mod trust;
+mod host_keys;
+mod many_hosts;
+mod ssh_login;

@@ -6,28 +6,28 @@
     reason = "the proof is a real program with real files, driven by helpers of a test"
 )]
 
-mod advice;
 mod check;
-mod cli;
+mod concurrent_changes;
 mod detach;
 mod diagnose;
-mod ended;
+mod down_verification;
 mod failure;
 mod hang;
-mod hostile;
-mod laptop;
+mod hostile_hosts;
+mod launch_refusals;
 mod launchers;
-mod load;
-mod looked;
-mod many;
-mod meanwhile;
-mod refused;
-mod registry;
-mod renumbered;
+mod load_scaling;
+mod many_hosts;
+mod mid_run_faults;
+mod query_commands;
+mod registry_login;
+mod reordered_hosts;
 mod rerun;
+mod run_outcomes;
 mod shell;
 mod signals;
 mod smoke;
+mod suggested_commands;
 mod support;
 mod terminal;
 mod tui;

@@ -12,42 +12,42 @@ use std::time::{Duration, Instant};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 
 /// The longest that anything may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What came out of the program.
-struct Shown {
+struct TerminalOutput {
     screen: vt100::Parser,
     /// Every byte.
     raw: Vec<u8>,
     /// No more will come.
-    over: bool,
+    is_eof: bool,
 }
 
 /// A program in a terminal.
-pub(crate) struct Terminal {
+pub(crate) struct PtyTerminal {
     pty: Option<Box<dyn MasterPty + Send>>,
-    keys: Option<Box<dyn std::io::Write + Send>>,
+    input: Option<Box<dyn std::io::Write + Send>>,
     child: Box<dyn Child + Send + Sync>,
-    shown: Arc<Mutex<Shown>>,
+    output: Arc<Mutex<TerminalOutput>>,
     /// The reader lets go of the terminal.
-    hang_up: Arc<AtomicBool>,
+    stop_reading: Arc<AtomicBool>,
     /// How the terminal was set before.
-    before: String,
+    initial_termios: String,
 }
 
-fn lines(n: u16) -> NonZeroU16 {
+fn non_zero_lines(n: u16) -> NonZeroU16 {
     NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)
 }
 
-fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+fn lock_output(shown: &Mutex<TerminalOutput>) -> MutexGuard<'_, TerminalOutput> {
     shown.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn size(columns: u16, rows: u16) -> PtySize {
+fn pty_size(columns: u16, rows: u16) -> PtySize {
     PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
 }
 
-impl Terminal {
+impl PtyTerminal {
     /// Starts a program in a terminal of so many columns and rows.
     pub(crate) fn start(
         program: &Path,
@@ -55,8 +55,8 @@ impl Terminal {
         home: &Path,
         variables: &BTreeMap<String, String>,
         (columns, rows): (u16, u16),
-    ) -> Terminal {
-        let pair = native_pty_system().openpty(size(columns, rows)).expect("a terminal");
+    ) -> PtyTerminal {
+        let pair = native_pty_system().openpty(pty_size(columns, rows)).expect("a terminal");
         let mut command = CommandBuilder::new(program);
         command.args(words);
         command.env_clear();
@@ -71,7 +71,11 @@ impl Terminal {
         let before = format!("{:?}", pair.master.get_termios().expect("its settings"));
         let child = pair.slave.spawn_command(command).expect("it starts");
         drop(pair.slave);
-        let shown = Shown { screen: vt100::Parser::new(lines(rows), lines(columns), 200), raw: Vec::new(), over: false };
+        let shown = TerminalOutput {
+            screen: vt100::Parser::new(non_zero_lines(rows), non_zero_lines(columns), 200),
+            raw: Vec::new(),
+            is_eof: false,
+        };
         let (shown, hang_up) = (Arc::new(Mutex::new(shown)), Arc::new(AtomicBool::new(false)));
         let mut reader = pair.master.try_clone_reader().expect("a reader");
         let (sink, stop) = (Arc::clone(&shown), Arc::clone(&hang_up));
@@ -79,9 +83,9 @@ impl Terminal {
             let mut chunk = [0; 4096];
             loop {
                 let read = reader.read(&mut chunk).unwrap_or(0);
-                let mut shown = lock(&sink);
+                let mut shown = lock_output(&sink);
                 if read == 0 || stop.load(Ordering::SeqCst) {
-                    shown.over = true;
+                    shown.is_eof = true;
                     return;
                 }
                 shown.screen.process(&chunk[..read]);
@@ -89,35 +93,35 @@ impl Terminal {
             }
         });
         let keys = pair.master.take_writer().expect("a writer");
-        Terminal { pty: Some(pair.master), keys: Some(keys), child, shown, hang_up, before }
+        PtyTerminal { pty: Some(pair.master), input: Some(keys), child, output: shown, stop_reading: hang_up, initial_termios: before }
     }
 
     /// The screen as text.
-    pub(crate) fn text(&self) -> String {
-        lock(&self.shown).screen.screen().contents()
+    pub(crate) fn screen_text(&self) -> String {
+        lock_output(&self.output).screen.screen().contents()
     }
 
     /// Every byte that came.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        lock(&self.shown).raw.clone()
+    pub(crate) fn raw_bytes(&self) -> Vec<u8> {
+        lock_output(&self.output).raw.clone()
     }
 
     /// Every byte that came, as text.
-    pub(crate) fn raw(&self) -> String {
-        String::from_utf8_lossy(&self.bytes()).into_owned()
+    pub(crate) fn raw_text(&self) -> String {
+        String::from_utf8_lossy(&self.raw_bytes()).into_owned()
     }
 
     /// Waits until the screen is so.
     #[track_caller]
-    pub(crate) fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + SCREEN_TIMEOUT;
         loop {
-            let text = self.text();
+            let text = self.screen_text();
             if holds(&text) {
                 return text;
             }
-            let over = lock(&self.shown).over;
-            assert!(!over || holds(&self.text()), "it ended without {what}:\n{}", self.text());
+            let over = lock_output(&self.output).is_eof;
+            assert!(!over || holds(&self.screen_text()), "it ended without {what}:\n{}", self.screen_text());
             assert!(Instant::now() < end, "never {what}; the screen is\n{text}");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -125,31 +129,31 @@ impl Terminal {
 
     /// Waits until this is on the screen.
     #[track_caller]
-    pub(crate) fn sees(&self, wanted: &str) -> String {
-        self.until(&format!("{wanted:?}"), |text| text.contains(wanted))
+    pub(crate) fn wait_for_text(&self, wanted: &str) -> String {
+        self.wait_until(&format!("{wanted:?}"), |text| text.contains(wanted))
     }
 
     /// Waits until this is on the screen no more.
     #[track_caller]
-    pub(crate) fn sees_no(&self, unwanted: &str) -> String {
-        self.until(&format!("without {unwanted:?}"), |text| !text.contains(unwanted))
+    pub(crate) fn wait_for_no_text(&self, unwanted: &str) -> String {
+        self.wait_until(&format!("without {unwanted:?}"), |text| !text.contains(unwanted))
     }
 
     /// Types.
     pub(crate) fn press(&mut self, keys: &str) {
-        let writer = self.keys.as_mut().expect("the terminal is there");
+        let writer = self.input.as_mut().expect("the terminal is there");
         writer.write_all(keys.as_bytes()).expect("typed");
         writer.flush().expect("typed");
     }
 
     /// Makes it larger or smaller; 0 by 0 is a terminal that does not know.
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
-        lock(&self.shown).screen.screen_mut().set_size(lines(rows.max(1)), lines(columns.max(1)));
-        self.pty.as_ref().expect("the terminal is there").resize(size(columns, rows)).expect("resized");
+        lock_output(&self.output).screen.screen_mut().set_size(non_zero_lines(rows.max(1)), non_zero_lines(columns.max(1)));
+        self.pty.as_ref().expect("the terminal is there").resize(pty_size(columns, rows)).expect("resized");
     }
 
     /// Sends the program a signal by name.
-    pub(crate) fn signal(&self, name: &str) {
+    pub(crate) fn send_signal(&self, name: &str) {
         use rustix::process::{Pid, Signal, kill_process};
         let signal = match name {
             "TERM" => Signal::TERM,
@@ -168,11 +172,11 @@ impl Terminal {
 
     /// Takes the terminal away, as a window that is closed: that it is gone is all that the program is told.
     #[track_caller]
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn hang_up(&mut self) {
         // The reader has a hold of the terminal as well, and lets go at the next byte: the answer to a key.
-        self.hang_up.store(true, Ordering::SeqCst);
+        self.stop_reading.store(true, Ordering::SeqCst);
         self.press(" ");
-        self.until("the reader lets go", |_| lock(&self.shown).over);
+        self.wait_until("the reader lets go", |_| lock_output(&self.output).is_eof);
         // The library ends what it has written with the key for the end of input, which a shell obeys: this terminal has none.
         let pty = self.pty.take().expect("the terminal is there");
         let name = pty.tty_name().expect("it has a name");
@@ -181,33 +185,33 @@ impl Terminal {
         let mut settings = rustix::termios::tcgetattr(&side).expect("its settings");
         settings.special_codes[rustix::termios::SpecialCodeIndex::VEOF] = 0;
         rustix::termios::tcsetattr(&side, rustix::termios::OptionalActions::Now, &settings).expect("set");
-        drop((side, self.keys.take(), pty));
+        drop((side, self.input.take(), pty));
     }
 
     /// Waits for the end of the program; its exit code.
     #[track_caller]
-    pub(crate) fn ends(&mut self) -> u32 {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) fn wait_for_exit(&mut self) -> u32 {
+        let end = Instant::now() + SCREEN_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 // What it said last is on its way.
-                while self.pty.is_some() && !lock(&self.shown).over {
+                while self.pty.is_some() && !lock_output(&self.output).is_eof {
                     assert!(Instant::now() < end, "its last words never came");
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 return status.exit_code();
             }
-            assert!(Instant::now() < end, "it does not end; the screen is\n{}", self.text());
+            assert!(Instant::now() < end, "it does not end; the screen is\n{}", self.screen_text());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     /// The terminal is as it was before the program: its settings, the normal screen, cursor, mouse, paste and focus.
     #[track_caller]
-    pub(crate) fn is_as_before(&self) {
+    pub(crate) fn assert_restored(&self) {
         let now = format!("{:?}", self.pty.as_ref().expect("the terminal is there").get_termios().expect("its settings"));
-        assert_eq!(now, self.before, "the terminal's settings");
-        let shown = lock(&self.shown);
+        assert_eq!(now, self.initial_termios, "the terminal's settings");
+        let shown = lock_output(&self.output);
         let screen = shown.screen.screen();
         assert!(!screen.alternate_screen(), "the alternate screen was left");
         assert!(!screen.hide_cursor(), "the cursor is shown");
@@ -220,7 +224,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for PtyTerminal {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.child.kill().ok();

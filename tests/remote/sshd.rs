@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orchestrate::inventory::{Gpus, Host, HostKeys, Ssh};
-use orchestrate::remote::{Connect, Remote, RemoteError, Settings, SshFleet};
+use orchestrate::inventory::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
+use orchestrate::remote::{Connect, Remote, RemoteError, SshFleet, SshSettings};
 
-pub(crate) use crate::person::Person;
+pub(crate) use crate::scripted_prompt::ScriptedPrompt;
 
 /// The server and everything that is needed to reach it.
 pub(crate) struct Sshd {
@@ -18,38 +18,38 @@ pub(crate) struct Sshd {
     child: Child,
 }
 
-pub(crate) fn run(program: &str, args: &[&str]) -> String {
+pub(crate) fn run_command(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).stdin(Stdio::null()).output().expect("the program is there");
     assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-pub(crate) fn keygen(path: &Path, kind: &str, passphrase: &str) {
-    run("ssh-keygen", &["-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", path.to_str().expect("utf-8")]);
+pub(crate) fn generate_key(path: &Path, kind: &str, passphrase: &str) {
+    run_command("ssh-keygen", &["-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", path.to_str().expect("utf-8")]);
 }
 
-pub(crate) fn me() -> String {
-    run("id", &["-un"]).trim().to_owned()
+pub(crate) fn current_user() -> String {
+    run_command("id", &["-un"]).trim().to_owned()
 }
 
 impl Sshd {
     pub(crate) fn start() -> Self {
-        Self::with("", &["ed25519"])
+        Self::start_with("", &["ed25519"])
     }
 
     /// Starts a server with further lines of configuration and host keys of these types.
-    pub(crate) fn with(more: &str, kinds: &[&str]) -> Self {
+    pub(crate) fn start_with(more: &str, kinds: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         let mut config = String::new();
         for kind in kinds {
-            keygen(&at(&format!("host_{kind}")), kind, "");
+            generate_key(&at(&format!("host_{kind}")), kind, "");
             config.push_str(&format!("HostKey {}\n", at(&format!("host_{kind}")).display()));
         }
-        keygen(&at("id"), "ed25519", "");
+        generate_key(&at("id"), "ed25519", "");
         std::fs::copy(at("id.pub"), at("authorized")).expect("copied");
         std::fs::write(at("ssh_config"), "").expect("written");
-        if me() == "root" {
+        if current_user() == "root" {
             std::fs::create_dir_all("/run/sshd").expect("sshd's own folder");
         }
         let listen = if more.contains("ListenAddress") { "" } else { "ListenAddress 127.0.0.1\n" };
@@ -64,7 +64,7 @@ impl Sshd {
             let port = listener.local_addr().expect("bound").port();
             drop(listener);
             std::fs::write(at("sshd_config"), format!("Port {port}\n{config}")).expect("written");
-            serve(dir.path()).map(|child| (port, child))
+            spawn_sshd(dir.path()).map(|child| (port, child))
         })
         .take(10)
         .find_map(|served| served)
@@ -76,13 +76,13 @@ impl Sshd {
         self.dir.path().join(name)
     }
 
-    pub(crate) fn shown(&self, name: &str) -> String {
+    pub(crate) fn path_string(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
         std::fs::write(self.path(name), text).expect("written");
-        self.shown(name)
+        self.path_string(name)
     }
 
     pub(crate) fn log(&self) -> String {
@@ -90,51 +90,51 @@ impl Sshd {
     }
 
     /// Waits until the log has these words so many times, and has them no more often: a connection's process hands what it says to another.
-    pub(crate) async fn logs(&self, words: &str, times: usize) {
-        until(&format!("the log says {words:?} {times} times"), || self.log().matches(words).count() >= times).await;
+    pub(crate) async fn wait_for_log(&self, words: &str, times: usize) {
+        wait_until(&format!("the log says {words:?} {times} times"), || self.log().matches(words).count() >= times).await;
         assert_eq!(self.log().matches(words).count(), times, "{words:?}: {}", self.log());
     }
 
     /// The known_hosts line for a host key of this server.
-    pub(crate) fn known(&self, kind: &str) -> String {
+    pub(crate) fn known_hosts_line(&self, kind: &str) -> String {
         let text = std::fs::read_to_string(self.path(&format!("host_{kind}.pub"))).expect("a host key");
         let words: Vec<&str> = text.split_whitespace().take(2).collect();
         format!("[127.0.0.1]:{} {}\n", self.port, words.join(" "))
     }
 
     /// A host of an inventory that leads here, its key known.
-    pub(crate) fn host(&self, name: &str) -> Host {
+    pub(crate) fn host(&self, name: &str) -> InventoryHost {
         if !self.path("known").exists() {
             let kind = ["ed25519", "ecdsa", "rsa"].into_iter().find(|k| self.path(&format!("host_{k}")).exists()).expect("a key");
-            self.write("known", &self.known(kind));
+            self.write("known", &self.known_hosts_line(kind));
         }
-        let ssh = Ssh {
-            user: Some(me()),
+        let ssh = HostSshSettings {
+            user: Some(current_user()),
             port: Some(self.port),
-            identity: vec![self.shown("id")],
-            known_hosts: Some(self.shown("known")),
-            host_keys: Some(HostKeys::Strict),
-            ..Ssh::default()
+            identity_files: vec![self.path_string("id")],
+            known_hosts_file: Some(self.path_string("known")),
+            host_key_checking: Some(HostKeyChecking::Strict),
+            ..HostSshSettings::default()
         };
-        Host { name: name.to_owned(), address: Some("127.0.0.1".to_owned()), fabric_address: None, gpus: Gpus::Any, ssh }
+        InventoryHost { name: name.to_owned(), address: Some("127.0.0.1".to_owned()), fabric_address: None, gpus: GpuSelection::Any, ssh }
     }
 
-    pub(crate) fn settings(&self, person: &Arc<Person>) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, person: &Arc<ScriptedPrompt>) -> SshSettings {
+        SshSettings {
             home: self.dir.path().to_owned(),
-            base: self.dir.path().to_owned(),
-            config: Some(self.path("ssh_config")),
-            agent: None,
-            path: std::env::var_os("PATH"),
-            user: me(),
+            inventory_dir: self.dir.path().to_owned(),
+            config_file: Some(self.path("ssh_config")),
+            agent_socket: None,
+            search_path: std::env::var_os("PATH"),
+            local_user: current_user(),
             prompt: person.clone(),
-            parallel: 64,
-            variables: Arc::new(|name| (name == "SSH_PASSWORD").then(|| "wrong".to_owned())),
+            max_handshakes: 64,
+            env: Arc::new(|name| (name == "SSH_PASSWORD").then(|| "wrong".to_owned())),
         }
     }
 
-    pub(crate) fn fleet(&self, hosts: Vec<Host>) -> SshFleet {
-        SshFleet::new(hosts, self.settings(&Arc::new(Person::silent())))
+    pub(crate) fn fleet(&self, hosts: Vec<InventoryHost>) -> SshFleet {
+        SshFleet::new(hosts, self.settings(&Arc::new(ScriptedPrompt::without_answers())))
     }
 
     pub(crate) async fn connect(&self) -> Arc<dyn Remote> {
@@ -142,35 +142,35 @@ impl Sshd {
     }
 
     /// The processes that serve connections, newest last.
-    pub(crate) fn children(&self) -> Vec<String> {
-        children(&self.child.id().to_string())
+    pub(crate) fn session_pids(&self) -> Vec<String> {
+        child_pids(&self.child.id().to_string())
     }
 
     /// Sends the listening server a signal.
     pub(crate) fn signal(&self, name: &str) {
-        run("kill", &[&format!("-{name}"), &self.child.id().to_string()]);
+        run_command("kill", &[&format!("-{name}"), &self.child.id().to_string()]);
     }
 
     /// Kills everything that serves connections, as a network fault or an OOM killer would.
     pub(crate) fn kill_connections(&self) {
-        for pid in self.children() {
+        for pid in self.session_pids() {
             // Who talks to the client first: else it still tells how its shell ended.
-            let below = children(&pid);
-            kill(&pid);
-            below.iter().for_each(|pid| kill(pid));
+            let below = child_pids(&pid);
+            kill_pid(&pid);
+            below.iter().for_each(|pid| kill_pid(pid));
         }
     }
 
     pub(crate) fn restart(&mut self) {
         self.stop();
-        self.start_again();
+        self.start_stopped();
     }
 
     /// After [`Sshd::stop`].
-    pub(crate) fn start_again(&mut self) {
+    pub(crate) fn start_stopped(&mut self) {
         let mut child = None;
-        wait_for("its port is free", || {
-            child = serve(self.dir.path());
+        wait_until_blocking("its port is free", || {
+            child = spawn_sshd(self.dir.path());
             child.is_some()
         });
         self.child = child.expect("it serves");
@@ -184,7 +184,7 @@ impl Sshd {
 }
 
 /// Starts the server of a folder; nothing where its port is another's.
-fn serve(dir: &Path) -> Option<Child> {
+fn spawn_sshd(dir: &Path) -> Option<Child> {
     let log = std::fs::File::create(dir.join("log")).expect("a log");
     let mut child = Command::new("/usr/sbin/sshd")
         .args(["-D", "-e", "-f"])
@@ -196,7 +196,7 @@ fn serve(dir: &Path) -> Option<Child> {
         .expect("sshd starts");
     let text = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
     let taken = || text().contains("Address already in use");
-    wait_for("sshd listens", || text().contains("Server listening") || taken());
+    wait_until_blocking("sshd listens", || text().contains("Server listening") || taken());
     if taken() {
         child.kill().ok();
         child.wait().expect("ended");
@@ -207,8 +207,8 @@ fn serve(dir: &Path) -> Option<Child> {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        for pid in self.children() {
-            kill(&pid);
+        for pid in self.session_pids() {
+            kill_pid(&pid);
         }
         self.child.kill().ok();
         self.child.wait().ok();
@@ -216,7 +216,7 @@ impl Drop for Sshd {
 }
 
 /// A port on loopback where connecting hangs: its queue is full and nobody takes from it.
-pub(crate) fn full_door() -> (Vec<socket2::Socket>, u16) {
+pub(crate) fn full_backlog_port() -> (Vec<socket2::Socket>, u16) {
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     let door = new();
     door.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
@@ -232,17 +232,17 @@ pub(crate) fn full_door() -> (Vec<socket2::Socket>, u16) {
     (sockets, address.as_socket().expect("an address").port())
 }
 
-pub(crate) fn children(pid: &str) -> Vec<String> {
+pub(crate) fn child_pids(pid: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-pub(crate) fn kill(pid: &str) {
+pub(crate) fn kill_pid(pid: &str) {
     Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().expect("kill runs");
 }
 
 /// Waits until something is so; a state that does not come within a minute is a failure.
-pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn wait_until_blocking(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(Instant::now() < end, "waited in vain: {what}");
@@ -251,7 +251,7 @@ pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// Like [`wait_for`], while tasks go on.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(Instant::now() < end, "waited in vain: {what}");
@@ -260,12 +260,12 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// The refusal that is expected.
-pub(crate) fn refused(result: Result<Arc<dyn Remote>, RemoteError>) -> (String, String) {
+pub(crate) fn expect_refusal(result: Result<Arc<dyn Remote>, RemoteError>) -> (String, String) {
     match result {
         Ok(_) => panic!("it connected"),
         Err(error) => {
             assert!(matches!(error, RemoteError::Refused { .. }), "{error:?}");
-            assert!(!error.may_retry());
+            assert!(!error.is_retryable());
             (error.to_string(), error.hint().to_owned())
         }
     }

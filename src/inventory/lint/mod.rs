@@ -3,18 +3,18 @@
 //! Uses scopes and jobs. The table is the only list of names; what each looks for stands in `text` (scripts), `env` (variables) and `shape`
 //! (the rest). Where a trap of the guides is impossible here (flags typed twice, ids made on each host, waiting by the clock) there is no lint.
 
-mod env;
-mod shape;
-mod text;
+mod env_lints;
+mod settings_lints;
+mod shell_lints;
 
 #[cfg(test)]
 mod tests;
 
-use super::check::Check;
-use super::schema::nearest;
-use super::scope::{Facts, Scope};
-use super::tree::{Kind, Node, Place, shorten};
-use super::{Inventory, Job, Known, Problem};
+use super::errors::InventoryErrors;
+use super::eval::{EvalInputs, Evaluator};
+use super::schema::nearest_word;
+use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
+use super::{Inventory, InventoryProblem, Job, RuntimeValues};
 
 /// How much is made of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,54 +77,54 @@ pub const LINTS: [(&str, Severity); 42] = [
 
 /// What a lint found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct LintFinding {
     /// Its name.
     pub lint: &'static str,
     /// What is made of it.
     pub severity: Severity,
     /// Where, why, and the fix.
-    pub problem: Problem,
+    pub problem: InventoryProblem,
 }
 
 /// What the lints look at.
-struct Look<'a> {
-    scope: &'a Scope<'a>,
+struct LintContext<'a> {
+    evaluator: &'a Evaluator<'a>,
     job: &'a Job,
-    tree: &'a Node,
-    members: &'a [Node],
-    with: String,
-    hosts: usize,
-    found: Vec<(&'static str, Problem)>,
+    tree: &'a YamlNode,
+    host_nodes: &'a [YamlNode],
+    launcher: String,
+    host_count: usize,
+    findings: Vec<(&'static str, InventoryProblem)>,
 }
 
-impl Look<'_> {
-    fn find(&mut self, lint: &'static str, place: &Place, says: impl Into<String>, hint: impl Into<String>) {
+impl LintContext<'_> {
+    fn report(&mut self, lint: &'static str, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) {
         let says = format!("{} [{lint}]", says.into());
-        self.found.push((lint, place.problem(says, hint)));
+        self.findings.push((lint, place.problem(says, hint)));
     }
 
     /// Whether several launchers of torch's kind wait for each other.
-    fn meets(&self) -> bool {
-        self.hosts > 1 && matches!(self.with.as_str(), "torchrun" | "accelerate" | "deepspeed" | "processes")
+    fn needs_rendezvous(&self) -> bool {
+        self.host_count > 1 && matches!(self.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed" | "processes")
     }
 }
 
 /// Compares the names under `lints` with the table.
-pub(super) fn keys(tree: &Node, check: &mut Check) {
+pub(super) fn check_keys(tree: &YamlNode, check: &mut InventoryErrors) {
     let Some(node) = tree.get("lints") else { return };
-    if !matches!(node.kind, Kind::Map(_)) {
-        check.wrong(&node.place, format!("{} where a mapping is expected", node.what()), "write it like { rdzv-id-date: deny }");
+    if !matches!(node.kind, YamlKind::Map(_)) {
+        check.report(&node.location, format!("{} where a mapping is expected", node.describe()), "write it like { rdzv-id-date: deny }");
     }
     for entry in node.entries() {
         if LINTS.iter().all(|(name, _)| *name != entry.key) {
-            check.wrong(&entry.place, format!("there is no lint `{}`", shorten(&entry.key)), meant(&entry.key));
+            check.report(&entry.location, format!("there is no lint `{}`", shorten(&entry.key)), suggest_lint_name(&entry.key));
         }
-        check.word(&entry.value, &[("allow", Allow), ("warn", Warn), ("deny", Deny)]);
+        check.read_choice(&entry.value, &[("allow", Allow), ("warn", Warn), ("deny", Deny)]);
     }
 }
 
-fn meant(name: &str) -> String {
-    match nearest(name, LINTS.iter().map(|(name, _)| *name)) {
+fn suggest_lint_name(name: &str) -> String {
+    match nearest_word(name, LINTS.iter().map(|(name, _)| *name)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "a finding says its lint's name in brackets".to_owned(),
     }
@@ -136,25 +136,28 @@ impl Inventory {
     ///
     /// # Errors
     /// The inventory has no job, or a name in `deny` is no lint's.
-    pub fn lints(&self, known: &Known, deny: &[String]) -> Result<Vec<Finding>, Vec<Problem>> {
+    pub fn run_lints(&self, known: &RuntimeValues, deny: &[String]) -> Result<Vec<LintFinding>, Vec<InventoryProblem>> {
         let unknown = deny.iter().filter(|name| *name != "warnings" && LINTS.iter().all(|(lint, _)| lint != name));
-        let unknown: Vec<Problem> =
-            unknown.map(|name| Place::whole("--deny").problem(format!("there is no lint `{}`", shorten(name)), meant(name))).collect();
+        let unknown: Vec<InventoryProblem> = unknown
+            .map(|name| {
+                SourceLocation::whole_file("--deny").problem(format!("there is no lint `{}`", shorten(name)), suggest_lint_name(name))
+            })
+            .collect();
         if !unknown.is_empty() {
             return Err(unknown);
         }
         let severity = |lint: &str| {
             let table = LINTS.iter().find(|(name, _)| *name == lint).map_or(Warn, |(_, severity)| *severity);
             let words = [("allow", Allow), ("warn", Warn), ("deny", Deny)];
-            let own = self.read.tree.find(&["lints", lint]).and_then(|node| Check::default().word(node, &words));
+            let own = self.merged.tree.get_path(&["lints", lint]).and_then(|node| InventoryErrors::default().read_choice(node, &words));
             let severity = own.unwrap_or(table);
             let denied = deny.iter().any(|name| name == lint) || (severity == Warn && deny.iter().any(|name| name == "warnings"));
             if denied { Deny } else { severity }
         };
-        let mut found: Vec<Finding> = self
-            .all_lints(known)?
+        let mut found: Vec<LintFinding> = self
+            .run_all_lints(known)?
             .into_iter()
-            .map(|(lint, problem)| Finding { lint, severity: severity(lint), problem })
+            .map(|(lint, problem)| LintFinding { lint, severity: severity(lint), problem })
             .filter(|finding| finding.severity > Allow)
             .collect();
         found.sort_by(|a, b| (&a.problem, a.lint).cmp(&(&b.problem, b.lint)));
@@ -162,30 +165,30 @@ impl Inventory {
         Ok(found)
     }
 
-    fn all_lints(&self, known: &Known) -> Result<Vec<(&'static str, Problem)>, Vec<Problem>> {
+    fn run_all_lints(&self, known: &RuntimeValues) -> Result<Vec<(&'static str, InventoryProblem)>, Vec<InventoryProblem>> {
         let job = self.job(known)?;
-        let facts = Facts {
-            tree: &self.read.tree,
-            members: &self.read.members,
-            names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
-            fabric: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
+        let facts = EvalInputs {
+            tree: &self.merged.tree,
+            host_nodes: &self.merged.host_nodes,
+            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
+            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
             gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            known,
-            nproc: None,
+            runtime: known,
+            nproc_override: None,
         };
-        let scope = Scope::new(facts);
-        let mut look = Look {
-            scope: &scope,
+        let scope = Evaluator::new(facts);
+        let mut look = LintContext {
+            evaluator: &scope,
             job: &job,
-            tree: &self.read.tree,
-            members: &self.read.members,
-            with: scope.with(),
-            hosts: self.hosts.len(),
-            found: Vec::new(),
+            tree: &self.merged.tree,
+            host_nodes: &self.merged.host_nodes,
+            launcher: scope.launcher_name(),
+            host_count: self.hosts.len(),
+            findings: Vec::new(),
         };
-        text::look(&mut look);
-        env::look(&mut look);
-        shape::look(&mut look);
-        Ok(look.found)
+        shell_lints::lint_launch_text(&mut look);
+        env_lints::lint_env(&mut look);
+        settings_lints::lint_settings(&mut look);
+        Ok(look.findings)
     }
 }

@@ -4,44 +4,44 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::inventory::Source;
+use crate::inventory::InventorySource;
 
 fn load(name: &str, text: &str) -> Inventory {
-    let source = Source { name: name.to_owned(), text: text.to_owned() };
+    let source = InventorySource { name: name.to_owned(), text: text.to_owned() };
     Inventory::load(&[source], &[]).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
 }
 
-fn read(file: &str) -> Inventory {
+fn load_lint_file(file: &str) -> Inventory {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/inventories/lints").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     load(file, &text)
 }
 
-fn names(inventory: &Inventory) -> Vec<&'static str> {
-    let known = Known::default();
-    inventory.all_lints(&known).unwrap_or_else(|p| panic!("{p:#?}")).into_iter().map(|(lint, _)| lint).collect()
+fn lint_names(inventory: &Inventory) -> Vec<&'static str> {
+    let known = RuntimeValues::default();
+    inventory.run_all_lints(&known).unwrap_or_else(|p| panic!("{p:#?}")).into_iter().map(|(lint, _)| lint).collect()
 }
 
 #[test]
-fn every_lint_has_a_bad_file_and_a_good_one() {
+fn every_lint_has_bad_and_good_file() {
     for (lint, _) in LINTS {
-        let bad = read(&format!("{lint}.bad.yaml"));
-        let found = bad.all_lints(&Known::default()).expect("a job");
-        let own: Vec<&Problem> = found.iter().filter(|(name, _)| *name == lint).map(|(_, problem)| problem).collect();
-        assert!(!own.is_empty(), "{lint}.bad.yaml gives {:?}", names(&bad));
-        assert!(own.iter().all(|p| p.line > 0 && p.says.ends_with(&format!("[{lint}]")) && !p.hint.is_empty()), "{own:#?}");
-        let good = names(&read(&format!("{lint}.good.yaml")));
+        let bad = load_lint_file(&format!("{lint}.bad.yaml"));
+        let found = bad.run_all_lints(&RuntimeValues::default()).expect("a job");
+        let own: Vec<&InventoryProblem> = found.iter().filter(|(name, _)| *name == lint).map(|(_, problem)| problem).collect();
+        assert!(!own.is_empty(), "{lint}.bad.yaml gives {:?}", lint_names(&bad));
+        assert!(own.iter().all(|p| p.line > 0 && p.message.ends_with(&format!("[{lint}]")) && !p.hint.is_empty()), "{own:#?}");
+        let good = lint_names(&load_lint_file(&format!("{lint}.good.yaml")));
         assert!(!good.contains(&lint), "{lint}.good.yaml triggers it");
     }
 }
 
 #[test]
-fn severities_can_be_changed() {
+fn lint_severities_are_configurable() {
     let text = "name: a\nhosts: [a, b]\nlints: { unexpanded-word: deny, short-grace: warn, undefined-port: allow }\n\
                 launch: { nproc_per_node: 1, stop_grace: 5s, command: [t.py, $HOME] }\n";
     let found = |deny: &[&str]| {
         let deny: Vec<String> = deny.iter().map(|d| (*d).to_owned()).collect();
-        load("a", text).lints(&Known::default(), &deny).map(|all| all.iter().map(|f| (f.lint, f.severity)).collect::<Vec<_>>())
+        load("a", text).run_lints(&RuntimeValues::default(), &deny).map(|all| all.iter().map(|f| (f.lint, f.severity)).collect::<Vec<_>>())
     };
     assert_eq!(found(&[]), Ok(vec![("short-grace", Warn), ("unexpanded-word", Deny)]));
     assert_eq!(found(&["warnings"]), Ok(vec![("short-grace", Deny), ("unexpanded-word", Deny)]));
@@ -51,9 +51,9 @@ fn severities_can_be_changed() {
 }
 
 #[test]
-fn an_unknown_lint_is_a_problem() {
+fn unknown_lint_names_are_rejected() {
     let text = "name: a\nhosts: [a]\nlints: { rdzv-id-dat: deny, no-gate: never }\nlaunch: { nproc_per_node: 1, command: [t.py] }\n";
-    let source = Source { name: "a".to_owned(), text: text.to_owned() };
+    let source = InventorySource { name: "a".to_owned(), text: text.to_owned() };
     let problems = Inventory::load(&[source], &[]).expect_err("it is wrong");
     assert_eq!(
         problems.iter().map(|p| p.hint.as_str()).collect::<Vec<_>>(),
@@ -62,26 +62,26 @@ fn an_unknown_lint_is_a_problem() {
 }
 
 #[test]
-fn the_table_is_sorted() {
+fn lint_table_is_sorted() {
     assert!(LINTS.is_sorted_by_key(|(name, _)| *name));
 }
 
 #[test]
-fn what_we_ship_triggers_nothing() {
+fn shipped_configs_trigger_no_lints() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("configs");
     for entry in std::fs::read_dir(folder).expect("configs/ is there") {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("readable");
         // The reference raises a lint that is allowed by default, to show how.
         let text = text.replace(", short-grace: warn", "");
-        let found = load(&path.display().to_string(), &text).lints(&Known::default(), &[]).unwrap_or_else(|p| panic!("{p:#?}"));
+        let found = load(&path.display().to_string(), &text).run_lints(&RuntimeValues::default(), &[]).unwrap_or_else(|p| panic!("{p:#?}"));
         let found: Vec<String> = found.iter().map(|finding| finding.problem.to_string()).collect();
         assert!(found.is_empty(), "{found:#?}");
     }
 }
 
 #[test]
-fn the_page_of_lints_is_complete() {
+fn lint_documentation_is_complete() {
     let page = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/lints.md")).expect("the page");
     for (name, severity) in LINTS {
         let word = format!("{severity:?}").to_lowercase();

@@ -5,92 +5,95 @@
 
 use std::time::Duration;
 
-use crate::inventory::{self, ContainerGpus, User};
-use crate::plan::action::{Seen, Trouble, Verdict, memlock};
-use crate::plan::facts::{Docker, HostFacts};
-use crate::plan::logind::{NO_SCOPE, SystemdScope};
-use crate::plan::site::Site;
-use crate::shell::{Command, Output, join, quote};
+use crate::inventory::{self, ContainerGpus, ContainerUser};
+use crate::plan::action::{ActionResult, Issue, Observation, memlock};
+use crate::plan::facts::{DockerStatus, HostFacts};
+use crate::plan::host_context::HostContext;
+use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
+use crate::shell::{CommandOutput, RemoteCommand, join_quoted, quote};
 
 /// Makes sure that the keeper runs.
 #[derive(Debug, Clone)]
-pub struct Container {
+pub struct StartContainer {
     /// Where.
-    pub site: Site,
+    pub context: HostContext,
     /// What; `None`: a bare host.
-    pub spec: Option<inventory::Container>,
+    pub spec: Option<inventory::ContainerSettings>,
     /// Decides whether an existing container fits.
-    pub hash: String,
+    pub container_hash: String,
     /// `user@laptop`.
     pub owner: String,
     /// From TERM to KILL, seconds.
     pub stop_grace: u64,
     /// What `--gpus` gets, already turned into indexes where the inventory counts.
-    pub gpus: Option<String>,
+    pub gpus_flag: Option<String>,
     /// The ssh user's `uid:gid`, for `user: me`.
-    pub me: String,
+    pub user_ids: String,
     /// The ssh user's home on that host, for `~/` in mounts.
     pub home: String,
     /// Whether the host has /dev/infiniband is seen by the script; whether a fitting container is replaced all the same.
     pub recreate: bool,
     /// Whether containers of checks are there that ended before they could remove them.
-    pub checks: bool,
+    pub has_leftover_checks: bool,
     /// Where the keeper of a bare host starts.
     pub scope: SystemdScope,
 }
 
-impl Container {
+impl StartContainer {
     pub(super) fn title(&self) -> &'static str {
         if self.spec.is_some() { "start the container" } else { "start the keeper" }
     }
 
     /// Whether the container that is there was made from the same text and the same image.
-    pub fn fits(&self, facts: &HostFacts) -> bool {
-        facts.container().is_some_and(|c| c.hash == self.hash && facts.image.as_ref().is_none_or(|i| *i == c.image)) && !self.recreate
+    pub fn is_up_to_date(&self, facts: &HostFacts) -> bool {
+        facts.container().is_some_and(|c| c.container_hash == self.container_hash && facts.image_id.as_ref().is_none_or(|i| *i == c.image))
+            && !self.recreate
     }
 
-    fn pulls(&self) -> bool {
-        self.spec.as_ref().is_some_and(|s| s.pull == inventory::Pull::Always)
+    fn always_pulls(&self) -> bool {
+        self.spec.as_ref().is_some_and(|s| s.pull == inventory::PullPolicy::Always)
     }
 
-    pub(super) fn observe(&self, facts: &HostFacts) -> Seen {
+    pub(super) fn observe(&self, facts: &HostFacts) -> Observation {
         if self.spec.is_none() {
-            return Seen::Needed(String::new());
+            return Observation::Needed(String::new());
         }
-        if let Some(labels) = &facts.taken
-            && *labels != format!("{}/{}", self.site.name, self.site.host)
+        if let Some(labels) = &facts.name_holder
+            && *labels != format!("{}/{}", self.context.name, self.context.host)
         {
-            return Seen::Impossible(vec![Trouble::new(
-                format!("the name {} is taken on {} by a container that is not ours", self.site.container(), self.site.host),
-                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.site.container()),
+            return Observation::Impossible(vec![Issue::new(
+                format!("the name {} is taken on {} by a container that is not ours", self.context.container_name(), self.context.host),
+                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.context.container_name()),
             )]);
         }
-        if let Docker::Unusable(says) = &facts.docker {
-            return Seen::Impossible(vec![Trouble::new(format!("docker is not usable: {says}"), "")]);
+        if let DockerStatus::Unusable(says) = &facts.docker {
+            return Observation::Impossible(vec![Issue::new(format!("docker is not usable: {says}"), "")]);
         }
         match facts.container() {
             // What a pull brings is only known after it: then the script compares.
-            Some(c) if self.fits(facts) && c.status == "running" && !self.pulls() => Seen::Satisfied(format!("{} runs", c.name)),
-            Some(c) if self.fits(facts) => Seen::Needed(format!("it is {}", c.status)),
-            Some(_) => Seen::Needed("it was made from something else".to_owned()),
-            None => Seen::Needed("there is none".to_owned()),
+            Some(c) if self.is_up_to_date(facts) && c.status == "running" && !self.always_pulls() => {
+                Observation::Satisfied(format!("{} runs", c.name))
+            }
+            Some(c) if self.is_up_to_date(facts) => Observation::Needed(format!("it is {}", c.status)),
+            Some(_) => Observation::Needed("it was made from something else".to_owned()),
+            None => Observation::Needed("there is none".to_owned()),
         }
     }
 
-    pub(super) fn command(&self) -> Command {
-        let Some(spec) = &self.spec else { return self.bare() };
-        let site = &self.site;
-        let container = quote(&site.container());
-        let mut script = site.guard();
-        if self.checks {
+    pub(super) fn command(&self) -> RemoteCommand {
+        let Some(spec) = &self.spec else { return self.keeper_command() };
+        let site = &self.context;
+        let container = quote(&site.container_name());
+        let mut script = site.lock_check();
+        if self.has_leftover_checks {
             script.push_str(&format!(
                 "for i in $(D ps -a -q --no-trunc --filter label=orchestrate.check --filter label=orchestrate.name={} --filter label=orchestrate.host={}); do D rm -f \"$i\" >/dev/null; done\n",
                 quote(&site.name),
                 quote(&site.host)
             ));
         }
-        for mount in spec.mounts.iter().filter(|m| m.create) {
-            script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&self.at_home(&mount.from))));
+        for mount in spec.mounts.iter().filter(|m| m.create_source) {
+            script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&self.expand_home(&mount.source))));
         }
         script.push_str(&format!(
             "found=$(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.name\"}}}}/{{{{index .Config.Labels \"orchestrate.host\"}}}} {{{{index .Config.Labels \"orchestrate.container_hash\"}}}} {{{{.Image}}}} {{{{.State.Status}}}}' {container} 2>/dev/null)\n\
@@ -102,7 +105,7 @@ impl Container {
              *) echo 'the name is taken by a container that is not ours' >&2; exit 78 ;;\n\
              esac\n",
             image = quote(&spec.image),
-            fits = quote(&format!("{}/{} {}", site.name, site.host, self.hash)),
+            fits = quote(&format!("{}/{} {}", site.name, site.host, self.container_hash)),
             ours = quote(&format!("{}/{}", site.name, site.host)),
             keep = if self.recreate {
                 format!("D rm -f {container} >/dev/null || exit 78")
@@ -126,18 +129,18 @@ impl Container {
              printf '%s\\n' \"$p ${{s:--}} $(boot) $g\" >\"$P/container.pid.new\" && mv -f \"$P/container.pid.new\" \"$P/container.pid\" || exit 78\n\
              D inspect --type container --format '{{{{.Image}}}}' {container} >\"$P/image\"\n\
              cat \"$P/container.pid\"; [ -z \"$most\" ] || echo \"memlock $most $ib\"\n",
-            attempt = memlock::ATTEMPT,
+            attempt = memlock::START_WITH_MEMLOCK_SH,
             lib = include_str!("../../../assets/lib.sh"),
-            name = site.container(),
+            name = site.container_name(),
             host = quote(&site.host),
-            flags = join(&without_memlock(self.flags(spec))),
-            rest = join(&self.tail(spec)),
+            flags = join_quoted(&remove_memlock_flag(self.docker_flags(spec))),
+            rest = join_quoted(&self.image_args(spec)),
         ));
-        Command::sh("start the container", script, Duration::from_secs(180))
+        RemoteCommand::from_script("start the container", script, Duration::from_secs(180))
     }
 
     /// On a bare host: the keeper in a session of its own, unless it runs.
-    fn bare(&self) -> Command {
+    fn keeper_command(&self) -> RemoteCommand {
         let script = format!(
             "{guard}{alive}\
              {{ read -r p s b <\"$P/keeper.pid\"; }} 2>/dev/null\n\
@@ -145,16 +148,16 @@ impl Container {
              {detach}\n\
              {tried}detach {words}/bin/sh \"$IN/keeper\"\n\
              printf '%s %s %s\\n' \"$!\" \"$(born $!)\" \"$(boot)\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\" && cat \"$P/keeper.pid\"\n",
-            guard = self.site.guard(),
+            guard = self.context.lock_check(),
             alive = include_str!("../../../assets/lib.sh"),
-            detach = DETACH,
-            tried = self.scope.tried(),
-            words = self.scope.words(),
+            detach = DETACH_SH,
+            tried = self.scope.probe_script(),
+            words = self.scope.command_prefix(),
         );
-        Command::sh("start the keeper", script, Duration::from_secs(20))
+        RemoteCommand::from_script("start the keeper", script, Duration::from_secs(20))
     }
 
-    fn at_home(&self, path: &str) -> String {
+    fn expand_home(&self, path: &str) -> String {
         match path.strip_prefix("~/") {
             Some(rest) => format!("{}/{rest}", self.home),
             None if path == "~" => self.home.clone(),
@@ -162,18 +165,18 @@ impl Container {
         }
     }
 
-    pub(in crate::plan) fn flags(&self, spec: &inventory::Container) -> Vec<String> {
-        let site = &self.site;
+    pub(in crate::plan) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
+        let site = &self.context;
         let mut flags: Vec<String> = vec![
-            format!("--name={}", site.container()),
-            format!("--label=orchestrate.container_hash={}", self.hash),
+            format!("--name={}", site.container_name()),
+            format!("--label=orchestrate.container_hash={}", self.container_hash),
             format!("--label=orchestrate.owner={}", self.owner),
             "--init".to_owned(),
             "--restart=no".to_owned(),
             format!("--stop-timeout={}", self.stop_grace + 5),
             format!("--network={}", spec.network),
             format!("--shm-size={}", spec.shm_size),
-            memlock::UNLIMITED.to_owned(),
+            memlock::UNLIMITED_FLAG.to_owned(),
             "--ulimit=stack=67108864".to_owned(),
             "--ulimit=core=0".to_owned(),
             "--cap-add=IPC_LOCK".to_owned(),
@@ -183,110 +186,111 @@ impl Container {
             format!("--mount=type=bind,source={dir},target={dir},readonly", dir = site.in_dir()),
             format!("--mount=type=bind,source={dir},target={dir}", dir = site.out_dir()),
         ];
-        flags.splice(1..1, site.labels());
-        if let Some(gpus) = &self.gpus {
+        flags.splice(1..1, site.label_flags());
+        if let Some(gpus) = &self.gpus_flag {
             flags.push(format!("--gpus={gpus}"));
         }
         for mount in &spec.mounts {
             let read_only = if mount.read_only { ",readonly" } else { "" };
-            flags.push(format!("--mount=type=bind,source={},target={}{read_only}", self.at_home(&mount.from), mount.to));
+            flags.push(format!("--mount=type=bind,source={},target={}{read_only}", self.expand_home(&mount.source), mount.target));
         }
         for (name, value) in &spec.env {
             flags.push(format!("--env={name}={value}"));
         }
         match &spec.user {
-            User::Image => {}
-            User::Me => flags.push(format!("--user={}", self.me)),
-            User::Root => flags.push("--user=0:0".to_owned()),
-            User::Ids(ids) => flags.push(format!("--user={ids}")),
+            ContainerUser::Image => {}
+            ContainerUser::SshUser => flags.push(format!("--user={}", self.user_ids)),
+            ContainerUser::Root => flags.push("--user=0:0".to_owned()),
+            ContainerUser::Ids(ids) => flags.push(format!("--user={ids}")),
         }
-        flags.extend(spec.args.iter().cloned());
+        flags.extend(spec.docker_args.iter().cloned());
         flags
     }
 
-    fn tail(&self, spec: &inventory::Container) -> Vec<String> {
-        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.site.in_dir())]
+    fn image_args(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
+        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.context.in_dir())]
     }
 
     /// What it says when it runs: its pid, and how much memory it may lock where docker refused to give it all.
-    fn started(&self, text: &str) -> Verdict {
+    fn parse_started(&self, text: &str) -> ActionResult {
         let mut note = text.split_whitespace().next().map(|p| format!("pid {p}")).unwrap_or_default();
         let mut warning = String::new();
         let mut words = text.lines().find_map(|line| line.strip_prefix("memlock ")).unwrap_or_default().split_whitespace();
         if let Some(most) = words.next() {
-            let limit =
-                most.parse().map_or_else(|_| "docker's default limit".to_owned(), |bytes| format!("at most {}", memlock::shown(bytes)));
+            let limit = most
+                .parse()
+                .map_or_else(|_| "docker's default limit".to_owned(), |bytes| format!("at most {}", memlock::format_bytes(bytes)));
             note = format!("{note}; locked memory: {limit}, docker refused to give it without a limit");
             if words.next().is_some() {
                 warning = format!(
                     "locked memory in the container: {limit}, since docker refused to give it without a limit; InfiniBand needs more; \
                      help: give dockerd on {} CAP_SYS_RESOURCE or `LimitMEMLOCK=infinity`; for rootless docker raise memlock in \
                      /etc/security/limits.conf",
-                    self.site.host
+                    self.context.host
                 );
             }
         }
-        Verdict::Done { note, changed: true, warning }
+        ActionResult::Done { note, changed: true, warning }
     }
 
-    pub(super) fn judge(&self, output: &Output) -> Verdict {
-        if output.ok() {
-            return self.started(&output.text());
+    pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
+        if output.is_success() {
+            return self.parse_started(&output.stdout_text());
         }
-        let says = output.complaint();
-        let hint = if output.code == NO_SCOPE {
-            self.scope.hint(&self.site.host)
+        let says = output.error_line();
+        let hint = if output.exit_code == EXIT_NO_SCOPE {
+            self.scope.hint(&self.context.host)
         } else if says.contains("could not select device driver") || says.contains("nvidia-container") {
-            format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.site.host)
-        } else if says.contains(&self.site.dir()) {
+            format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.context.host)
+        } else if says.contains(&self.context.dir_prefix()) {
             // The ssh user made both directories in this same script's run, so that only the daemon cannot see them.
             format!(
                 "docker cannot reach {}.in and {}.out: a shared home squashes root (NFS root_squash); set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
-                self.site.dir(),
-                self.site.dir()
+                self.context.dir_prefix(),
+                self.context.dir_prefix()
             )
         } else if says.contains("bind source path does not exist") || says.contains("invalid mount config") {
             "make the directory on the host, or give the mount `create: true`".to_owned()
         } else if says.contains("no space left") {
-            format!("free space on {}: `docker system df` shows what docker uses", self.site.host)
+            format!("free space on {}: `docker system df` shows what docker uses", self.context.host)
         } else if says.contains("not ours") {
-            format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.site.container())
+            format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.context.container_name())
         } else {
             String::new()
         };
-        Verdict::failed(format!("could not {}: {says}", self.title()), hint)
+        ActionResult::failed(format!("could not {}: {says}", self.title()), hint)
     }
 }
 
 /// The flags of a container but for the limit of locked memory, which is found out on the host.
-pub(in crate::plan) fn without_memlock(mut flags: Vec<String>) -> Vec<String> {
+pub(in crate::plan) fn remove_memlock_flag(mut flags: Vec<String>) -> Vec<String> {
     // Ours is the first; one of the user's stands behind it and holds.
-    if let Some(at) = flags.iter().position(|flag| flag == memlock::UNLIMITED) {
+    if let Some(at) = flags.iter().position(|flag| flag == memlock::UNLIMITED_FLAG) {
         flags.remove(at);
     }
     flags
 }
 
 /// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
-pub const DETACH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
+pub const DETACH_SH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
 
 /// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7). A count becomes the first `idle`
 /// ones that the inventory allows; where the hosts were not asked, the first ones.
-pub fn gpus_flag(wanted: &ContainerGpus, host: &inventory::Gpus, idle: Option<&[u32]>) -> Option<String> {
+pub fn format_gpus_flag(wanted: &ContainerGpus, host: &inventory::GpuSelection, idle: Option<&[u32]>) -> Option<String> {
     let device = |list: &[u32]| format!("\"device={}\"", list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     match (wanted, host) {
         (ContainerGpus::None, _) => None,
-        (ContainerGpus::List(list), _) | (ContainerGpus::All, inventory::Gpus::List(list)) => Some(device(list)),
+        (ContainerGpus::List(list), _) | (ContainerGpus::All, inventory::GpuSelection::List(list)) => Some(device(list)),
         (ContainerGpus::All, _) => Some("all".to_owned()),
-        (ContainerGpus::Count(count), _) => Some(device(&chosen(*count, host, idle))),
+        (ContainerGpus::Count(count), _) => Some(device(&choose_gpus(*count, host, idle))),
     }
 }
 
 /// The first `count` GPUs that are idle and allowed.
-pub fn chosen(count: u32, host: &inventory::Gpus, idle: Option<&[u32]>) -> Vec<u32> {
+pub fn choose_gpus(count: u32, host: &inventory::GpuSelection, idle: Option<&[u32]>) -> Vec<u32> {
     let allowed: Vec<u32> = match (host, idle) {
-        (inventory::Gpus::List(list), None) => list.clone(),
-        (inventory::Gpus::List(list), Some(idle)) => list.iter().copied().filter(|i| idle.contains(i)).collect(),
+        (inventory::GpuSelection::List(list), None) => list.clone(),
+        (inventory::GpuSelection::List(list), Some(idle)) => list.iter().copied().filter(|i| idle.contains(i)).collect(),
         (_, None) => (0..count).collect(),
         (_, Some(idle)) => idle.to_vec(),
     };
@@ -298,42 +302,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_list_keeps_its_quotes() {
-        let list = inventory::Gpus::List(vec![4, 5]);
-        assert_eq!(gpus_flag(&ContainerGpus::All, &list, None).as_deref(), Some("\"device=4,5\""));
-        assert_eq!(gpus_flag(&ContainerGpus::All, &inventory::Gpus::Any, None).as_deref(), Some("all"));
-        assert_eq!(gpus_flag(&ContainerGpus::None, &inventory::Gpus::Any, None), None);
+    fn gpu_list_is_quoted_for_docker() {
+        let list = inventory::GpuSelection::List(vec![4, 5]);
+        assert_eq!(format_gpus_flag(&ContainerGpus::All, &list, None).as_deref(), Some("\"device=4,5\""));
+        assert_eq!(format_gpus_flag(&ContainerGpus::All, &inventory::GpuSelection::Any, None).as_deref(), Some("all"));
+        assert_eq!(format_gpus_flag(&ContainerGpus::None, &inventory::GpuSelection::Any, None), None);
     }
 
     #[test]
-    fn a_limit_of_locked_memory_is_told_and_matters_for_infiniband() {
-        let container = Container {
-            site: Site {
+    fn memlock_limit_warns_only_with_infiniband() {
+        let container = StartContainer {
+            context: HostContext {
                 name: "train".to_owned(),
                 host: "gpu01".to_owned(),
-                run: String::new(),
-                base: "/run".to_owned(),
-                sudo: false,
-                engine: None,
-                contained: true,
-                token: None,
-                log_max: 0,
-                ranks: 0,
-                old: false,
+                run_id: String::new(),
+                run_dir_root: "/run".to_owned(),
+                docker_needs_sudo: false,
+                docker_host: None,
+                in_container: true,
+                lock_token: None,
+                max_log_bytes: 0,
+                world_size: 0,
+                legacy_layout: false,
             },
             spec: None,
-            hash: String::new(),
+            container_hash: String::new(),
             owner: String::new(),
             stop_grace: 0,
-            gpus: None,
-            me: String::new(),
+            gpus_flag: None,
+            user_ids: String::new(),
             home: String::new(),
             recreate: false,
-            checks: false,
+            has_leftover_checks: false,
             scope: SystemdScope::Inherited,
         };
-        let judged = |text: &str| match container.started(text) {
-            Verdict::Done { note, warning, .. } => (note, warning),
+        let judged = |text: &str| match container.parse_started(text) {
+            ActionResult::Done { note, warning, .. } => (note, warning),
             other => panic!("{other:?}"),
         };
         assert_eq!(judged("77 abc\n"), ("pid 77".to_owned(), String::new()));
@@ -345,10 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn a_count_takes_idle_ones() {
+    fn gpu_count_picks_idle_gpus() {
         let count = ContainerGpus::Count(2);
-        assert_eq!(gpus_flag(&count, &inventory::Gpus::Any, Some(&[1, 3, 6])).as_deref(), Some("\"device=1,3\""));
-        assert_eq!(gpus_flag(&count, &inventory::Gpus::List(vec![3, 4, 6]), Some(&[1, 3, 6])).as_deref(), Some("\"device=3,6\""));
-        assert_eq!(chosen(2, &inventory::Gpus::Any, Some(&[])), Vec::<u32>::new());
+        assert_eq!(format_gpus_flag(&count, &inventory::GpuSelection::Any, Some(&[1, 3, 6])).as_deref(), Some("\"device=1,3\""));
+        assert_eq!(
+            format_gpus_flag(&count, &inventory::GpuSelection::List(vec![3, 4, 6]), Some(&[1, 3, 6])).as_deref(),
+            Some("\"device=3,6\"")
+        );
+        assert_eq!(choose_gpus(2, &inventory::GpuSelection::Any, Some(&[])), Vec::<u32>::new());
     }
 }

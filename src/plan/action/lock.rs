@@ -4,32 +4,32 @@
 
 use std::time::Duration;
 
-use crate::plan::lock_record::Lock;
-use crate::plan::site::Site;
-use crate::shell::{Command, quote};
+use crate::plan::host_context::HostContext;
+use crate::plan::lock_record::LockRecord;
+use crate::shell::{RemoteCommand, quote};
 
 /// Seconds without a heartbeat after which a lock is nobody's.
-pub const STALE: i64 = 30;
+pub const STALE_AFTER_SECS: i64 = 30;
 
 /// The script's exit status when another holds the lock.
-pub const HELD: i32 = 76;
+pub const EXIT_LOCK_HELD: i32 = 76;
 
 /// Sets s to the seconds since the host's boot and the boot's id, since a wall clock may be set; to the wall clock's second where there is no /proc.
-const SECOND: &str = "s= b=; { read -r s _ </proc/uptime; read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; s=${s%%.*}; \
+const READ_UPTIME_SH: &str = "s= b=; { read -r s _ </proc/uptime; read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; s=${s%%.*}; \
                       case $s:$b in :* | *: | *[!0-9]*:*) s=$(date +%s) ;; *) s=\"$s $b\" ;; esac";
 
 /// Notes the host's second, and a copy for the keeper, who may be another user. In place, so that it is never found empty, not on a full disk
 /// either.
-fn beat() -> String {
-    format!("(umask 022; {SECOND}; echo \"$s\" 1<>\"$P/lock.beat\"; echo \"$s\" 1<>\"$IN/beat\")")
+fn heartbeat_script() -> String {
+    format!("(umask 022; {READ_UPTIME_SH}; echo \"$s\" 1<>\"$P/lock.beat\"; echo \"$s\" 1<>\"$IN/beat\")")
 }
 
 /// How long a lock script may take.
-const DEADLINE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Directories that we made are known by their mode, which is set as they are made: 0700 and the sticky bit. Others are used as they are, and
 /// neither changed nor removed. Ours by its name is also what lies below `~/.orchestrate`, which earlier versions made without the bit.
-const MADE: &str = r#"
+const OWN_DIRECTORY_SH: &str = r#"
 made() {
   [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] || return 1
   case $1 in "$HOME/.orchestrate" | "$HOME/.orchestrate/"*) return 0 ;; esac
@@ -39,7 +39,7 @@ made() {
 
 /// Refuses, with place, cause and remedy, what cannot be used safely: a link or a directory of another user, and one in which another user may
 /// rename what is ours. A shared directory like /tmp or /scratch is fine: what is below it is ours alone.
-const USABLE: &str = r#"
+const USABLE_DIRECTORY_SH: &str = r#"
 whose() { ls -ld "$1" 2>/dev/null | { read -r _ _ o _; printf %s "$o"; }; }
 refuse() { printf '%s; help: %s\n' "$1" "$2" >&2; exit 73; }
 # look PATH: sets mode and owner; of a link itself, not of what it leads to.
@@ -70,9 +70,9 @@ usable() {
 
 /// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`HELD`] when it is taken. The directories above it
 /// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
-pub fn take(site: &Site, text: &str) -> Command {
+pub fn acquire_command(site: &HostContext, text: &str) -> RemoteCommand {
     let script = format!(
-        "{}{USABLE}B={base} N={base}/{name} uid=$(id -u)\n\
+        "{}{USABLE_DIRECTORY_SH}B={base} N={base}/{name} uid=$(id -u)\n\
          directories() {{ mkdir -p \"$IN\" \"$OUT\" && chmod 755 \"$IN\" && chmod 777 \"$OUT\"; }}\n\
          foreign() {{ [ -L \"$1\" ] || {{ [ -e \"$1\" ] && [ ! -O \"$1\" ] && [ -e \"$1\" ]; }}; }}\n\
          for i in 1 2 3 4 5; do\n\
@@ -86,31 +86,31 @@ pub fn take(site: &Site, text: &str) -> Command {
          # Only under the lock: its holder may be removing them.\n\
          if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {beat}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
-         exit {HELD}\n",
+         exit {EXIT_LOCK_HELD}\n",
         site.preamble(),
-        base = quote(&site.base),
+        base = quote(&site.run_dir_root),
         name = quote(&site.name),
         text = quote(text),
-        beat = beat(),
+        beat = heartbeat_script(),
     );
-    Command::sh("take the lock", script, DEADLINE)
+    RemoteCommand::from_script("take the lock", script, LOCK_TIMEOUT)
 }
 
 /// The lock as it stands, in the words of the facts. One whose holder was killed before its first beat is as old as the first look at it.
-pub fn look(site: &Site) -> Command {
+pub fn inspect_command(site: &HostContext) -> RemoteCommand {
     let script = format!(
-        "{}printf 'now %s\\n' \"$(date +%s)\"\n{SECOND}; printf 'uptime %s\\n' \"$s\"\n\
+        "{}printf 'now %s\\n' \"$(date +%s)\"\n{READ_UPTIME_SH}; printf 'uptime %s\\n' \"$s\"\n\
          l=$(readlink \"$P/lock\") && printf 'lock %s\\n' \"$l\" && {{ [ -s \"$P/lock.beat\" ] || {}; }}\n\
          b=0; {{ read -r b <\"$P/lock.beat\"; }} 2>/dev/null; printf 'lock_beat %s\\n' \"$b\"\n",
         site.preamble(),
-        beat()
+        heartbeat_script()
     );
-    Command::sh("look at the lock", script, DEADLINE)
+    RemoteCommand::from_script("look at the lock", script, LOCK_TIMEOUT)
 }
 
 /// Puts another's lock aside, if it is still the one that was judged; taking it is the next step. Its last beat goes with it: the next holder
 /// would be judged by it until his own. Another may have done both between our look and our move: his lock is put back.
-pub fn put_aside(site: &Site, found: &Lock) -> Command {
+pub fn break_command(site: &HostContext, found: &LockRecord) -> RemoteCommand {
     let script = format!(
         "{}case $(readlink \"$P/lock\") in {token}:*) ;; *) exit 0 ;; esac\n\
          mv -f \"$P/lock\" \"$P/lock.old.$$\" || exit 0\n\
@@ -120,29 +120,29 @@ pub fn put_aside(site: &Site, found: &Lock) -> Command {
         site.preamble(),
         token = quote(&found.token),
     );
-    Command::sh("take over the lock", script, DEADLINE)
+    RemoteCommand::from_script("take over the lock", script, LOCK_TIMEOUT)
 }
 
 /// Shows that the holder lives; ends with 75 when the lock is no longer ours.
-pub fn renew(site: &Site) -> Command {
-    Command::sh("renew the lock", format!("{}{}\n", site.guard(), beat()), DEADLINE)
+pub fn renew_command(site: &HostContext) -> RemoteCommand {
+    RemoteCommand::from_script("renew the lock", format!("{}{}\n", site.lock_check(), heartbeat_script()), LOCK_TIMEOUT)
 }
 
 /// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again.
-pub fn release(site: &Site) -> Command {
+pub fn release_command(site: &HostContext) -> RemoteCommand {
     let script = format!(
-        "{}{MADE}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" 2>/dev/null\n\
+        "{}{OWN_DIRECTORY_SH}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" 2>/dev/null\n\
          for d in {base}/{name} {base}; do made \"$d\" && rmdir \"$d\" 2>/dev/null; done\nexit 0\n",
-        site.guard(),
-        base = quote(&site.base),
+        site.lock_check(),
+        base = quote(&site.run_dir_root),
         name = quote(&site.name),
     );
-    Command::sh("release the lock", script, DEADLINE)
+    RemoteCommand::from_script("release the lock", script, LOCK_TIMEOUT)
 }
 
 /// Whether a lock as found may be taken over: its holder gave no sign of life, or was a process of this laptop that is gone.
-pub fn is_stale(lock: &Lock, laptop: &str, alive: impl Fn(u32) -> bool) -> bool {
-    lock.age > STALE || (lock.laptop == laptop && !alive(lock.pid))
+pub fn is_stale(lock: &LockRecord, laptop: &str, alive: impl Fn(u32) -> bool) -> bool {
+    lock.heartbeat_age > STALE_AFTER_SECS || (lock.laptop_id == laptop && !alive(lock.pid))
 }
 
 #[cfg(test)]
@@ -152,53 +152,55 @@ mod tests {
 
     use super::*;
 
-    fn site(base: &std::path::Path) -> Site {
-        Site {
+    fn test_context(base: &std::path::Path) -> HostContext {
+        HostContext {
             name: "n".to_owned(),
             host: "gpu01".to_owned(),
-            run: String::new(),
-            base: base.display().to_string(),
-            sudo: false,
-            engine: None,
-            contained: false,
-            token: Some("tok".to_owned()),
-            old: false,
-            log_max: 0,
-            ranks: 0,
+            run_id: String::new(),
+            run_dir_root: base.display().to_string(),
+            docker_needs_sudo: false,
+            docker_host: None,
+            in_container: false,
+            lock_token: Some("tok".to_owned()),
+            legacy_layout: false,
+            max_log_bytes: 0,
+            world_size: 0,
         }
     }
 
     /// Runs it with programs of ours before the host's.
-    fn run_with(programs: Option<&std::path::Path>, command: &Command) -> (Option<i32>, String) {
+    fn run_with_path(programs: Option<&std::path::Path>, command: &RemoteCommand) -> (Option<i32>, String) {
         let path = std::env::var("PATH").expect("a path");
         let path = programs.map_or(path.clone(), |dir| format!("{}:{path}", dir.display()));
         let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).env("PATH", path).output().expect("a shell");
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
     }
 
-    fn mode(path: &std::path::Path) -> u32 {
+    fn file_mode(path: &std::path::Path) -> u32 {
         path.metadata().expect("it is there").permissions().mode() & 0o7777
     }
 
     #[test]
-    fn only_directories_that_we_made_are_changed_or_removed() {
+    fn lock_only_touches_directories_it_made() {
         let dir = tempfile::tempdir().expect("a folder");
         let text = "tok:1:2:lap:me";
-        let both = |base: &std::path::Path| [take(&site(base), text), release(&site(base))].map(|command| run_with(None, &command));
+        let both = |base: &std::path::Path| {
+            [acquire_command(&test_context(base), text), release_command(&test_context(base))].map(|command| run_with_path(None, &command))
+        };
         let new = dir.path().join("new");
-        assert_eq!(run_with(None, &take(&site(&new), text)).0, Some(0));
-        assert_eq!((mode(&new) & 0o777, mode(&new.join("n")) & 0o777), (0o700, 0o700));
-        assert_eq!(run_with(None, &release(&site(&new))).0, Some(0));
+        assert_eq!(run_with_path(None, &acquire_command(&test_context(&new), text)).0, Some(0));
+        assert_eq!((file_mode(&new) & 0o777, file_mode(&new.join("n")) & 0o777), (0o700, 0o700));
+        assert_eq!(run_with_path(None, &release_command(&test_context(&new))).0, Some(0));
         assert!(!new.exists(), "what we made goes");
         // A directory of the person's, shared or not, stays as it is; what is in it is ours alone.
         for before in [0o755, 0o1777, 0o750] {
             let base = dir.path().join(format!("{before:o}"));
             std::fs::create_dir(&base).expect("made");
             std::fs::set_permissions(&base, std::fs::Permissions::from_mode(before)).expect("its mode");
-            assert_eq!(run_with(None, &take(&site(&base), text)).0, Some(0), "{before:o}");
-            assert_eq!((mode(&base), mode(&base.join("n")) & 0o777), (before, 0o700));
-            assert_eq!(run_with(None, &release(&site(&base))).0, Some(0));
-            assert!(base.is_dir() && !base.join("n").exists() && mode(&base) == before, "{before:o}");
+            assert_eq!(run_with_path(None, &acquire_command(&test_context(&base), text)).0, Some(0), "{before:o}");
+            assert_eq!((file_mode(&base), file_mode(&base.join("n")) & 0o777), (before, 0o700));
+            assert_eq!(run_with_path(None, &release_command(&test_context(&base))).0, Some(0));
+            assert!(base.is_dir() && !base.join("n").exists() && file_mode(&base) == before, "{before:o}");
         }
         // A link of the person's leads to where it leads, and stays.
         let link = dir.path().join("link");
@@ -210,14 +212,14 @@ mod tests {
         for path in [&own, &own.join("n")] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).expect("its mode");
         }
-        assert!(both(&own).iter().all(|(code, _)| *code == Some(0)) && own.join("n").is_dir() && mode(&own.join("n")) == 0o700);
+        assert!(both(&own).iter().all(|(code, _)| *code == Some(0)) && own.join("n").is_dir() && file_mode(&own.join("n")) == 0o700);
     }
 
     #[test]
-    fn a_place_that_others_could_exchange_is_refused_with_the_remedy() {
+    fn unsafe_run_dir_is_refused_with_hint() {
         let dir = tempfile::tempdir().expect("a folder");
         let refused = |what: &str, base: &std::path::Path, programs: Option<&std::path::Path>, says: &str| {
-            let (code, text) = run_with(programs, &take(&site(base), "tok:1:2:lap:me"));
+            let (code, text) = run_with_path(programs, &acquire_command(&test_context(base), "tok:1:2:lap:me"));
             assert_eq!(code, Some(73), "{what}: {text}");
             assert!(text.contains(says) && text.contains(&base.display().to_string()) && text.contains("; help: "), "{what}: {text}");
         };
@@ -225,7 +227,7 @@ mod tests {
         std::fs::create_dir(&base).expect("made");
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).expect("its mode");
         refused("no sticky bit", &base, None, "any user may rename what belongs to you");
-        assert_eq!(mode(&base), 0o777);
+        assert_eq!(file_mode(&base), 0o777);
         // Somebody was faster: `n` leads elsewhere, or others may enter it.
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o1777)).expect("its mode");
         let trap = dir.path().join("trap");
@@ -237,7 +239,7 @@ mod tests {
         std::fs::create_dir(base.join("n")).expect("made");
         std::fs::set_permissions(base.join("n"), std::fs::Permissions::from_mode(0o755)).expect("its mode");
         refused("what was there before", &base, None, "others may enter");
-        assert_eq!(mode(&base.join("n")), 0o755);
+        assert_eq!(file_mode(&base.join("n")), 0o755);
         // As `ls` shows a directory of another user.
         let programs = dir.path().join("bin");
         std::fs::create_dir(&programs).expect("made");
@@ -248,18 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_is_written_over_the_last_one_for_all_to_read() {
+    fn heartbeat_is_overwritten_in_place() {
         let base = tempfile::tempdir().expect("a folder");
-        let site = site(&base.path().join("runs"));
+        let site = test_context(&base.path().join("runs"));
         let beat = base.path().join("runs/n/gpu01.private/lock.beat");
-        let run = |command: &Command| {
+        let run = |command: &RemoteCommand| {
             let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         };
         // Where there is /proc, the boot's own clock.
         let text = || std::fs::read_to_string(&beat).expect("a beat");
         let second = || text().lines().next().and_then(|l| l.split(' ').next()).and_then(|s| s.parse::<i64>().ok()).expect("a second");
-        run(&take(&site, "tok:1:2:lap:me"));
+        run(&acquire_command(&site, "tok:1:2:lap:me"));
         let made = beat.metadata().expect("a beat");
         assert_eq!((made.permissions().mode() & 0o777, second() > 1), (0o644, true));
         if cfg!(target_os = "linux") {
@@ -268,15 +270,15 @@ mod tests {
         }
         std::fs::write(&beat, "1\n").expect("written");
         // As on a full disk: no new file, and none that is emptied.
-        run(&Command::sh("renew", format!("set -C\n{}", renew(&site).script), DEADLINE));
+        run(&RemoteCommand::from_script("renew", format!("set -C\n{}", renew_command(&site).script), LOCK_TIMEOUT));
         assert_eq!((beat.metadata().expect("a beat").ino(), second() > 1), (made.ino(), true));
         // A holder that was killed before its first beat: from the first look on.
         std::fs::remove_file(&beat).expect("removed");
-        run(&look(&site));
+        run(&inspect_command(&site));
         assert!(second() > 1);
         // Its holder is put aside: what he did last says nothing of the next one.
-        let found = Lock { token: "tok".to_owned(), owner: "me".to_owned(), laptop: "lap".to_owned(), pid: 2, age: 100 };
-        run(&put_aside(&site, &found));
+        let found = LockRecord { token: "tok".to_owned(), owner: "me".to_owned(), laptop_id: "lap".to_owned(), pid: 2, heartbeat_age: 100 };
+        run(&break_command(&site, &found));
         assert!(!beat.exists());
     }
 }

@@ -5,13 +5,13 @@
 //! `` setrlimit `RLIMIT_MEMLOCK` ``), also where nobody needs it.
 
 /// What docker is asked for first.
-pub const UNLIMITED: &str = "--ulimit=memlock=-1";
+pub const UNLIMITED_FLAG: &str = "--ulimit=memlock=-1";
 
 /// sh: `attempt` runs `start` with its own arguments (it takes `$lock` before the user's own flags, writes its standard output to 4 and its complaints to
 /// standard output) until docker does not refuse the limit: no limit, then the lowest hard limit of the daemons that are seen here, then
 /// this shell's, then none is asked for. `drop` removes what a failed start has left. Then `$rc` and `$says` are the last one's, and `$most`
 /// is the limit in bytes, `default`, or empty where there is none.
-pub const ATTEMPT: &str = r#"refused() { case $rc:$says in 0:*) return 1 ;; *'setting rlimit type 8:'* | *'setrlimit `RLIMIT_MEMLOCK`'*) return 0 ;; esac; return 1; }
+pub const START_WITH_MEMLOCK_SH: &str = r#"refused() { case $rc:$says in 0:*) return 1 ;; *'setting rlimit type 8:'* | *'setrlimit `RLIMIT_MEMLOCK`'*) return 0 ;; esac; return 1; }
 locked_by_daemons() {
   least=
   for d in /proc/[0-9]*; do
@@ -41,7 +41,7 @@ attempt() {
 "#;
 
 /// A limit for people: `64 KiB`.
-pub fn shown(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes >> 10),
         0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     /// A docker that refuses more locked memory than `most` bytes with `text`; it notes how it was called.
-    fn docker(dir: &Path, most: &str, text: &str) {
+    fn write_fake_docker(dir: &Path, most: &str, text: &str) {
         let script = format!(
             "#!/bin/sh\nprintf '%s\\n' \"$*\" >>{dir}/calls\ncase $* in *memlock={most}:* | *memlock={most}\\ *) echo started; exit 0 ;; *memlock*) cat {dir}/text >&2; exit 126 ;; esac\n\
              [ {most} != none ] || {{ echo started; exit 0; }}\ncat {dir}/text >&2; exit 126\n",
@@ -70,11 +70,11 @@ mod tests {
     }
 
     /// What `start` printed, `rc`, `most`, and how docker was called; `daemons`: what is said of their limits.
-    fn attempt(shell: &str, most: &str, text: &str, daemons: &str) -> Option<(String, String)> {
+    fn run_attempt(shell: &str, most: &str, text: &str, daemons: &str) -> Option<(String, String)> {
         let dir = tempfile::tempdir().expect("a folder");
-        docker(dir.path(), most, text);
+        write_fake_docker(dir.path(), most, text);
         let script = format!(
-            "{ATTEMPT}locked_by_daemons() {{ echo {daemons}; }}\nlocked_by_shell() {{ echo 65536; }}\n\
+            "{START_WITH_MEMLOCK_SH}locked_by_daemons() {{ echo {daemons}; }}\nlocked_by_shell() {{ echo 65536; }}\n\
              D() {{ {dir}/docker \"$@\"; }}\nstart() {{ D run $lock \"$@\" >&4; }}\ndrop() {{ echo dropped >>{dir}/calls; }}\n\
              attempt 'a b' image\necho \"$rc $most\"\n",
             dir = dir.path().display()
@@ -86,26 +86,26 @@ mod tests {
         Some((String::from_utf8_lossy(&out.stdout).into_owned(), calls.replace('\n', ";")))
     }
 
-    const RUNC: &str = "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create \
+    const RUNC_ERROR: &str = "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create \
                         failed: runc create failed: unable to start container process: error during container init: error setting rlimits for \
                         ready process: error setting rlimit type 8: operation not permitted: unknown.";
 
     #[test]
-    fn the_highest_limit_that_the_engine_gives_is_taken() {
+    fn highest_allowed_memlock_limit_is_used() {
         let crun = "Error: crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted: OCI permission denied";
         let mut shells = 0;
         for shell in ["/bin/sh", "dash", "bash", "busybox sh"] {
-            let Some(fine) = attempt(shell, "-1", RUNC, "8388608") else { continue };
+            let Some(fine) = run_attempt(shell, "-1", RUNC_ERROR, "8388608") else { continue };
             shells += 1;
             assert_eq!(fine, ("started\n0 \n".to_owned(), "run --ulimit=memlock=-1 a b image;".to_owned()), "{shell}");
-            for text in [RUNC, crun] {
-                let (said, calls) = attempt(shell, "8388608", text, "8388608").expect("a shell");
+            for text in [RUNC_ERROR, crun] {
+                let (said, calls) = run_attempt(shell, "8388608", text, "8388608").expect("a shell");
                 assert_eq!(said, "started\n0 8388608\n", "{shell}");
                 assert_eq!(calls, "run --ulimit=memlock=-1 a b image;dropped;run --ulimit=memlock=8388608:8388608 a b image;", "{shell}");
             }
-            let (said, calls) = attempt(shell, "65536", RUNC, "").expect("a shell");
+            let (said, calls) = run_attempt(shell, "65536", RUNC_ERROR, "").expect("a shell");
             assert_eq!((said.as_str(), calls.matches("dropped").count()), ("started\n0 65536\n", 1), "{shell}");
-            let (said, calls) = attempt(shell, "none", RUNC, "8388608").expect("a shell");
+            let (said, calls) = run_attempt(shell, "none", RUNC_ERROR, "8388608").expect("a shell");
             assert_eq!((said.as_str(), calls.matches("dropped").count()), ("started\n0 default\n", 3), "{shell}");
             assert!(calls.ends_with("dropped;run a b image;"), "{calls}");
         }
@@ -113,21 +113,21 @@ mod tests {
     }
 
     #[test]
-    fn another_refusal_is_not_tried_again() {
+    fn other_docker_errors_are_not_retried() {
         for text in ["docker: no space left on device", "error setting rlimit type 7: operation not permitted", ""] {
-            let (said, calls) = attempt("/bin/sh", "0", text, "8388608").expect("a shell");
+            let (said, calls) = run_attempt("/bin/sh", "0", text, "8388608").expect("a shell");
             assert_eq!((said.as_str(), calls.as_str()), ("126 \n", "run --ulimit=memlock=-1 a b image;"), "{text}");
         }
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_limits_of_daemons_are_read_from_proc() {
+    fn daemon_limits_are_read_from_proc() {
         // A shell that is called as the daemon is.
         let dir = tempfile::tempdir().expect("a folder");
         let daemon = dir.path().join("dockerd");
         std::fs::copy("/bin/sh", &daemon).expect("copied");
-        let script = format!("{ATTEMPT}locked_by_daemons");
+        let script = format!("{START_WITH_MEMLOCK_SH}locked_by_daemons");
         let line = format!("ulimit -H -l 16 2>/dev/null; ulimit -l 16; sh -c '{}'; :", script.replace('\'', "'\\''"));
         let out = std::process::Command::new(&daemon).args(["-c", &line]).output().expect("a shell");
         let told: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_reads_well() {
-        assert_eq!([65_536, 8 << 20, 3 << 30].map(shown), ["64 KiB", "8 MiB", "3 GiB"]);
+    fn memlock_limits_are_formatted() {
+        assert_eq!([65_536, 8 << 20, 3 << 30].map(format_bytes), ["64 KiB", "8 MiB", "3 GiB"]);
     }
 }

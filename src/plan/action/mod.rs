@@ -2,143 +2,152 @@
 //!
 //! Uses `shell` and facts. All pure: the engine carries commands out and hands the answers back.
 
+pub mod action_result;
+pub mod check_facts;
+pub mod cleanup;
 pub mod container;
+pub mod environment;
 pub mod launch;
 pub mod lock;
 pub mod memlock;
-pub mod preflight;
-pub mod prepare;
-pub mod prove;
 pub mod pull;
-pub mod remove;
-pub mod verdict;
+pub mod run_files;
 
-pub use self::verdict::{Do, LOCK_LOST, Seen, Trouble, Verdict};
+pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
 use crate::plan::facts::HostFacts;
-use crate::shell::Output;
+use crate::shell::CommandOutput;
 
 /// One thing to do on one host.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Judges the facts.
-    Check(preflight::Check),
+    CheckFacts(check_facts::CheckFacts),
     /// Tries the way to the master's port.
-    Reach(preflight::Reach),
+    ReachMaster(check_facts::ReachMaster),
     /// Gets the image.
-    Pull(pull::Pull),
+    PullImage(pull::PullImage),
     /// Writes the run directory.
-    Prepare(Box<prepare::Prepare>),
+    WriteRunFiles(Box<run_files::WriteRunFiles>),
     /// Starts the container, or a bare host's keeper.
-    Container(container::Container),
+    StartContainer(container::StartContainer),
     /// Looks from inside.
-    Prove(prove::Prove),
+    CheckEnvironment(environment::CheckEnvironment),
     /// Starts the launcher.
-    Launch(launch::Launch),
+    StartLauncher(launch::StartLauncher),
     /// Waits for the master's port.
-    Gate(launch::Gate),
+    WaitForMaster(launch::WaitForMaster),
     /// Ends the ranks.
-    Stop(launch::Stop),
+    StopRanks(launch::StopRanks),
     /// Removes the container or ends the keeper.
-    Remove(remove::Remove),
+    RemoveContainer(cleanup::RemoveContainer),
     /// Fetches what the laptop lacks of the logs.
-    Fetch(remove::Fetch),
+    FetchLogs(cleanup::FetchLogs),
     /// Removes the run directory.
-    Clean(remove::Clean),
+    RemoveFiles(cleanup::RemoveFiles),
     /// Looks whether anything is left.
-    Verify(remove::Verify),
+    VerifyRemoved(cleanup::VerifyRemoved),
 }
 
 impl Action {
     /// What it does, for people.
     pub fn title(&self) -> &'static str {
         match self {
-            Action::Check(_) => "check",
-            Action::Reach(_) => "reach the master",
-            Action::Pull(a) => a.title(),
-            Action::Prepare(_) => "write the run directory",
-            Action::Container(c) => c.title(),
-            Action::Prove(_) => "look from inside",
-            Action::Launch(_) => "start the launcher",
-            Action::Gate(_) => "wait for the master's port",
-            Action::Stop(_) => "stop the ranks",
-            Action::Remove(r) => r.title(),
-            Action::Fetch(_) => "fetch the logs",
-            Action::Clean(_) => "remove the run directory",
-            Action::Verify(_) => "verify that nothing is left",
+            Action::CheckFacts(_) => "check",
+            Action::ReachMaster(_) => "reach the master",
+            Action::PullImage(a) => a.title(),
+            Action::WriteRunFiles(_) => "write the run directory",
+            Action::StartContainer(c) => c.title(),
+            Action::CheckEnvironment(_) => "look from inside",
+            Action::StartLauncher(_) => "start the launcher",
+            Action::WaitForMaster(_) => "wait for the master's port",
+            Action::StopRanks(_) => "stop the ranks",
+            Action::RemoveContainer(r) => r.title(),
+            Action::FetchLogs(_) => "fetch the logs",
+            Action::RemoveFiles(_) => "remove the run directory",
+            Action::VerifyRemoved(_) => "verify that nothing is left",
         }
     }
 
     /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of.
-    pub fn only_looks(&self) -> bool {
+    pub fn is_read_only(&self) -> bool {
         match self {
-            Action::Check(_)
-            | Action::Reach(_)
-            | Action::Pull(_)
-            | Action::Prove(_)
-            | Action::Gate(_)
-            | Action::Fetch(_)
-            | Action::Verify(_) => true,
-            Action::Prepare(_) | Action::Container(_) | Action::Launch(_) | Action::Stop(_) | Action::Remove(_) | Action::Clean(_) => false,
+            Action::CheckFacts(_)
+            | Action::ReachMaster(_)
+            | Action::PullImage(_)
+            | Action::CheckEnvironment(_)
+            | Action::WaitForMaster(_)
+            | Action::FetchLogs(_)
+            | Action::VerifyRemoved(_) => true,
+            Action::WriteRunFiles(_)
+            | Action::StartContainer(_)
+            | Action::StartLauncher(_)
+            | Action::StopRanks(_)
+            | Action::RemoveContainer(_)
+            | Action::RemoveFiles(_) => false,
         }
     }
 
     /// Whether it may leave something on the host when it fails or is broken off: what changes a host, and a login at a registry.
-    pub fn may_leave(&self) -> bool {
+    pub fn can_leave_leftovers(&self) -> bool {
         match self {
-            Action::Pull(pull) => pull.login.is_some(),
-            other => !other.only_looks(),
+            Action::PullImage(pull) => pull.login.is_some(),
+            other => !other.is_read_only(),
         }
     }
 
     /// Whether there is anything to do on a host with these facts.
-    pub fn observe(&self, facts: &HostFacts) -> Seen {
+    pub fn observe(&self, facts: &HostFacts) -> Observation {
         match self {
-            Action::Check(a) => a.observe(facts),
-            Action::Reach(_) => Seen::Needed(String::new()),
-            Action::Pull(a) => a.observe(facts),
-            Action::Container(a) => a.observe(facts),
-            Action::Remove(a) => a.observe(facts),
-            Action::Prepare(_) | Action::Prove(_) | Action::Launch(_) | Action::Gate(_) | Action::Stop(_) => Seen::Needed(String::new()),
-            Action::Fetch(_) | Action::Clean(_) | Action::Verify(_) => Seen::Needed(String::new()),
+            Action::CheckFacts(a) => a.observe(facts),
+            Action::ReachMaster(_) => Observation::Needed(String::new()),
+            Action::PullImage(a) => a.observe(facts),
+            Action::StartContainer(a) => a.observe(facts),
+            Action::RemoveContainer(a) => a.observe(facts),
+            Action::WriteRunFiles(_)
+            | Action::CheckEnvironment(_)
+            | Action::StartLauncher(_)
+            | Action::WaitForMaster(_)
+            | Action::StopRanks(_) => Observation::Needed(String::new()),
+            Action::FetchLogs(_) | Action::RemoveFiles(_) | Action::VerifyRemoved(_) => Observation::Needed(String::new()),
         }
     }
 
     /// How it is carried out.
-    pub fn command(&self) -> Do {
+    pub fn execution(&self) -> Execution {
         match self {
-            Action::Check(_) => Do::Nothing,
-            Action::Reach(a) => a.command(),
-            Action::Pull(a) => Do::Script(a.command()),
-            Action::Prepare(a) => Do::Script(a.command()),
-            Action::Container(a) => Do::Script(a.command()),
-            Action::Prove(a) => Do::Script(a.command()),
-            Action::Launch(a) => Do::Script(a.command()),
-            Action::Gate(a) => Do::Script(a.command()),
-            Action::Stop(a) => Do::Script(a.command()),
-            Action::Remove(a) => Do::Script(a.command()),
-            Action::Fetch(a) => Do::Fetch { run: a.run.clone() },
-            Action::Clean(a) => Do::Script(a.command()),
-            Action::Verify(a) => Do::Script(a.command()),
+            Action::CheckFacts(_) => Execution::NoOp,
+            Action::ReachMaster(a) => a.execution(),
+            Action::PullImage(a) => Execution::Script(a.command()),
+            Action::WriteRunFiles(a) => Execution::Script(a.command()),
+            Action::StartContainer(a) => Execution::Script(a.command()),
+            Action::CheckEnvironment(a) => Execution::Script(a.command()),
+            Action::StartLauncher(a) => Execution::Script(a.command()),
+            Action::WaitForMaster(a) => Execution::Script(a.command()),
+            Action::StopRanks(a) => Execution::Script(a.command()),
+            Action::RemoveContainer(a) => Execution::Script(a.command()),
+            Action::FetchLogs(a) => Execution::FetchLogs { run_id: a.run_id.clone() },
+            Action::RemoveFiles(a) => Execution::Script(a.command()),
+            Action::VerifyRemoved(a) => Execution::Script(a.command()),
         }
     }
 
     /// What the answer means.
-    pub fn judge(&self, output: &Output) -> Verdict {
-        if output.code == LOCK_LOST {
-            return Verdict::LockLost;
+    pub fn judge(&self, output: &CommandOutput) -> ActionResult {
+        if output.exit_code == EXIT_LOCK_LOST {
+            return ActionResult::LockLost;
         }
         match self {
-            Action::Check(_) | Action::Reach(_) | Action::Fetch(_) => Verdict::fine(""),
-            Action::Pull(a) => a.judge(output),
-            Action::Prepare(a) => a.judge(output),
-            Action::Container(a) => a.judge(output),
-            Action::Prove(a) => a.judge(output),
-            Action::Launch(a) => a.judge(output),
-            Action::Gate(a) => a.judge(output),
-            Action::Stop(a) => a.judge(output),
-            Action::Remove(a) => a.judge(output),
-            Action::Clean(a) => a.judge(output),
-            Action::Verify(a) => a.judge(output),
+            Action::CheckFacts(_) | Action::ReachMaster(_) | Action::FetchLogs(_) => ActionResult::unchanged(""),
+            Action::PullImage(a) => a.judge(output),
+            Action::WriteRunFiles(a) => a.judge(output),
+            Action::StartContainer(a) => a.judge(output),
+            Action::CheckEnvironment(a) => a.judge(output),
+            Action::StartLauncher(a) => a.judge(output),
+            Action::WaitForMaster(a) => a.judge(output),
+            Action::StopRanks(a) => a.judge(output),
+            Action::RemoveContainer(a) => a.judge(output),
+            Action::RemoveFiles(a) => a.judge(output),
+            Action::VerifyRemoved(a) => a.judge(output),
         }
     }
 }

@@ -3,76 +3,77 @@
 use std::time::Duration;
 
 use crate::inventory;
-use crate::plan::action::{Seen, Verdict};
+use crate::plan::action::{ActionResult, Observation};
 use crate::plan::facts::HostFacts;
-use crate::plan::site::Site;
-use crate::shell::{Command, Output, quote};
+use crate::plan::host_context::HostContext;
+use crate::shell::{CommandOutput, RemoteCommand, quote};
 
 /// How long a pull may take: tens of gigabytes from a private registry.
-const DEADLINE: Duration = Duration::from_secs(2 * 3600);
+const PULL_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 
 /// Gets the image where it is not there.
 #[derive(Debug, Clone)]
-pub struct Pull {
+pub struct PullImage {
     /// Where.
-    pub site: Site,
+    pub context: HostContext,
     /// Image reference.
     pub image: String,
     /// When.
-    pub when: inventory::Pull,
+    pub policy: inventory::PullPolicy,
     /// Who logs in before; the login is forgotten with the pull.
-    pub login: Option<Login>,
+    pub login: Option<RegistryCredentials>,
 }
 
 /// A login at a private registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Login {
+pub struct RegistryCredentials {
     /// The registry.
     pub server: String,
     /// Who.
     pub username: String,
     /// The name of the variable that holds the password, for people.
-    pub variable: String,
+    pub password_variable: String,
     /// The password: handed over on standard input, never as an argument.
     pub password: String,
 }
 
 /// How long a look for it may take.
-const LOOK: Duration = Duration::from_secs(60);
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The exit status where the image is not there and is not to be pulled.
-const NOT_THERE: i32 = 78;
+const EXIT_IMAGE_MISSING: i32 = 78;
 /// The exit status where no folder in memory was found for a login.
-const NO_MEMORY: i32 = 74;
+const EXIT_NO_MEMORY_DIR: i32 = 74;
 /// The exit status of a login that was refused.
-const NO_LOGIN: i32 = 76;
+const EXIT_LOGIN_FAILED: i32 = 76;
 
-impl Pull {
-    pub(super) fn observe(&self, facts: &HostFacts) -> Seen {
-        match (self.when, &facts.image) {
-            (inventory::Pull::Always, _) => Seen::Needed("always".to_owned()),
-            (_, Some(id)) => Seen::Satisfied(short(id)),
-            (inventory::Pull::Missing, None) => Seen::Needed("the image is not there".to_owned()),
-            (inventory::Pull::Never, None) => Seen::Impossible(vec![self.missing()]),
+impl PullImage {
+    pub(super) fn observe(&self, facts: &HostFacts) -> Observation {
+        match (self.policy, &facts.image_id) {
+            (inventory::PullPolicy::Always, _) => Observation::Needed("always".to_owned()),
+            (_, Some(id)) => Observation::Satisfied(short_image_id(id)),
+            (inventory::PullPolicy::Missing, None) => Observation::Needed("the image is not there".to_owned()),
+            (inventory::PullPolicy::Never, None) => Observation::Impossible(vec![self.missing_image_issue()]),
         }
     }
 
     /// What it does, for people.
     pub(super) fn title(&self) -> &'static str {
-        if self.when == inventory::Pull::Never { "look for the image" } else { "pull the image" }
+        if self.policy == inventory::PullPolicy::Never { "look for the image" } else { "pull the image" }
     }
 
-    fn missing(&self) -> super::Trouble {
-        super::Trouble::new(
-            format!("the image {} is not on {}", self.image, self.site.host),
+    fn missing_image_issue(&self) -> super::Issue {
+        super::Issue::new(
+            format!("the image {} is not on {}", self.image, self.context.host),
             "load it there, or set container.pull: missing",
         )
     }
 
-    pub(super) fn command(&self) -> Command {
+    pub(super) fn command(&self) -> RemoteCommand {
         let image = quote(&self.image);
-        if self.when == inventory::Pull::Never {
-            let script = format!("{}D image inspect --format '{{{{.Id}}}}' {image} || exit {NOT_THERE}\n", self.site.guard());
-            return Command::sh(self.title(), script, LOOK);
+        if self.policy == inventory::PullPolicy::Never {
+            let script =
+                format!("{}D image inspect --format '{{{{.Id}}}}' {image} || exit {EXIT_IMAGE_MISSING}\n", self.context.lock_check());
+            return RemoteCommand::from_script(self.title(), script, INSPECT_TIMEOUT);
         }
         let (login, docker) = match &self.login {
             None => (String::new(), "D"),
@@ -81,11 +82,11 @@ impl Pull {
                 // and host removes it.
                 format!(
                     "m=; for c in {}; do grep -qE \"^[^ ]* $c (tmpfs|ramfs) \" /proc/mounts 2>/dev/null && [ -w \"$c\" ] && {{ m=$c; break; }}; done\n\
-                     [ -n \"$m\" ] && d=$(mktemp -d \"$m/{}.XXXXXX\") || exit {NO_MEMORY}\n\
+                     [ -n \"$m\" ] && d=$(mktemp -d \"$m/{}.XXXXXX\") || exit {EXIT_NO_MEMORY_DIR}\n\
                      trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT PIPE TERM\n\
-                     printf %s {} | D --config \"$d\" login -u {} --password-stdin {} >/dev/null || exit {NO_LOGIN}\n",
-                    Site::MEMORY,
-                    self.site.login(),
+                     printf %s {} | D --config \"$d\" login -u {} --password-stdin {} >/dev/null || exit {EXIT_LOGIN_FAILED}\n",
+                    HostContext::MEMORY_DIRS,
+                    self.context.login_dir_prefix(),
                     quote(&login.password),
                     quote(&login.username),
                     quote(&login.server),
@@ -95,63 +96,63 @@ impl Pull {
         };
         let script = format!(
             "{}{}{login}{docker} pull -q {image} >&2 || exit 77\nD image inspect --format '{{{{.Id}}}}' {image}\n",
-            self.site.guard(),
-            self.site.forget_logins(),
+            self.context.lock_check(),
+            self.context.remove_logins_script(),
         );
-        Command::sh(self.title(), script, DEADLINE).masking(self.login.iter().map(|l| l.password.clone()))
+        RemoteCommand::from_script(self.title(), script, PULL_TIMEOUT).with_secrets(self.login.iter().map(|l| l.password.clone()))
     }
 
-    pub(super) fn judge(&self, output: &Output) -> Verdict {
-        if output.ok() {
-            let id = short(output.text().trim());
-            return if self.when == inventory::Pull::Never { Verdict::fine(id) } else { Verdict::changed(id) };
+    pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
+        if output.is_success() {
+            let id = short_image_id(output.stdout_text().trim());
+            return if self.policy == inventory::PullPolicy::Never { ActionResult::unchanged(id) } else { ActionResult::changed(id) };
         }
-        if output.code == NOT_THERE {
-            return Verdict::Failed(self.missing());
+        if output.exit_code == EXIT_IMAGE_MISSING {
+            return ActionResult::Failed(self.missing_image_issue());
         }
-        let says = output.complaint();
-        match (output.code, &self.login) {
-            (NO_MEMORY, Some(_)) => return self.no_memory(),
-            (NO_LOGIN, Some(login)) => return self.no_login(login, &says),
+        let says = output.error_line();
+        match (output.exit_code, &self.login) {
+            (EXIT_NO_MEMORY_DIR, Some(_)) => return self.no_memory_dir_result(),
+            (EXIT_LOGIN_FAILED, Some(login)) => return self.login_failed_result(login, &says),
             _ => {}
         }
         let hint = if says.contains("no space left") {
-            format!("free space on {}: `docker system df` shows what docker uses", self.site.host)
+            format!("free space on {}: `docker system df` shows what docker uses", self.context.host)
         } else if says.contains("denied") || says.contains("unauthorized") || says.contains("authentication") {
-            format!("set container.registry, log in on {} with `docker login`, or check the image's name", self.site.host)
+            format!("set container.registry, log in on {} with `docker login`, or check the image's name", self.context.host)
         } else if says.contains("http: server gave HTTP response") || says.contains("certificate") {
-            format!("add the registry to insecure-registries in /etc/docker/daemon.json on {}", self.site.host)
+            format!("add the registry to insecure-registries in /etc/docker/daemon.json on {}", self.context.host)
         } else {
-            format!("check the image's name and that {} reaches its registry, or load the image there", self.site.host)
+            format!("check the image's name and that {} reaches its registry, or load the image there", self.context.host)
         };
-        Verdict::failed(format!("could not pull {}: {says}", self.image), hint)
+        ActionResult::failed(format!("could not pull {}: {says}", self.image), hint)
     }
 
-    fn no_memory(&self) -> Verdict {
-        let host = &self.site.host;
-        Verdict::failed(
+    fn no_memory_dir_result(&self) -> ActionResult {
+        let host = &self.context.host;
+        ActionResult::failed(
             format!("no folder in memory on {host} for the registry's password (looked for a tmpfs at /dev/shm and /run/user/<uid>)"),
             format!("mount one there: `mount -t tmpfs tmpfs /dev/shm`; or load the image on {host} and leave container.registry out"),
         )
     }
 
-    fn no_login(&self, login: &Login, says: &str) -> Verdict {
-        let Login { server, username, variable, .. } = login;
+    fn login_failed_result(&self, login: &RegistryCredentials, says: &str) -> ActionResult {
+        let RegistryCredentials { server, username, password_variable: variable, .. } = login;
         let lower = says.to_lowercase();
         if ["401", "unauthorized", "incorrect username or password", "denied"].iter().any(|word| lower.contains(word)) {
-            return Verdict::failed(
+            return ActionResult::failed(
                 format!("{server} refused the password of {username}: {says}"),
                 format!("check the value of ${variable}, and container.registry.username"),
             );
         }
-        Verdict::failed(
+        ActionResult::failed(
             format!("could not log in to {server} as {username}: {says}"),
-            format!("check container.registry.server, and that {} reaches it", self.site.host),
+            format!("check container.registry.server, and that {} reaches it", self.context.host),
         )
     }
 }
 
 /// The first 12 digits of an image id, as docker shows it.
-pub fn short(id: &str) -> String {
+pub fn short_image_id(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(12).collect()
 }

@@ -1,16 +1,21 @@
 //! `arch`: one image for all needs one kind of processor.
 
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::words::Level;
 
 /// See its `looks`.
-pub(super) const CHECK: Check =
-    Check { name: "arch", area: Area::Host, looks: "the hosts have different processor architectures", needs: &[], judge };
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
+    name: "arch",
+    area: CheckArea::Host,
+    description: "the hosts have different processor architectures",
+    probes: &[],
+    judge,
+};
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.alike(Level::Fail, "use hosts of one architecture: an image is made for one", |host| match host.facts.system.as_str() {
-        "" => Err(Cell::skipped("uname told nothing")),
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Fail, "use hosts of one architecture: an image is made for one", |host| match host.facts.system.as_str() {
+        "" => Err(CheckResult::skipped("uname told nothing")),
         system => Ok(system.to_owned()),
     })
 }

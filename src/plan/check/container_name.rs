@@ -1,30 +1,30 @@
 //! `container-name`: the name that our container gets.
 
-use super::scene::Scene;
-use super::{Area, Cell, Check};
-use crate::plan::build::site;
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::plan::build::host_context;
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "container-name",
-    area: Area::Docker,
-    looks: "another one's container has the name that ours would get",
-    needs: &[],
+    area: CheckArea::Docker,
+    description: "another one's container has the name that ours would get",
+    probes: &[],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each(|host| {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
         if host.container().is_none() {
-            return Cell::skipped("bare host");
+            return CheckResult::skipped("bare host");
         }
-        let site = site(scene.inventory, host.host, &host.facts.run_dir, "", None);
-        match &host.facts.taken {
-            Some(labels) if *labels != format!("{}/{}", site.name, site.host) => Cell::fail(
-                format!("{} is a container that is not ours", site.container()),
-                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", site.container()),
+        let site = host_context(scene.inventory, host.host, &host.facts.run_dir, "", None);
+        match &host.facts.name_holder {
+            Some(labels) if *labels != format!("{}/{}", site.name, site.host) => CheckResult::fail(
+                format!("{} is a container that is not ours", site.container_name()),
+                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", site.container_name()),
             ),
-            _ => Cell::pass(site.container()),
+            _ => CheckResult::pass(site.container_name()),
         }
     })
 }

@@ -1,22 +1,27 @@
 //! `docker`: the engine answers to the ssh user.
 
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::Become;
-use crate::plan::action::preflight::docker_trouble;
-use crate::plan::facts::Docker;
+use crate::plan::action::check_facts::docker_issue;
+use crate::plan::facts::DockerStatus;
 
 /// See its `looks`.
-pub(super) const CHECK: Check =
-    Check { name: "docker", area: Area::Docker, looks: "docker is missing, does not run, or may not be used", needs: &[], judge };
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
+    name: "docker",
+    area: CheckArea::Docker,
+    description: "docker is missing, does not run, or may not be used",
+    probes: &[],
+    judge,
+};
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each(|host| match &host.facts.docker {
-        Docker::NotAsked => Cell::skipped("bare host"),
-        Docker::Usable(version) => Cell::pass(version.clone()),
-        Docker::Unusable(says) => {
-            let trouble = docker_trouble(says, "this host", &host.facts.user, host.host.ssh.r#become == Become::Sudo);
-            Cell::fail(trouble.what, trouble.hint)
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| match &host.facts.docker {
+        DockerStatus::NotQueried => CheckResult::skipped("bare host"),
+        DockerStatus::Usable(version) => CheckResult::pass(version.clone()),
+        DockerStatus::Unusable(says) => {
+            let trouble = docker_issue(says, "this host", &host.facts.user, host.host.ssh.r#become == Become::Sudo);
+            CheckResult::fail(trouble.message, trouble.hint)
         }
     })
 }

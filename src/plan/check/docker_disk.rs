@@ -1,36 +1,36 @@
 //! `docker-disk`: room for the image and for what containers write.
 
+use super::context::CheckContext;
 use super::disk;
-use super::memory::gib;
+use super::memory::format_kib;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "docker-disk",
-    area: Area::Docker,
-    looks: "less than 5 GiB or 2 % of the inodes are free where docker stores; less than 1 GiB and the image is not there yet is a failure",
-    needs: &[Probe::Docker],
+    area: CheckArea::Docker,
+    description: "less than 5 GiB or 2 % of the inodes are free where docker stores; less than 1 GiB and the image is not there yet is a failure",
+    probes: &[Probe::Docker],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each(|host| {
-        let Some(row) = host.told.one("docker_disk").and_then(disk::row) else {
-            return Cell::skipped("docker does not tell where it stores");
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let Some(row) = host.probe_output.last_value("docker_disk").and_then(disk::parse_disk_usage) else {
+            return CheckResult::skipped("docker does not tell where it stores");
         };
-        let Some(free) = row.free else { return Cell::skipped("df tells nothing of it") };
-        let what = format!("{} free under {}", gib(free), row.path);
+        let Some(free) = row.free_kib else { return CheckResult::skipped("df tells nothing of it") };
+        let what = format!("{} free under {}", format_kib(free), row.path);
         let hint = "`docker system df` there shows what docker uses, `docker image prune` frees some";
-        if free < 1 << 20 && host.facts.image.is_none() {
-            return Cell::fail(format!("{what}, and the image is not there yet"), hint);
+        if free < 1 << 20 && host.facts.image_id.is_none() {
+            return CheckResult::fail(format!("{what}, and the image is not there yet"), hint);
         }
-        let few = row.inodes.zip(row.inodes_free).is_some_and(|(all, free)| all > 0 && free < all / 50);
+        let few = row.total_inodes.zip(row.free_inodes).is_some_and(|(all, free)| all > 0 && free < all / 50);
         if free < 5 << 20 || few {
-            Cell::warn(if few { format!("few inodes left under {}", row.path) } else { what }, hint)
+            CheckResult::warn(if few { format!("few inodes left under {}", row.path) } else { what }, hint)
         } else {
-            Cell::pass(what)
+            CheckResult::pass(what)
         }
     })
 }

@@ -1,18 +1,25 @@
 //! `driver`: one driver everywhere.
 
+use super::context::CheckContext;
+use super::context::{gpu_field, gpu_skip_result};
 use super::probe::Probe;
-use super::scene::Scene;
-use super::scene::{field, no_gpus};
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::words::Level;
 
 /// See its `looks`.
-pub(super) const CHECK: Check =
-    Check { name: "driver", area: Area::Gpu, looks: "hosts have different NVIDIA drivers", needs: &[Probe::Gpus], judge };
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
+    name: "driver",
+    area: CheckArea::Gpu,
+    description: "hosts have different NVIDIA drivers",
+    probes: &[Probe::Gpus],
+    judge,
+};
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.alike(Level::Warn, "install the same driver everywhere: NCCL and CUDA may behave differently", |host| match no_gpus(host) {
-        Some(cell) => Err(cell),
-        None => field(host, "driver_version"),
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Warn, "install the same driver everywhere: NCCL and CUDA may behave differently", |host| {
+        match gpu_skip_result(host) {
+            Some(cell) => Err(cell),
+            None => gpu_field(host, "driver_version"),
+        }
     })
 }

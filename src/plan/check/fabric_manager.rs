@@ -1,29 +1,29 @@
 //! `fabric-manager`: who connects the NVSwitches.
 
+use super::context::CheckContext;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "fabric-manager",
-    area: Area::Gpu,
-    looks: "a machine with NVSwitches does not run nvidia-fabricmanager: CUDA fails with error 802",
-    needs: &[Probe::Gpus],
+    area: CheckArea::Gpu,
+    description: "a machine with NVSwitches does not run nvidia-fabricmanager: CUDA fails with error 802",
+    probes: &[Probe::Gpus],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each_gpu_host(|host| {
-        if host.told.one("nvswitch").is_none() {
-            return Cell::skipped("no NVSwitch");
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_gpu_host(|host| {
+        if host.probe_output.last_value("nvswitch").is_none() {
+            return CheckResult::skipped("no NVSwitch");
         }
-        match host.told.one("fabric_manager") {
-            Some("active") => Cell::pass("active"),
+        match host.probe_output.last_value("fabric_manager") {
+            Some("active") => CheckResult::pass("active"),
             Some(state) => {
-                Cell::fail(format!("nvidia-fabricmanager is {state}"), "`sudo systemctl enable --now nvidia-fabricmanager` there")
+                CheckResult::fail(format!("nvidia-fabricmanager is {state}"), "`sudo systemctl enable --now nvidia-fabricmanager` there")
             }
-            None => Cell::skipped("there is no systemctl to ask"),
+            None => CheckResult::skipped("there is no systemctl to ask"),
         }
     })
 }

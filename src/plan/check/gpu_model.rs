@@ -1,18 +1,20 @@
 //! `gpu-model`: one model everywhere.
 
+use super::context::CheckContext;
+use super::context::{gpu_field, gpu_skip_result};
 use super::probe::Probe;
-use super::scene::Scene;
-use super::scene::{field, no_gpus};
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::words::Level;
 
 /// See its `looks`.
-pub(super) const CHECK: Check =
-    Check { name: "gpu-model", area: Area::Gpu, looks: "GPUs are of different models", needs: &[Probe::Gpus], judge };
+pub(super) const CHECK: PreflightCheck =
+    PreflightCheck { name: "gpu-model", area: CheckArea::Gpu, description: "GPUs are of different models", probes: &[Probe::Gpus], judge };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.alike(Level::Warn, "the slowest GPU sets the pace of all; leave the odd host out with --limit", |host| match no_gpus(host) {
-        Some(cell) => Err(cell),
-        None => field(host, "name"),
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Warn, "the slowest GPU sets the pace of all; leave the odd host out with --limit", |host| {
+        match gpu_skip_result(host) {
+            Some(cell) => Err(cell),
+            None => gpu_field(host, "name"),
+        }
     })
 }

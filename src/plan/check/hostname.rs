@@ -1,41 +1,41 @@
 //! `hostname`: gloo goes by the host's own name.
 
+use super::context::CheckContext;
 use super::master_address::is_loopback;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "hostname",
-    area: Area::Network,
-    looks: "without GPUs (gloo) a host's own name resolves to a loopback address or not at all, and GLOO_SOCKET_IFNAME is not set",
-    needs: &[Probe::Host],
+    area: CheckArea::Network,
+    description: "without GPUs (gloo) a host's own name resolves to a loopback address or not at all, and GLOO_SOCKET_IFNAME is not set",
+    probes: &[Probe::Host],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    let one_machine = scene.hosts.iter().all(|h| h.facts.arrived_at.as_deref().is_some_and(is_loopback));
-    scene.each(|host| {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let one_machine = scene.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    scene.check_each_host(|host| {
         if scene.inventory.hosts.len() == 1 || one_machine {
-            return Cell::skipped("all ranks are on one machine");
+            return CheckResult::skipped("all ranks are on one machine");
         }
         if host.wants_gpus() {
-            return Cell::skipped("NCCL does not go by the host's name");
+            return CheckResult::skipped("NCCL does not go by the host's name");
         }
         let inside = host.container().and_then(|c| c.env.get("GLOO_SOCKET_IFNAME"));
-        if let Some(name) = host.part.env.get("GLOO_SOCKET_IFNAME").or(inside) {
-            return Cell::pass(format!("GLOO_SOCKET_IFNAME={name}"));
+        if let Some(name) = host.job_host.env.get("GLOO_SOCKET_IFNAME").or(inside) {
+            return CheckResult::pass(format!("GLOO_SOCKET_IFNAME={name}"));
         }
-        let own = host.told.one("hostname").unwrap_or("its name");
-        let interface = host.address.and_then(|a| host.facts.interface(a)).unwrap_or("eth0");
+        let own = host.probe_output.last_value("hostname").unwrap_or("its name");
+        let interface = host.fabric_address.and_then(|a| host.facts.interface_for(a)).unwrap_or("eth0");
         let hint = format!("correct /etc/hosts there, or env: {{ GLOO_SOCKET_IFNAME: {interface} }}");
-        match host.told.one("own_name") {
-            None => Cell::warn(format!("{own} does not resolve on itself: gloo takes the loopback address"), hint),
+        match host.probe_output.last_value("own_name") {
+            None => CheckResult::warn(format!("{own} does not resolve on itself: gloo takes the loopback address"), hint),
             Some(all) if all.split_whitespace().all(is_loopback) => {
-                Cell::warn(format!("{own} resolves to {all} on itself: gloo takes that"), hint)
+                CheckResult::warn(format!("{own} resolves to {all} on itself: gloo takes that"), hint)
             }
-            Some(all) => Cell::pass(format!("{own} is {all}")),
+            Some(all) => CheckResult::pass(format!("{own} is {all}")),
         }
     })
 }

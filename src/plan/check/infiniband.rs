@@ -1,27 +1,27 @@
 //! `infiniband`: InfiniBand cards and whether their ports are up.
 
+use super::context::CheckContext;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::words::Level;
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "infiniband",
-    area: Area::Network,
-    looks: "the hosts have different InfiniBand ports, or ports in different states",
-    needs: &[Probe::Host],
+    area: CheckArea::Network,
+    description: "the hosts have different InfiniBand ports, or ports in different states",
+    probes: &[Probe::Host],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    if scene.hosts.iter().all(|h| h.told.all("ib").is_empty()) {
-        return scene.each(|_| Cell::skipped("no InfiniBand"));
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    if scene.hosts.iter().all(|h| h.probe_output.values("ib").is_empty()) {
+        return scene.check_each_host(|_| CheckResult::skipped("no InfiniBand"));
     }
-    scene.alike(Level::Warn, "`ibstat` there; look at cable and switch, or narrow NCCL_IB_HCA", |host| {
+    scene.compare_hosts(Level::Warn, "`ibstat` there; look at cable and switch, or narrow NCCL_IB_HCA", |host| {
         let mut ports: Vec<String> = host
-            .told
-            .all("ib")
+            .probe_output
+            .values("ib")
             .iter()
             .map(|line| {
                 let mut words = line.split(' ');

@@ -1,40 +1,41 @@
 //! `master-port`: the port of the rendezvous.
 
+use super::context::CheckContext;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "master-port",
-    area: Area::Network,
-    looks: "something listens on the master's port (a failure), or the kernel may give it to anybody: it lies in ip_local_port_range (a warning)",
-    needs: &[Probe::Host],
+    area: CheckArea::Network,
+    description: "something listens on the master's port (a failure), or the kernel may give it to anybody: it lies in ip_local_port_range (a warning)",
+    probes: &[Probe::Host],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each(|host| {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
         if host.index != 0 {
-            return Cell::skipped("");
+            return CheckResult::skipped("");
         }
-        let Some(port) = scene.job.launch.master_port else { return Cell::pass("a free one is chosen") };
-        if host.live {
-            return Cell::pass(format!("{port}: a run of this name is live"));
+        let Some(port) = scene.job.launch.master_port else { return CheckResult::pass("a free one is chosen") };
+        if host.has_live_run {
+            return CheckResult::pass(format!("{port}: a run of this name is live"));
         }
-        if host.facts.busy.contains(&port) {
-            return Cell::fail(
+        if host.facts.busy_ports.contains(&port) {
+            return CheckResult::fail(
                 format!("port {port} is already in use"),
                 format!("choose another launch.master_port, or end what listens there: `ss -ltnp 'sport = :{port}'`"),
             );
         }
-        let mut range = host.told.one("port_range").unwrap_or_default().split_whitespace().filter_map(|w| w.parse::<u16>().ok());
+        let mut range =
+            host.probe_output.last_value("port_range").unwrap_or_default().split_whitespace().filter_map(|w| w.parse::<u16>().ok());
         if let (Some(low), Some(high)) = (range.next(), range.next())
             && (low..=high).contains(&port)
         {
             let what = format!("port {port} is one that the kernel gives to outgoing connections ({low} to {high})");
-            return Cell::warn(what, format!("choose a launch.master_port below {low}"));
+            return CheckResult::warn(what, format!("choose a launch.master_port below {low}"));
         }
-        Cell::pass(format!("port {port} is free"))
+        CheckResult::pass(format!("port {port} is free"))
     })
 }

@@ -3,12 +3,13 @@
 //! Uses `inventory` and facts. Pure: nothing here asks a host. A check changes nothing on a host either: what is asked is read-only, but for
 //! files that are made and removed at once where it is tried whether something can be written.
 
-pub mod answer;
 mod arch;
-pub mod cell;
 mod cgroup;
+pub mod check_report;
+pub mod check_result;
 mod clock;
 mod container_name;
+pub mod context;
 mod cpus;
 mod disk;
 mod docker;
@@ -43,33 +44,32 @@ mod nvidia_runtime;
 mod paths;
 mod persistence;
 pub mod probe;
+pub mod probe_output;
 mod reach_ephemeral;
 mod reach_master;
 mod row_remap;
 mod run_dir;
 mod same;
-pub mod scene;
 mod shm;
 pub mod smoke;
-pub mod told;
 mod userns_remap;
 mod xid;
 
 #[cfg(test)]
-mod lasting_tests;
+mod logout_tests;
 #[cfg(test)]
 mod tests;
 
 use crate::inventory::Job;
-use crate::inventory::checks::{NAMES, meant};
+use crate::inventory::check_settings::{CHECK_NAMES, suggest_check_name};
 
-pub use self::answer::{Answer, Area, Check, Group};
-pub use self::cell::Cell;
+pub use self::check_report::{CheckArea, CheckReport, PreflightCheck, ResultGroup};
+pub use self::check_result::CheckResult;
+use self::context::CheckContext;
 use self::probe::Probe;
-use self::scene::Scene;
 
 /// Every check, in the order of [`NAMES`].
-pub const ALL: [Check; NAMES.len()] = [
+pub const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
     clock::CHECK,
     arch::CHECK,
     cpus::CHECK,
@@ -121,27 +121,29 @@ pub const ALL: [Check; NAMES.len()] = [
 ///
 /// # Errors
 /// A word that names neither, with what was probably meant.
-pub fn chosen(only: &[String], skip: &[String], skipped: &[String]) -> Result<Vec<Check>, String> {
-    let known = |word: &&String| ALL.iter().all(|c| c.name != word.as_str() && c.area.word() != word.as_str());
+pub fn select_checks(only: &[String], skip: &[String], skipped: &[String]) -> Result<Vec<PreflightCheck>, String> {
+    let known = |word: &&String| ALL_CHECKS.iter().all(|c| c.name != word.as_str() && c.area.as_str() != word.as_str());
     if let Some(word) = only.iter().chain(skip).find(known) {
-        return Err(format!("there is no check `{word}`; {}", meant(word)));
+        return Err(format!("there is no check `{word}`; {}", suggest_check_name(word)));
     }
-    let named = |list: &[String], check: &Check| list.iter().any(|word| word == check.name || word == check.area.word());
-    let wanted = |check: &&Check| (only.is_empty() || named(only, check)) && !named(skip, check);
+    let named = |list: &[String], check: &PreflightCheck| list.iter().any(|word| word == check.name || word == check.area.as_str());
+    let wanted = |check: &&PreflightCheck| (only.is_empty() || named(only, check)) && !named(skip, check);
     // Who asks for a check by its name means it, whatever the inventory leaves out.
-    let left_out = |check: &Check| skipped.iter().any(|word| word == check.name) && !only.iter().any(|word| word == check.name);
-    Ok(ALL.iter().filter(wanted).filter(|check| !left_out(check)).copied().collect())
+    let left_out = |check: &PreflightCheck| skipped.iter().any(|word| word == check.name) && !only.iter().any(|word| word == check.name);
+    Ok(ALL_CHECKS.iter().filter(wanted).filter(|check| !left_out(check)).copied().collect())
 }
 
 /// The checks that every launch is preceded by: all but those that look inside the image. What the user wrote down is looked at whatever it
 /// takes.
-pub fn fast(job: &Job) -> Vec<Check> {
-    let wanted = |check: &Check| !check.needs.contains(&Probe::Inside) || (check.name == "same" && !job.checks.same.is_empty());
-    chosen(&[], &[], &job.checks.skip).unwrap_or_default().into_iter().filter(wanted).collect()
+pub fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
+    let wanted = |check: &PreflightCheck| {
+        !check.probes.contains(&Probe::Environment) || (check.name == "same" && !job.checks.same_output_commands.is_empty())
+    };
+    select_checks(&[], &[], &job.checks.skip).unwrap_or_default().into_iter().filter(wanted).collect()
 }
 
 /// Judges all hosts of the scene by each of these checks.
-pub fn judge(scene: &Scene<'_>, checks: &[Check]) -> Vec<Answer> {
+pub fn evaluate_checks(scene: &CheckContext<'_>, checks: &[PreflightCheck]) -> Vec<CheckReport> {
     checks
         .iter()
         .map(|check| {
@@ -151,11 +153,11 @@ pub fn judge(scene: &Scene<'_>, checks: &[Check]) -> Vec<Answer> {
             };
             // What was not asked, or not answered, is not judged.
             for (host, cell) in scene.hosts.iter().zip(&mut cells) {
-                if let Some(probe) = check.needs.iter().find(|probe| !host.told.answered(**probe)) {
-                    *cell = Cell::skipped(host.told.why_not(*probe));
+                if let Some(probe) = check.probes.iter().find(|probe| !host.probe_output.is_complete(**probe)) {
+                    *cell = CheckResult::skipped(host.probe_output.missing_reason(*probe));
                 }
             }
-            Answer { check: *check, cells: scene.hosts.iter().map(|h| h.index).zip(cells).collect() }
+            CheckReport { check: *check, results: scene.hosts.iter().map(|h| h.index).zip(cells).collect() }
         })
         .collect()
 }

@@ -1,29 +1,29 @@
 //! `mount-content`: the same files beneath a mount that is only read.
 
-use super::mount_system::by_mount;
-use super::mounts::file;
+use super::context::CheckContext;
+use super::context::HostView;
+use super::mount_system::compare_mounts;
+use super::mounts::probed_file_value;
 use super::probe::Probe;
-use super::scene::Place;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "mount-content",
-    area: Area::Files,
-    looks: "a read-only mount's source has other files, or files of other sizes, on some hosts",
-    needs: &[Probe::Files],
+    area: CheckArea::Files,
+    description: "a read-only mount's source has other files, or files of other sizes, on some hosts",
+    probes: &[Probe::Files],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
     let hint = "compare with `orchestrate exec -- ls -lR PATH`, and copy what is missing";
-    by_mount(scene, |mount| mount.read_only, hint, content)
+    compare_mounts(scene, |mount| mount.read_only, hint, content_summary)
 }
 
 /// How many files there are, and a digest of their names and sizes.
-pub(super) fn content(host: &Place<'_>, at: usize) -> Option<String> {
-    let text = file(host, at, "content")?;
+pub(super) fn content_summary(host: &HostView<'_>, at: usize) -> Option<String> {
+    let text = probed_file_value(host, at, "content")?;
     let (count, digest) = text.split_once(' ')?;
     (count != "?").then(|| format!("{count} files ({})", digest.rsplit(':').next().unwrap_or_default().chars().take(8).collect::<String>()))
 }

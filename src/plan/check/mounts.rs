@@ -1,44 +1,44 @@
 //! `mounts`: what is mounted is there.
 
+use super::context::CheckContext;
+use super::context::HostView;
 use super::probe::Probe;
-use super::scene::Place;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "mounts",
-    area: Area::Files,
-    looks: "a mount's source is not on the host (unless `create: true`), or does not answer",
-    needs: &[Probe::Files],
+    area: CheckArea::Files,
+    description: "a mount's source is not on the host (unless `create: true`), or does not answer",
+    probes: &[Probe::Files],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each(|host| {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
         let mounts = host.container().map_or(&[][..], |c| c.mounts.as_slice());
         if mounts.is_empty() {
-            return Cell::skipped("no mounts");
+            return CheckResult::skipped("no mounts");
         }
-        let kind = |at: usize| file(host, at, "type");
+        let kind = |at: usize| probed_file_value(host, at, "type");
         for (at, mount) in mounts.iter().enumerate() {
             match kind(at) {
-                Some("missing") if !mount.create => {
-                    return Cell::fail(
-                        format!("{} is not there", mount.from),
+                Some("missing") if !mount.create_source => {
+                    return CheckResult::fail(
+                        format!("{} is not there", mount.source),
                         "correct container.mounts, make it on the host, or give the mount `create: true`",
                     );
                 }
                 Some("hung") => {
-                    return Cell::fail(
-                        format!("{} does not answer within 5 s: a stale network mount?", mount.from),
-                        format!("`umount -l` it there and mount it again; `df {}` shows whether it answers", mount.from),
+                    return CheckResult::fail(
+                        format!("{} does not answer within 5 s: a stale network mount?", mount.source),
+                        format!("`umount -l` it there and mount it again; `df {}` shows whether it answers", mount.source),
                     );
                 }
                 _ => {}
             }
         }
-        Cell::pass(match mounts.len() {
+        CheckResult::pass(match mounts.len() {
             1 => "1 mount".to_owned(),
             n => format!("{n} mounts"),
         })
@@ -46,7 +46,7 @@ fn judge(scene: &Scene<'_>) -> Vec<Cell> {
 }
 
 /// What a host told of its n-th mount or path.
-pub(super) fn file<'a>(host: &Place<'a>, at: usize, what: &str) -> Option<&'a str> {
+pub(super) fn probed_file_value<'a>(host: &HostView<'a>, at: usize, what: &str) -> Option<&'a str> {
     let head = format!("{at} {what} ");
-    host.told.all("file").iter().find_map(|line| line.strip_prefix(&head))
+    host.probe_output.values("file").iter().find_map(|line| line.strip_prefix(&head))
 }

@@ -1,16 +1,24 @@
 //! `nccl-conf`: a file that changes NCCL unseen.
 
+use super::context::CheckContext;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::words::Level;
 
 /// See its `looks`.
-pub(super) const CHECK: Check =
-    Check { name: "nccl-conf", area: Area::Network, looks: "/etc/nccl.conf differs between the hosts", needs: &[Probe::Host], judge };
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
+    name: "nccl-conf",
+    area: CheckArea::Network,
+    description: "/etc/nccl.conf differs between the hosts",
+    probes: &[Probe::Host],
+    judge,
+};
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.alike(Level::Warn, "compare with `orchestrate exec -- cat /etc/nccl.conf`", |host| {
-        Ok(host.told.one("nccl_conf").map_or_else(|| "no /etc/nccl.conf".to_owned(), |digest| format!("/etc/nccl.conf ({digest})")))
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Warn, "compare with `orchestrate exec -- cat /etc/nccl.conf`", |host| {
+        Ok(host
+            .probe_output
+            .last_value("nccl_conf")
+            .map_or_else(|| "no /etc/nccl.conf".to_owned(), |digest| format!("/etc/nccl.conf ({digest})")))
     })
 }

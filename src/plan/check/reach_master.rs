@@ -1,58 +1,62 @@
 //! `reach-master`: from each worker to the master's port, with a listener there.
 
+use super::context::CheckContext;
+use super::context::HostView;
 use super::probe::Probe;
-use super::scene::Place;
-use super::scene::Scene;
-use super::told::Told;
-use super::{Area, Cell, Check};
+use super::probe_output::ProbeOutput;
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "reach-master",
-    area: Area::Network,
-    looks: "a worker cannot reach the master's port: a firewall drops or rejects it",
-    needs: &[Probe::Reach],
+    area: CheckArea::Network,
+    description: "a worker cannot reach the master's port: a firewall drops or rejects it",
+    probes: &[Probe::Connectivity],
     judge,
 };
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
     let master = scene.inventory.hosts.first().map_or("the master", |h| h.name.as_str());
     let port = scene.job.launch.master_port.unwrap_or_default();
-    scene.each(|host| {
+    scene.check_each_host(|host| {
         if host.index == 0 {
-            return Cell::skipped("");
+            return CheckResult::skipped("");
         }
         let hint =
             format!("let TCP port {port} through {master}'s firewall, or set the master's fabric_address to one that the workers reach");
-        match way(host, "given>0") {
-            None => Cell::skipped("it was not tried"),
-            Some(Way::Untold(why)) => Cell::skipped(why),
-            Some(Way::Blocked(why)) => Cell::fail(format!("no answer from {master}:{port}: {why} (DROP?)"), hint),
-            Some(Way::Refused(false)) | Some(Way::Open(false)) => Cell::pass(format!("{master}:{port} can be reached")),
-            Some(Way::Refused(true)) => Cell::fail(format!("{master}:{port} is refused though it listens (REJECT)"), hint),
-            Some(Way::Open(true)) => Cell::pass(format!("{master}:{port} answers")),
+        match connection_result(host, "given>0") {
+            None => CheckResult::skipped("it was not tried"),
+            Some(ConnectionResult::Unknown(why)) => CheckResult::skipped(why),
+            Some(ConnectionResult::Blocked(why)) => CheckResult::fail(format!("no answer from {master}:{port}: {why} (DROP?)"), hint),
+            Some(ConnectionResult::Refused(false)) | Some(ConnectionResult::Open(false)) => {
+                CheckResult::pass(format!("{master}:{port} can be reached"))
+            }
+            Some(ConnectionResult::Refused(true)) => {
+                CheckResult::fail(format!("{master}:{port} is refused though it listens (REJECT)"), hint)
+            }
+            Some(ConnectionResult::Open(true)) => CheckResult::pass(format!("{master}:{port} answers")),
         }
     })
 }
 
 /// What came of a connection; with whether a listener of ours was there.
-pub(super) enum Way<'a> {
+pub(super) enum ConnectionResult<'a> {
     Open(bool),
     Refused(bool),
     Blocked(&'a str),
-    Untold(&'a str),
+    Unknown(&'a str),
 }
 
 /// `way LABEL LISTENS RESULT WHY`.
-pub(super) fn way<'a>(host: &Place<'a>, label: &'a str) -> Option<Way<'a>> {
-    let told: &'a Told = host.told;
-    let text = told.of("way", label).next()?;
+pub(super) fn connection_result<'a>(host: &HostView<'a>, label: &'a str) -> Option<ConnectionResult<'a>> {
+    let told: &'a ProbeOutput = host.probe_output;
+    let text = told.values_starting_with("way", label).next()?;
     let (listens, rest) = text.split_once(' ')?;
     let (result, why) = rest.split_once(' ').unwrap_or((rest, ""));
     Some(match result {
-        "open" => Way::Open(listens == "yes"),
-        "refused" => Way::Refused(listens == "yes"),
-        "blocked" => Way::Blocked(why),
-        _ => Way::Untold(why),
+        "open" => ConnectionResult::Open(listens == "yes"),
+        "refused" => ConnectionResult::Refused(listens == "yes"),
+        "blocked" => ConnectionResult::Blocked(why),
+        _ => ConnectionResult::Unknown(why),
     })
 }

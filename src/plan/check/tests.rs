@@ -1,51 +1,51 @@
 //! Every judge, by what hosts answer: what it says and how bad that is.
 
+use super::context::{CheckContext, HostView};
 use super::probe::Probe;
-use super::scene::{Place, Scene};
-use super::told::Told;
+use super::probe_output::ProbeOutput;
 use super::*;
-use crate::inventory::{Inventory, Known, Source};
+use crate::inventory::{Inventory, InventorySource, RuntimeValues};
 use crate::plan::facts::HostFacts;
 use crate::plan::words::Level;
 
 #[test]
-fn the_table_has_every_name_once_and_in_order() {
-    let names: Vec<&str> = ALL.iter().map(|check| check.name).collect();
-    assert_eq!(names, NAMES);
-    assert!(ALL.iter().all(|check| !check.looks.is_empty()));
+fn check_table_matches_name_list() {
+    let names: Vec<&str> = ALL_CHECKS.iter().map(|check| check.name).collect();
+    assert_eq!(names, CHECK_NAMES);
+    assert!(ALL_CHECKS.iter().all(|check| !check.description.is_empty()));
 }
 
 #[test]
-fn the_page_of_checks_has_them_all() {
+fn checks_page_documents_every_check() {
     let page = include_str!("../../../docs/checks.md");
-    for check in ALL.iter().chain([&super::smoke::CHECK]) {
-        let row = format!("| `{}` | {} | {} | ", check.name, check.area.word(), check.looks);
+    for check in ALL_CHECKS.iter().chain([&super::smoke::CHECK]) {
+        let row = format!("| `{}` | {} | {} | ", check.name, check.area.as_str(), check.description);
         assert!(page.contains(&row), "docs/checks.md lacks: {row}");
     }
 }
 
 #[test]
-fn checks_are_chosen_by_name_and_by_area() {
+fn checks_are_selected_by_name_and_area() {
     let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     let names = |only: &[&str], skip: &[&str], skipped: &[&str]| -> Vec<&str> {
-        let found = chosen(&words(only), &words(skip), &words(skipped)).expect("names");
+        let found = select_checks(&words(only), &words(skip), &words(skipped)).expect("names");
         found.iter().map(|check| check.name).collect()
     };
-    assert_eq!(names(&[], &[], &[]).len(), ALL.len());
+    assert_eq!(names(&[], &[], &[]).len(), ALL_CHECKS.len());
     assert_eq!(names(&["clock", "mtu"], &[], &[]), ["clock", "mtu"]);
     assert_eq!(names(&["files"], &["paths"], &["same"]), ["mounts", "mount-system", "mount-content", "mount-write"]);
     assert_eq!(names(&["same"], &[], &["same"]), ["same"], "asked for by its name");
-    let error = chosen(&words(&["gpu-idel"]), &[], &[]).expect_err("no such check");
+    let error = select_checks(&words(&["gpu-idel"]), &[], &[]).expect_err("no such check");
     assert!(error.contains("no check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
 }
 
-pub(super) const INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
+pub(super) const TEST_INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
     - { name: gpu03, address: 10.0.0.3 }\n\
     container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n\
     launch: { nproc_per_node: 2, command: [t.py] }\nchecks: { same: [uname -r], paths: [/models] }\n";
 
 /// Facts and answers of a host that is in order.
-fn healthy(n: usize) -> (String, String) {
+fn healthy_host_output(n: usize) -> (String, String) {
     let facts = format!(
         "system Linux x86_64\nuser li\nrun_dir /r\naddress 10.0.0.{n} bond0\nconnection 1.1.1.1 5 10.0.0.{n} 22\n\
          gpu GPU 0: H100 (UUID: GPU-0)\ngpu GPU 1: H100 (UUID: GPU-1)\ndocker 24.0.7\nimage sha256:aaaaaaaaaaaaaaaa\n"
@@ -71,46 +71,65 @@ fn healthy(n: usize) -> (String, String) {
 }
 
 /// Judges three hosts of which the third answers something else: `old` replaced by `new` in its facts and answers.
-pub(super) fn cells(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<Cell> {
-    let source = Source { name: "i".to_owned(), text: inventory.to_owned() };
+pub(super) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<CheckResult> {
+    let source = InventorySource { name: "i".to_owned(), text: inventory.to_owned() };
     let inventory = Inventory::load(&[source], &[]).expect("an inventory");
-    let known = Known { gpus: vec![Some(2); 3], addresses: (1..4).map(|n| Some(format!("10.0.0.{n}"))).collect(), ..Known::default() };
+    let known = RuntimeValues {
+        gpu_counts: vec![Some(2); 3],
+        fabric_addresses: (1..4).map(|n| Some(format!("10.0.0.{n}"))).collect(),
+        ..RuntimeValues::default()
+    };
     let job = inventory.job(&known).expect("a job");
-    let hosts: Vec<(HostFacts, Told)> = (1..4)
+    let hosts: Vec<(HostFacts, ProbeOutput)> = (1..4)
         .map(|n| {
-            let (mut facts, mut told) = healthy(n);
+            let (mut facts, mut told) = healthy_host_output(n);
             for (old, new) in changes.iter().filter(|_| n == 3) {
                 assert!(facts.contains(old) || told.contains(old), "nobody says {old:?}");
                 (facts, told) = (facts.replace(old, new), told.replace(old, new));
             }
-            let mut answers = Told::default();
-            answers.add(&told);
-            for probe in [Probe::Clock, Probe::Host, Probe::Gpus, Probe::Docker, Probe::Files, Probe::Net, Probe::Reach, Probe::Inside] {
-                answers.add(&format!("did {}", probe.word()));
+            let mut answers = ProbeOutput::default();
+            answers.push_text(&told);
+            for probe in [
+                Probe::Clock,
+                Probe::Host,
+                Probe::Gpus,
+                Probe::Docker,
+                Probe::Files,
+                Probe::Network,
+                Probe::Connectivity,
+                Probe::Environment,
+            ] {
+                answers.push_text(&format!("did {}", probe.as_str()));
             }
-            (HostFacts::read(&facts), answers)
+            (HostFacts::parse(&facts), answers)
         })
         .collect();
-    let addresses: Vec<String> = known.addresses.iter().flatten().cloned().collect();
-    let places = hosts.iter().enumerate().map(|(index, (facts, told))| Place {
+    let addresses: Vec<String> = known.fabric_addresses.iter().flatten().cloned().collect();
+    let places = hosts.iter().enumerate().map(|(index, (facts, told))| HostView {
         index,
         host: &inventory.hosts[index],
-        part: &job.hosts[index],
+        job_host: &job.hosts[index],
         facts,
-        told,
-        address: addresses.get(index).map(String::as_str),
-        live: false,
+        probe_output: told,
+        fabric_address: addresses.get(index).map(String::as_str),
+        has_live_run: false,
     });
-    let scene = Scene { inventory: &inventory, job: &job, hosts: places.collect(), addresses: addresses.clone(), launching: false };
-    let check = ALL.iter().find(|check| check.name == name).expect("a check");
-    let answers = judge(&scene, std::slice::from_ref(check));
-    answers[0].cells.iter().map(|(_, cell)| cell.clone()).collect()
+    let scene = CheckContext {
+        inventory: &inventory,
+        job: &job,
+        hosts: places.collect(),
+        fabric_addresses: addresses.clone(),
+        before_launch: false,
+    };
+    let check = ALL_CHECKS.iter().find(|check| check.name == name).expect("a check");
+    let answers = evaluate_checks(&scene, std::slice::from_ref(check));
+    answers[0].results.iter().map(|(_, cell)| cell.clone()).collect()
 }
 
 #[test]
-fn hosts_that_are_in_order_pass() {
-    for check in ALL {
-        let found = cells(INVENTORY, check.name, &[]);
+fn healthy_hosts_pass_every_check() {
+    for check in ALL_CHECKS {
+        let found = evaluate_with_changes(TEST_INVENTORY, check.name, &[]);
         assert!(found.iter().all(|c| c.level <= Level::Pass), "{}: {found:?}", check.name);
         let skipped = found.iter().all(|c| c.level == Level::Skipped);
         assert_eq!(skipped, matches!(check.name, "hostname"), "{}: {found:?}", check.name);
@@ -118,7 +137,7 @@ fn hosts_that_are_in_order_pass() {
 }
 
 #[test]
-fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
+fn problem_is_reported_only_for_its_host() {
     use Level::{Fail, Pass, Skipped, Warn};
     let same: &[(&str, &str)] = &[];
     for (name, changes, level, says) in [
@@ -256,68 +275,83 @@ fn what_is_wrong_with_the_third_host_is_told_of_it_alone() {
         ("reach-ephemeral", &[("ephemeral>0 yes open", "ephemeral>0 no untold nothing to listen with")], Skipped, "nothing to listen with"),
         ("clock", same, Pass, "from gpu01"),
     ] {
-        let found = cells(INVENTORY, name, changes);
+        let found = evaluate_with_changes(TEST_INVENTORY, name, changes);
         assert_eq!(found[2].level, level, "{name} {changes:?}: {found:?}");
-        assert!(found[2].what.contains(says), "{name}: {says:?} is not in {:?}", found[2].what);
+        assert!(found[2].message.contains(says), "{name}: {says:?} is not in {:?}", found[2].message);
         assert!(level <= Pass || !found[2].hint.is_empty(), "{name}: what to do?");
         assert!(found[..2].iter().all(|c| c.level <= Pass), "{name} {changes:?}: {found:?}");
     }
 }
 
 #[test]
-fn what_the_inventory_says_decides_too() {
+fn inventory_settings_change_check_results() {
     use Level::{Fail, Pass, Warn};
-    let cpu = INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
-    let named = INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
+    let cpu = TEST_INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
+    let named = TEST_INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
     for (inventory, name, changes, host, level, says) in [
         (&cpu, "hostname", &[("own_name 10.0.0.3", "own_name 127.0.1.1")][..], 2, Warn, "h3 resolves to 127.0.1.1"),
         (&cpu, "gpu-idle", &[], 2, Level::Skipped, "no GPUs are used"),
         (
-            &INVENTORY.replace("checks: {", "env: { GLOO_SOCKET_IFNAME: eth7 }\nchecks: {"),
+            &TEST_INVENTORY.replace("checks: {", "env: { GLOO_SOCKET_IFNAME: eth7 }\nchecks: {"),
             "nic",
             &[],
             2,
             Fail,
             "GLOO_SOCKET_IFNAME=eth7 fits none of bond0",
         ),
-        (&INVENTORY.replace("checks: {", "env: { NCCL_SOCKET_IFNAME: bond }\nchecks: {"), "nic", &[], 2, Pass, "bond0"),
-        (&INVENTORY.replace("checks: {", "checks: { max_clock_skew: 1s, "), "clock", &[("clock 0.1", "clock 1500")], 2, Fail, "+1.50 s"),
-        (&INVENTORY.replace("nproc_per_node: 2,", "nproc_per_node: 2, master_port: 40000,"), "master-port", &[], 0, Warn, "32768 to 60999"),
+        (&TEST_INVENTORY.replace("checks: {", "env: { NCCL_SOCKET_IFNAME: bond }\nchecks: {"), "nic", &[], 2, Pass, "bond0"),
+        (
+            &TEST_INVENTORY.replace("checks: {", "checks: { max_clock_skew: 1s, "),
+            "clock",
+            &[("clock 0.1", "clock 1500")],
+            2,
+            Fail,
+            "+1.50 s",
+        ),
+        (
+            &TEST_INVENTORY.replace("nproc_per_node: 2,", "nproc_per_node: 2, master_port: 40000,"),
+            "master-port",
+            &[],
+            0,
+            Warn,
+            "32768 to 60999",
+        ),
         (&named, "nic", &[], 2, Pass, "bond0"),
     ] {
-        let found = cells(inventory, name, changes);
+        let found = evaluate_with_changes(inventory, name, changes);
         assert_eq!(found[host].level, level, "{name}: {found:?}");
-        assert!(found[host].what.contains(says), "{name}: {says:?} is not in {:?}", found[host].what);
+        assert!(found[host].message.contains(says), "{name}: {says:?} is not in {:?}", found[host].message);
     }
 }
 
 #[test]
-fn the_masters_name_must_mean_the_same_to_all() {
-    let inventory = Inventory::load(&[Source { name: "i".to_owned(), text: INVENTORY.to_owned() }], &[]).expect("an inventory");
-    let job = inventory.job(&Known { gpus: vec![Some(2); 3], ..Known::default() }).expect("a job");
-    let facts: Vec<HostFacts> = (1..4).map(|n| HostFacts::read(&healthy(n).0)).collect();
-    let run = |third: &str, first: &str| -> Cell {
-        let told: Vec<Told> = ["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third]
+fn master_name_must_resolve_equally_everywhere() {
+    let inventory =
+        Inventory::load(&[InventorySource { name: "i".to_owned(), text: TEST_INVENTORY.to_owned() }], &[]).expect("an inventory");
+    let job = inventory.job(&RuntimeValues { gpu_counts: vec![Some(2); 3], ..RuntimeValues::default() }).expect("a job");
+    let facts: Vec<HostFacts> = (1..4).map(|n| HostFacts::parse(&healthy_host_output(n).0)).collect();
+    let run = |third: &str, first: &str| -> CheckResult {
+        let told: Vec<ProbeOutput> = ["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third]
             .iter()
             .map(|line| {
-                let mut told = Told::default();
-                told.add(&format!("{line}\ndid net"));
+                let mut told = ProbeOutput::default();
+                told.push_text(&format!("{line}\ndid net"));
                 told
             })
             .collect();
-        let place = |(index, (facts, told))| Place {
+        let place = |(index, (facts, told))| HostView {
             index,
             host: &inventory.hosts[index],
-            part: &job.hosts[index],
+            job_host: &job.hosts[index],
             facts,
-            told,
-            address: Some("x"),
-            live: false,
+            probe_output: told,
+            fabric_address: Some("x"),
+            has_live_run: false,
         };
         let hosts = facts.iter().zip(&told).enumerate().map(place).collect();
         let addresses = vec![first.to_owned(), "10.0.0.2".to_owned(), "10.0.0.3".to_owned()];
-        let scene = Scene { inventory: &inventory, job: &job, hosts, addresses, launching: false };
-        judge(&scene, &[ALL.iter().find(|c| c.name == "master-address").copied().expect("it")])[0].cells[2].1.clone()
+        let scene = CheckContext { inventory: &inventory, job: &job, hosts, fabric_addresses: addresses, before_launch: false };
+        evaluate_checks(&scene, &[ALL_CHECKS.iter().find(|c| c.name == "master-address").copied().expect("it")])[0].results[2].1.clone()
     };
     for (third, first, level, says) in [
         ("resolves gpu01 10.0.0.1", "gpu01", Level::Pass, "10.0.0.1"),
@@ -328,18 +362,18 @@ fn the_masters_name_must_mean_the_same_to_all() {
         ("x", "10.0.0.1", Level::Pass, "10.0.0.1"),
     ] {
         let cell = run(third, first);
-        assert!(cell.level == level && cell.what.contains(says), "{third} {first}: {cell:?}");
+        assert!(cell.level == level && cell.message.contains(says), "{third} {first}: {cell:?}");
     }
 }
 
 #[test]
-fn an_answer_that_broke_off_is_skipped_and_rubbish_does_no_harm() {
-    let mut told = Told::default();
-    told.no_answer(Probe::Gpus, "no answer within 60s");
-    assert_eq!((told.answered(Probe::Gpus), told.why_not(Probe::Gpus).as_str()), (false, "no answer within 60s"));
-    told.add("gpu_fields index,name\ngpu 0\ngpu 0, a, b\ngpu , ,\n\u{4e2d}\nclock x y\ndisk\n");
-    assert_eq!(told.gpus().len(), 2);
-    told.add(&"x ".repeat(100_000));
-    told.add(&"k v\n".repeat(100_000));
-    assert!(told.all("k").len() <= 8192);
+fn incomplete_probe_output_is_skipped_and_bounded() {
+    let mut told = ProbeOutput::default();
+    told.set_missing_reason(Probe::Gpus, "no answer within 60s");
+    assert_eq!((told.is_complete(Probe::Gpus), told.missing_reason(Probe::Gpus).as_str()), (false, "no answer within 60s"));
+    told.push_text("gpu_fields index,name\ngpu 0\ngpu 0, a, b\ngpu , ,\n\u{4e2d}\nclock x y\ndisk\n");
+    assert_eq!(told.gpu_rows().len(), 2);
+    told.push_text(&"x ".repeat(100_000));
+    told.push_text(&"k v\n".repeat(100_000));
+    assert!(told.values("k").len() <= 8192);
 }

@@ -1,20 +1,20 @@
 //! `xid`: what the kernel says of the GPUs.
 
+use super::context::CheckContext;
 use super::probe::Probe;
-use super::scene::Scene;
-use super::{Area, Cell, Check};
+use super::{CheckArea, CheckResult, PreflightCheck};
 
 /// See its `looks`.
-pub(super) const CHECK: Check = Check {
+pub(super) const CHECK: PreflightCheck = PreflightCheck {
     name: "xid",
-    area: Area::Gpu,
-    looks: "the kernel's log has an Xid of the hardware: a GPU fell off the bus (79: a failure), memory, NVLink or firmware failed (warnings)",
-    needs: &[Probe::Gpus],
+    area: CheckArea::Gpu,
+    description: "the kernel's log has an Xid of the hardware: a GPU fell off the bus (79: a failure), memory, NVLink or firmware failed (warnings)",
+    probes: &[Probe::Gpus],
     judge,
 };
 
 /// Xids that are the hardware's, with what they mean (docs.nvidia.com/deploy/xid-errors). Those of an application (13, 31, 43, 45) are not here.
-const HARDWARE: [(u32, &str); 13] = [
+const HARDWARE_XIDS: [(u32, &str); 13] = [
     (48, "double bit memory error"),
     (63, "memory row or page to be replaced"),
     (64, "memory row or page could not be replaced"),
@@ -30,30 +30,33 @@ const HARDWARE: [(u32, &str); 13] = [
     (154, "a reset or reboot is needed"),
 ];
 
-fn judge(scene: &Scene<'_>) -> Vec<Cell> {
-    scene.each(|host| {
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
         if !host.wants_gpus() {
-            return Cell::skipped("no GPUs are used");
+            return CheckResult::skipped("no GPUs are used");
         }
-        if host.told.one("kernel_log").is_none() {
-            return Cell::skipped(format!("{} may not read the kernel's log", host.facts.user));
+        if host.probe_output.last_value("kernel_log").is_none() {
+            return CheckResult::skipped(format!("{} may not read the kernel's log", host.facts.user));
         }
         let number = |line: &str| line.split("): ").nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
         let found: Vec<(u32, &str, &String)> = host
-            .told
-            .all("xid")
+            .probe_output
+            .values("xid")
             .iter()
-            .filter_map(|line| HARDWARE.iter().find(|(n, _)| number(line) == Some(*n)).map(|(n, why)| (*n, *why, line)))
+            .filter_map(|line| HARDWARE_XIDS.iter().find(|(n, _)| number(line) == Some(*n)).map(|(n, why)| (*n, *why, line)))
             .collect();
         let lines = found.iter().map(|(_, _, line)| (*line).clone());
         match found.iter().find(|(n, _, _)| *n == 79).or(found.last()) {
             Some((79, why, _)) => {
-                Cell::fail(format!("Xid 79: {why}"), "reboot the host, and have the GPU looked at if it comes again").showing(lines)
+                CheckResult::fail(format!("Xid 79: {why}"), "reboot the host, and have the GPU looked at if it comes again")
+                    .with_evidence(lines)
             }
             Some((n, why, _)) => {
-                Cell::warn(format!("Xid {n}: {why}"), "`nvidia-smi -q` there; reset the GPU or reboot the host").showing(lines)
+                CheckResult::warn(format!("Xid {n}: {why}"), "`nvidia-smi -q` there; reset the GPU or reboot the host").with_evidence(lines)
             }
-            None => Cell::pass(format!("nothing of the hardware in {}", host.told.one("kernel_log").unwrap_or("its log"))),
+            None => {
+                CheckResult::pass(format!("nothing of the hardware in {}", host.probe_output.last_value("kernel_log").unwrap_or("its log")))
+            }
         }
     })
 }

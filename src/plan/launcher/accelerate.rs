@@ -8,48 +8,49 @@
 //!
 //! Gate: torchrun's agent listens on the master's port. Exit status: 1 when a worker failed. Stop: as torchrun's.
 
-use super::{ByHand, Here, Needs, Start};
+use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankRequirements};
 
 /// A config file that is looked into before it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct AccelerateConfig {
     /// Its path as given, absolute or beneath the working directory.
     pub path: String,
     /// What the inventory says, by accelerate's key.
-    pub wanted: Vec<(&'static str, String)>,
+    pub expected: Vec<(&'static str, String)>,
 }
 
 /// Options that say by themselves which way accelerate trains; `--multi_gpu` beside them is refused by accelerate.
-const WAYS: [&str; 4] = ["--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--cpu"];
+const STRATEGY_FLAGS: [&str; 4] = ["--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--cpu"];
 
-pub(super) fn start(here: &Here<'_>) -> Start {
-    let (world, launch) = (here.world, &here.job.launch);
-    let given =
-        |flag: &str| launch.args.iter().any(|word| word == flag || word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')));
-    let config = config(&launch.args);
-    let alone = world.size() == 1;
-    let mut argv = here.program("accelerate", "accelerate.commands.launch");
+pub(super) fn accelerate_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
+    let (world, launch) = (here.layout, &here.job.launch);
+    let given = |flag: &str| {
+        launch.launcher_args.iter().any(|word| word == flag || word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+    };
+    let config = config_file_arg(&launch.launcher_args);
+    let alone = world.world_size() == 1;
+    let mut argv = here.launcher_argv("accelerate", "accelerate.commands.launch");
     let program = argv.clone();
     if argv.len() == 1 {
         argv.push("launch".to_owned());
     }
     let mut files = std::collections::BTreeMap::new();
     if config.is_none() {
-        argv.push(format!("--config_file={}", here.file("accelerate.yaml")));
+        argv.push(format!("--config_file={}", here.run_dir_path("accelerate.yaml")));
         let kind = if alone { "NO" } else { "MULTI_GPU" };
         let text = format!("compute_environment: LOCAL_MACHINE\ndistributed_type: '{kind}'\nmixed_precision: 'no'\n");
         files.insert("accelerate.yaml".to_owned(), text);
     }
     let mut place = Vec::new();
     // With a config file its `distributed_type` decides, and this would silently turn DeepSpeed or FSDP off.
-    if config.is_none() && !alone && !WAYS.iter().any(|way| given(way)) {
+    if config.is_none() && !alone && !STRATEGY_FLAGS.iter().any(|way| given(way)) {
         place.push("--multi_gpu".to_owned());
     }
     place.extend([
-        format!("--num_machines={}", world.addresses.len()),
-        format!("--num_processes={}", world.processes_text()),
-        format!("--machine_rank={}", here.host),
-        format!("--main_process_ip={}", world.master()),
+        format!("--num_machines={}", world.fabric_addresses.len()),
+        format!("--num_processes={}", world.process_count_text()),
+        format!("--machine_rank={}", here.node_rank),
+        format!("--main_process_ip={}", world.master_address()),
         format!("--main_process_port={}", world.port_text()),
         "--same_network".to_owned(),
         "--rdzv_backend=static".to_owned(),
@@ -58,7 +59,7 @@ pub(super) fn start(here: &Here<'_>) -> Start {
     if !given("--dynamo_backend") {
         place.push("--dynamo_backend=no".to_owned());
     }
-    place.extend(launch.args.iter().cloned());
+    place.extend(launch.launcher_args.iter().cloned());
     let mut by_hand = program.clone();
     if by_hand.len() == 1 {
         by_hand.push("launch".to_owned());
@@ -66,39 +67,44 @@ pub(super) fn start(here: &Here<'_>) -> Start {
     by_hand.extend(place.iter().cloned());
     argv.extend(place);
     argv.push("--no_python".to_owned());
-    argv.extend(here.wrapper());
+    argv.extend(here.worker_wrapper_argv());
     let worker = here.python_worker();
-    by_hand.extend(worker.by_hand);
+    by_hand.extend(worker.manual_argv);
     let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
     programs.extend(worker.program);
     programs.dedup();
-    let mut ranks = here.torch_ranks(&[]);
-    if world.addresses.len() == 1 && !alone {
+    let mut ranks = here.torch_rank_envs(&[]);
+    if world.fabric_addresses.len() == 1 && !alone {
         // On one machine accelerate hands no address on, and torchrun's agent takes its default.
         ranks.iter_mut().for_each(|rank| drop(rank.env.insert("MASTER_ADDR".to_owned(), "127.0.0.1".to_owned())));
     }
     // One process alone is started without torchrun's agent, so nobody would tell it who it is.
     let env = ranks.first().filter(|_| alone).map(|rank| rank.env.clone()).unwrap_or_default();
     let wanted = vec![
-        ("num_machines", world.addresses.len().to_string()),
-        ("num_processes", world.processes_text()),
-        ("main_process_ip", world.master().to_owned()),
+        ("num_machines", world.fabric_addresses.len().to_string()),
+        ("num_processes", world.process_count_text()),
+        ("main_process_ip", world.master_address().to_owned()),
         ("main_process_port", world.port_text()),
     ];
-    Start {
+    LaunchSpec {
         argv,
-        worker: worker.command,
+        worker_argv: worker.argv,
         env,
         ranks,
         files,
-        needs: Needs { programs, entry: worker.entry, config: config.map(|path| Config { path, wanted }), flags: None },
-        by_hand: ByHand::Command(by_hand),
-        ..Start::default()
+        requirements: RankRequirements {
+            programs,
+            entry_script: worker.entry_script,
+            accelerate_config: config.map(|path| AccelerateConfig { path, expected: wanted }),
+            flags_and_help: None,
+        },
+        manual_launch: ManualLaunch::Command(by_hand),
+        ..LaunchSpec::default()
     }
 }
 
 /// The config file that the user gives accelerate.
-fn config(args: &[String]) -> Option<String> {
+fn config_file_arg(args: &[String]) -> Option<String> {
     let at = args.iter().position(|word| word == "--config_file" || word.starts_with("--config_file="))?;
     let word = args.get(at)?;
     match word.split_once('=') {
@@ -107,17 +113,17 @@ fn config(args: &[String]) -> Option<String> {
     }
 }
 
-impl Config {
+impl AccelerateConfig {
     /// What a config file says that the inventory says otherwise: key, its value, ours. Keys of a file that the command line overrides are
     /// told all the same: whoever reads the file would be misled.
-    pub fn contradictions(&self, said: &[(String, String)]) -> Vec<(String, String, String)> {
+    pub fn find_contradictions(&self, said: &[(String, String)]) -> Vec<(String, String, String)> {
         let mut found = Vec::new();
         for (key, value) in said {
-            match self.wanted.iter().find(|(wanted, _)| wanted == key) {
+            match self.expected.iter().find(|(wanted, _)| wanted == key) {
                 Some((_, ours)) if ours != value && !ours.starts_with('<') => found.push((key.clone(), value.clone(), ours.clone())),
                 _ => {}
             }
-            let several = self.wanted.iter().any(|(key, ours)| *key == "num_processes" && ours != "1");
+            let several = self.expected.iter().any(|(key, ours)| *key == "num_processes" && ours != "1");
             match (key.as_str(), value.as_str()) {
                 ("distributed_type", "NO") if several => {
                     found.push((key.clone(), value.clone(), "MULTI_GPU, DEEPSPEED, FSDP or MEGATRON_LM".to_owned()));

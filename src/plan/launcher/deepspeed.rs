@@ -9,59 +9,59 @@
 //! 9), and the runner around it ends with 0 when launch.py itself was killed by a signal, so only the ranks' own are trusted. Stop: the runner
 //! does not hand TERM on; `reap` sends it to every process of the run.
 
-use super::{ByHand, Here, Needs, Start, torchrun};
-use crate::inventory::Form;
+use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankRequirements, torchrun};
+use crate::inventory::DeepspeedLauncher;
 
-pub(super) fn start(here: &Here<'_>, form: Form) -> Start {
+pub(super) fn deepspeed_spec(here: &LauncherBuilder<'_>, form: DeepspeedLauncher) -> LaunchSpec {
     match form {
-        Form::Torchrun(rendezvous) => {
+        DeepspeedLauncher::Torchrun(rendezvous) => {
             let program = [here.job.launch.python.as_str(), "-m", "torch.distributed.run"].map(str::to_owned).to_vec();
-            let mut start = torchrun::with(here, rendezvous, program);
+            let mut start = torchrun::torchrun_spec_for_program(here, rendezvous, program);
             // Installed with the package: an image without it would only be found out by a traceback.
-            start.needs.programs.push("deepspeed".to_owned());
+            start.requirements.programs.push("deepspeed".to_owned());
             start
         }
-        Form::Hostfile => hostfile(here),
+        DeepspeedLauncher::Hostfile => hostfile_spec(here),
     }
 }
 
-fn hostfile(here: &Here<'_>) -> Start {
-    let (world, launch) = (here.world, &here.job.launch);
-    let program = here.program("deepspeed", "deepspeed.launcher.runner");
+fn hostfile_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
+    let (world, launch) = (here.layout, &here.job.launch);
+    let program = here.launcher_argv("deepspeed", "deepspeed.launcher.runner");
     let flags = |hostfile: String| {
         let flags = [
             format!("--hostfile={hostfile}"),
             "--no_ssh".to_owned(),
-            format!("--node_rank={}", here.host),
-            format!("--master_addr={}", world.master()),
+            format!("--node_rank={}", here.node_rank),
+            format!("--master_addr={}", world.master_address()),
             format!("--master_port={}", world.port_text()),
         ];
-        program.iter().cloned().chain(flags).chain(launch.args.iter().cloned()).collect::<Vec<String>>()
+        program.iter().cloned().chain(flags).chain(launch.launcher_args.iter().cloned()).collect::<Vec<String>>()
     };
-    let mut argv = flags(here.file("hostfile"));
+    let mut argv = flags(here.run_dir_path("hostfile"));
     argv.extend(["--no_python".to_owned(), "--no_local_rank".to_owned()]);
-    argv.extend(here.wrapper());
+    argv.extend(here.worker_wrapper_argv());
     let worker = here.python_worker();
-    let mut by_hand = flags(format!("/tmp/{}.hostfile", here.site.name));
+    let mut by_hand = flags(format!("/tmp/{}.hostfile", here.context.name));
     by_hand.push("--no_local_rank".to_owned());
-    by_hand.extend(worker.by_hand);
+    by_hand.extend(worker.manual_argv);
     let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
     programs.extend(worker.program);
     programs.dedup();
-    let nodes = world.addresses.len().to_string();
-    let further = [("LOCAL_SIZE", world.nproc_text(here.host)), ("CROSS_RANK", here.host.to_string()), ("CROSS_SIZE", nodes)];
-    let mut ranks = here.torch_ranks(&further);
+    let nodes = world.fabric_addresses.len().to_string();
+    let further = [("LOCAL_SIZE", world.nproc_text(here.node_rank)), ("CROSS_RANK", here.node_rank.to_string()), ("CROSS_SIZE", nodes)];
+    let mut ranks = here.torch_rank_envs(&further);
     for rank in &mut ranks {
         // torch's agent sets these, DeepSpeed's launcher does not.
         rank.env.remove("LOCAL_WORLD_SIZE");
         rank.env.remove("GROUP_RANK");
     }
-    Start {
+    LaunchSpec {
         argv,
-        worker: worker.command,
+        worker_argv: worker.argv,
         ranks,
-        needs: Needs { programs, entry: worker.entry, ..Needs::default() },
-        by_hand: ByHand::Command(by_hand),
-        ..Start::default()
+        requirements: RankRequirements { programs, entry_script: worker.entry_script, ..RankRequirements::default() },
+        manual_launch: ManualLaunch::Command(by_hand),
+        ..LaunchSpec::default()
     }
 }

@@ -8,54 +8,62 @@
 //! Gate: rank 0 listens on the master's port when it reaches its `init_process_group` or `initialize`, after its imports. Exit status: that of
 //! the first rank, by number, that ended badly. Stop: `reap` sends TERM to every process of the run; the starter waits for all.
 
-use super::{ByHand, Here, Needs, RankStart, Start, variables};
+use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankEnv, RankRequirements, env_map};
 
-pub(super) fn start(here: &Here<'_>) -> Start {
-    let world = here.world;
-    let nodes = world.addresses.len().to_string();
-    let first =
-        if world.open() { format!("<{} x {}>", here.host, world.nproc_text(here.host)) } else { world.first_rank(here.host).to_string() };
-    let mut argv = vec!["/bin/sh".to_owned(), here.file("processes"), first, world.nproc_text(here.host)];
+pub(super) fn processes_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
+    let world = here.layout;
+    let nodes = world.fabric_addresses.len().to_string();
+    let first = if world.is_incomplete() {
+        format!("<{} x {}>", here.node_rank, world.nproc_text(here.node_rank))
+    } else {
+        world.first_rank(here.node_rank).to_string()
+    };
+    let mut argv = vec!["/bin/sh".to_owned(), here.run_dir_path("processes"), first, world.nproc_text(here.node_rank)];
     argv.extend(here.devices.iter().cloned());
-    let bind = if world.master().contains(':') { "[::]" } else { "0.0.0.0" };
-    let master = if world.master().contains(':') { format!("[{}]", world.master()) } else { world.master().to_owned() };
-    let env = variables([
-        ("WORLD_SIZE", world.processes_text()),
-        ("LOCAL_WORLD_SIZE", world.nproc_text(here.host)),
-        ("NODE_RANK", here.host.to_string()),
+    let bind = if world.master_address().contains(':') { "[::]" } else { "0.0.0.0" };
+    let master =
+        if world.master_address().contains(':') { format!("[{}]", world.master_address()) } else { world.master_address().to_owned() };
+    let env = env_map([
+        ("WORLD_SIZE", world.process_count_text()),
+        ("LOCAL_WORLD_SIZE", world.nproc_text(here.node_rank)),
+        ("NODE_RANK", here.node_rank.to_string()),
         ("NNODES", nodes),
-        ("MASTER_ADDR", world.master().to_owned()),
+        ("MASTER_ADDR", world.master_address().to_owned()),
         ("MASTER_PORT", world.port_text()),
         ("JAX_COORDINATOR_ADDRESS", format!("{master}:{}", world.port_text())),
         ("JAX_COORDINATOR_BIND_ADDRESS", format!("{bind}:{}", world.port_text())),
-        ("JAX_NUM_PROCESSES", world.processes_text()),
+        ("JAX_NUM_PROCESSES", world.process_count_text()),
     ]);
-    let command = program(here);
-    let ranks = ranks(here);
+    let command = worker_argv(here);
+    let ranks = rank_envs(here);
     let own = ranks.iter().map(|rank| rank.env.clone()).collect();
-    let entry = here_entry(&command);
-    Start {
+    let entry = find_entry_script(&command);
+    LaunchSpec {
         argv,
         env,
         ranks,
         files: [("processes".to_owned(), include_str!("../../../assets/processes.sh").to_owned())].into(),
-        needs: Needs { programs: command.first().cloned().into_iter().collect(), entry, ..Needs::default() },
-        by_hand: ByHand::Each(by_hand(here), own),
-        worker: command,
-        ..Start::default()
+        requirements: RankRequirements {
+            programs: command.first().cloned().into_iter().collect(),
+            entry_script: entry,
+            ..RankRequirements::default()
+        },
+        manual_launch: ManualLaunch::PerRank(manual_argv(here), own),
+        worker_argv: command,
+        ..LaunchSpec::default()
     }
 }
 
 /// A Python script may stand alone: it is the interpreter's.
-fn program(here: &Here<'_>) -> Vec<String> {
-    with_python(here, here.program_worker())
+fn worker_argv(here: &LauncherBuilder<'_>) -> Vec<String> {
+    prefix_python(here, here.program_worker_argv())
 }
 
-fn by_hand(here: &Here<'_>) -> Vec<String> {
-    with_python(here, here.program_by_hand())
+fn manual_argv(here: &LauncherBuilder<'_>) -> Vec<String> {
+    prefix_python(here, here.program_manual_argv())
 }
 
-fn with_python(here: &Here<'_>, words: Vec<String>) -> Vec<String> {
+fn prefix_python(here: &LauncherBuilder<'_>, words: Vec<String>) -> Vec<String> {
     if words.first().is_some_and(|first| first.ends_with(".py")) {
         let python = [here.job.launch.python.clone(), "-u".to_owned()];
         return python.into_iter().chain(words).collect();
@@ -64,23 +72,23 @@ fn with_python(here: &Here<'_>, words: Vec<String>) -> Vec<String> {
 }
 
 /// The script that an interpreter is given, where that can be told.
-fn here_entry(command: &[String]) -> Option<String> {
+fn find_entry_script(command: &[String]) -> Option<String> {
     let program = command.first()?.rsplit('/').next()?;
     let words = command.get(1..)?.iter().find(|word| *word != "-u")?;
     (program.starts_with("python") && !words.starts_with('-')).then(|| words.clone())
 }
 
-fn ranks(here: &Here<'_>) -> Vec<RankStart> {
-    let first = here.world.first_rank(here.host);
+fn rank_envs(here: &LauncherBuilder<'_>) -> Vec<RankEnv> {
+    let first = here.layout.first_rank(here.node_rank);
     let of = |title: String, rank: String, local: String, device: Option<&String>| {
-        let mut env = variables([("RANK", rank.clone()), ("LOCAL_RANK", local.clone()), ("JAX_PROCESS_ID", rank)]);
+        let mut env = env_map([("RANK", rank.clone()), ("LOCAL_RANK", local.clone()), ("JAX_PROCESS_ID", rank)]);
         env.insert("JAX_LOCAL_DEVICE_IDS".to_owned(), if device.is_some() { "0".to_owned() } else { local });
         env.extend(device.map(|device| ("CUDA_VISIBLE_DEVICES".to_owned(), device.clone())));
-        RankStart { title, env }
+        RankEnv { title, env }
     };
-    if here.world.open() {
-        let text = here.world.nproc_text(here.host);
-        let rank = format!("<{} x {text} + LOCAL_RANK>", here.host);
+    if here.layout.is_incomplete() {
+        let text = here.layout.nproc_text(here.node_rank);
+        let rank = format!("<{} x {text} + LOCAL_RANK>", here.node_rank);
         return vec![of("each rank".to_owned(), rank, format!("<0 to {text} - 1>"), None)];
     }
     let rank = |local: u32| {

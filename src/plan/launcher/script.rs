@@ -3,29 +3,29 @@
 //! What the script starts is its own; the run's one rank a host is the script. Gate: its process runs, since only the script knows whether
 //! and when a port opens. Exit status: the script's. Stop: `reap` sends TERM to every process of the run, the script's children too.
 
-use super::{ByHand, Here, Needs, RankStart, Start, variables};
+use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankEnv, RankRequirements, env_map};
 
-pub(super) fn start(here: &Here<'_>) -> Start {
-    let world = here.world;
-    let nodes = world.addresses.len().to_string();
-    let env = variables([
-        ("RANK", here.host.to_string()),
-        ("NODE_RANK", here.host.to_string()),
+pub(super) fn script_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
+    let world = here.layout;
+    let nodes = world.fabric_addresses.len().to_string();
+    let env = env_map([
+        ("RANK", here.node_rank.to_string()),
+        ("NODE_RANK", here.node_rank.to_string()),
         ("WORLD_SIZE", nodes.clone()),
         ("NNODES", nodes),
-        ("NPROC_PER_NODE", world.nproc_text(here.host)),
-        ("GPUS_PER_NODE", world.nproc_text(here.host)),
-        ("MASTER_ADDR", world.master().to_owned()),
+        ("NPROC_PER_NODE", world.nproc_text(here.node_rank)),
+        ("GPUS_PER_NODE", world.nproc_text(here.node_rank)),
+        ("MASTER_ADDR", world.master_address().to_owned()),
         ("MASTER_PORT", world.port_text()),
     ]);
-    let command = here.program_worker();
-    Start {
-        argv: here.wrapper().to_vec(),
+    let command = here.program_worker_argv();
+    LaunchSpec {
+        argv: here.worker_wrapper_argv().to_vec(),
         env,
-        ranks: vec![RankStart { title: format!("rank {}", here.host), env: variables([("RANK", here.host.to_string())]) }],
-        needs: Needs { programs: command.first().cloned().into_iter().collect(), ..Needs::default() },
-        by_hand: ByHand::Command(here.program_by_hand()),
-        worker: command,
-        ..Start::default()
+        ranks: vec![RankEnv { title: format!("rank {}", here.node_rank), env: env_map([("RANK", here.node_rank.to_string())]) }],
+        requirements: RankRequirements { programs: command.first().cloned().into_iter().collect(), ..RankRequirements::default() },
+        manual_launch: ManualLaunch::Command(here.program_manual_argv()),
+        worker_argv: command,
+        ..LaunchSpec::default()
     }
 }

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::inventory::{Inventory, Known, Source};
-use crate::plan::build::{Ids, Terms, launch};
-use crate::plan::text;
+use crate::inventory::{Inventory, InventorySource, RuntimeValues};
+use crate::plan::build::{LaunchInputs, RunIdentity, plan_launch};
+use crate::plan::display;
 use crate::plan::words::Phase;
 
-const LAUNCHERS: [(&str, &str); 9] = [
+const LAUNCHER_CONFIGS: [(&str, &str); 9] = [
     ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),
     ("torchrun-c10d", "with: torchrun\n  rendezvous: c10d\n  max_restarts: 3\n  min_nodes: 1\n  command: [-m, pkg.train]"),
     ("accelerate", "with: accelerate\n  args: [--mixed-precision, bf16, --use_deepspeed]\n  command: [train.py]"),
@@ -21,7 +21,7 @@ const LAUNCHERS: [(&str, &str); 9] = [
     ("script", "with: script\n  command: [./train.sh, \"8\", h100]"),
 ];
 
-fn facts(hosts: usize, gpus: usize) -> Vec<HostFacts> {
+fn test_facts(hosts: usize, gpus: usize) -> Vec<HostFacts> {
     (0..hosts)
         .map(|host| {
             let address = format!("10.0.0.{}", host + 1);
@@ -29,10 +29,10 @@ fn facts(hosts: usize, gpus: usize) -> Vec<HostFacts> {
                 run_dir: "/home/me/.orchestrate".to_owned(),
                 home: "/home/me".to_owned(),
                 addresses: vec![address.clone()],
-                arrived_at: Some(address.clone()),
+                ssh_address: Some(address.clone()),
                 interfaces: [(address, "bond0".to_owned())].into(),
-                writable: true,
-                gpus: (0..gpus).map(|i| format!("GPU {i}: H20 (UUID: GPU-{i})")).collect(),
+                is_writable: true,
+                gpu_lines: (0..gpus).map(|i| format!("GPU {i}: H20 (UUID: GPU-{i})")).collect(),
                 ..HostFacts::default()
             }
         })
@@ -40,50 +40,63 @@ fn facts(hosts: usize, gpus: usize) -> Vec<HostFacts> {
 }
 
 /// The plan of an inventory on hosts with so many GPUs each.
-fn planned(text: &str, hosts: usize, gpus: usize) -> crate::plan::Plan {
-    let source = Source { name: "inventory.yaml".to_owned(), text: text.to_owned() };
+fn plan_inventory(text: &str, hosts: usize, gpus: usize) -> crate::plan::Plan {
+    let source = InventorySource { name: "inventory.yaml".to_owned(), text: text.to_owned() };
     let inventory = Inventory::load(&[source], &[]).unwrap_or_else(|p| panic!("{text}\n{p:#?}"));
-    let mut facts = facts(hosts, gpus);
+    let mut facts = test_facts(hosts, gpus);
     for (host, facts) in inventory.hosts.iter().zip(&mut facts) {
         if let Some(address) = &host.address {
             facts.addresses = vec![address.clone()];
             facts.interfaces = [(address.clone(), "bond0".to_owned())].into();
-            facts.arrived_at = Some(address.clone());
+            facts.ssh_address = Some(address.clone());
         }
     }
-    let addresses = crate::plan::build::addresses(&inventory, &facts).unwrap_or_default();
-    let known = Known {
+    let addresses = crate::plan::build::resolve_addresses(&inventory, &facts).unwrap_or_default();
+    let known = RuntimeValues {
         run_id: "20261121-101500-ab12".to_owned(),
         run_stamp: "20261121101500".to_owned(),
-        gpus: inventory.hosts.iter().zip(&facts).map(|(host, facts)| Some(crate::plan::world::given_gpus(host, facts))).collect(),
-        addresses: addresses.into_iter().map(Some).collect(),
+        gpu_counts: inventory
+            .hosts
+            .iter()
+            .zip(&facts)
+            .map(|(host, facts)| Some(crate::plan::rank_layout::usable_gpu_count(host, facts)))
+            .collect(),
+        fabric_addresses: addresses.into_iter().map(Some).collect(),
         master_port: Some(23456),
     };
     let job = inventory.job(&known).unwrap_or_else(|p| panic!("{p:#?}"));
-    let ids = Ids { run: known.run_id.clone(), ..Ids::default() };
+    let ids = RunIdentity { run_id: known.run_id.clone(), ..RunIdentity::default() };
     let texts = vec![(String::new(), String::new()); hosts];
-    let terms =
-        Terms { inventory: &inventory, job: &job, facts: &facts, texts: &texts, ids: &ids, secrets: &[], passwords: &[], checks: &[] };
-    launch(terms).unwrap_or_else(|t| panic!("{t:?}"))
+    let terms = LaunchInputs {
+        inventory: &inventory,
+        job: &job,
+        facts: &facts,
+        config_texts: &texts,
+        identity: &ids,
+        secrets: &[],
+        registry_passwords: &[],
+        check_reports: &[],
+    };
+    plan_launch(terms).unwrap_or_else(|t| panic!("{t:?}"))
 }
 
-fn inventory(launch: &str, hosts: usize, contained: bool) -> String {
+fn inventory_text(launch: &str, hosts: usize, contained: bool) -> String {
     let names: Vec<String> = (1..=hosts).map(|i| format!("gpu0{i}")).collect();
     let container = if contained { "container: { image: \"train:1\" }\nworkdir: /work\n" } else { "workdir: ~/work\n" };
     format!("name: train\nhosts: [{}]\n{container}env: {{ OMP_NUM_THREADS: 8 }}\nlaunch:\n  {launch}\n", names.join(", "))
 }
 
 #[test]
-fn every_launcher_has_its_golden_plan() {
+fn launcher_plans_match_golden_files() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/plans");
     let bless = std::env::var_os("BLESS").is_some();
     let mut wrong = Vec::new();
-    for (name, launch) in LAUNCHERS {
+    for (name, launch) in LAUNCHER_CONFIGS {
         let mut found = String::new();
         for (hosts, contained) in [(1, true), (1, false), (2, true), (2, false), (3, true), (3, false)] {
-            let text = inventory(launch, hosts, contained);
+            let text = inventory_text(launch, hosts, contained);
             found.push_str(&format!("=== {hosts} x {}\n", if contained { "docker" } else { "bare" }));
-            found.push_str(&text::plan(&planned(&text, hosts, 2), None, false));
+            found.push_str(&display::format_plan(&plan_inventory(&text, hosts, 2), None, false));
         }
         let file = folder.join(format!("{name}.txt"));
         if bless {
@@ -97,10 +110,10 @@ fn every_launcher_has_its_golden_plan() {
     assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/plans; BLESS=1 writes them anew, for a person to read");
 }
 
-fn starts(text: &str, hosts: usize) -> Vec<Start> {
-    let steps = planned(text, hosts, 2).steps;
+fn launch_specs(text: &str, hosts: usize) -> Vec<LaunchSpec> {
+    let steps = plan_inventory(text, hosts, 2).steps;
     let starts = steps.into_iter().filter_map(|step| match step.action {
-        crate::plan::action::Action::Prepare(prepare) => Some(prepare.start),
+        crate::plan::action::Action::WriteRunFiles(prepare) => Some(prepare.launch_spec),
         _ => None,
     });
     starts.collect()
@@ -108,11 +121,11 @@ fn starts(text: &str, hosts: usize) -> Vec<Start> {
 
 /// torchrun itself takes what stands behind the last colon of address and port for the port; in an endpoint, brackets are usual.
 #[test]
-fn ranks_of_ipv6_hosts_get_the_masters_address_as_each_launcher_reads_it() {
-    for (name, launch) in LAUNCHERS {
-        let text =
-            inventory(launch, 2, false).replace("gpu01, gpu02", "{name: gpu01, address: 'fd00::1'}, {name: gpu02, address: 'fd00::2'}");
-        for (host, start) in starts(&text, 2).iter().enumerate() {
+fn launchers_format_ipv6_master_addresses() {
+    for (name, launch) in LAUNCHER_CONFIGS {
+        let text = inventory_text(launch, 2, false)
+            .replace("gpu01, gpu02", "{name: gpu01, address: 'fd00::1'}, {name: gpu02, address: 'fd00::2'}");
+        for (host, start) in launch_specs(&text, 2).iter().enumerate() {
             let said = start.argv.join(" ");
             let expected = match name {
                 "torchrun-static" | "deepspeed" | "deepspeed-hostfile" => "--master_addr=fd00::1 --master_port=29500".to_owned(),
@@ -140,15 +153,15 @@ fn ranks_of_ipv6_hosts_get_the_masters_address_as_each_launcher_reads_it() {
 }
 
 #[test]
-fn a_keeper_waits_as_long_as_a_launch_may_take() {
-    use crate::plan::action::{Action, Do};
-    let plan = planned(&inventory("master_timeout: 1000s\n  command: [train.py]", 2, true), 2, 2);
+fn keeper_start_timeout_covers_the_launch() {
+    use crate::plan::action::{Action, Execution};
+    let plan = plan_inventory(&inventory_text("master_timeout: 1000s\n  command: [train.py]", 2, true), 2, 2);
     let mut may_take = 0;
-    for phase in [Phase::Container, Phase::Prove, Phase::Master, Phase::Workers] {
+    for phase in [Phase::Container, Phase::Environment, Phase::Master, Phase::Workers] {
         for host in 0..2 {
             let steps = plan.steps.iter().filter(|step| step.phase == phase && step.host == host);
-            let deadlines = steps.map(|step| match step.action.command() {
-                Do::Script(command) => command.timeout.as_secs(),
+            let deadlines = steps.map(|step| match step.action.execution() {
+                Execution::Script(command) => command.timeout.as_secs(),
                 _ => 0,
             });
             let all: u64 = deadlines.sum();
@@ -159,73 +172,74 @@ fn a_keeper_waits_as_long_as_a_launch_may_take() {
         }
     }
     let given = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Prepare(prepare) => Some(prepare.start_timeout),
+        Action::WriteRunFiles(prepare) => Some(prepare.start_timeout_secs),
         _ => None,
     });
     assert_eq!(given.collect::<Vec<_>>(), [may_take; 2]);
 }
 
 #[test]
-fn the_workers_command_is_what_the_launcher_would_run() {
-    let worker = |command: &str| starts(&inventory(&format!("command: {command}"), 1, true), 1).remove(0);
-    assert_eq!(worker("[train.py, -m, x]").worker, ["python3", "-u", "train.py", "-m", "x"]);
-    assert_eq!(worker("[train.py, -m, x]").needs.entry.as_deref(), Some("train.py"));
-    assert_eq!(worker("[-m, pkg.train]").worker, ["python3", "-u", "-m", "pkg.train"]);
-    assert_eq!(worker("[-m, pkg.train]").needs.entry, None);
-    assert_eq!(worker("[--no_python, ./a, b]").worker, ["./a", "b"]);
+fn worker_argv_matches_the_launcher_command() {
+    let worker = |command: &str| launch_specs(&inventory_text(&format!("command: {command}"), 1, true), 1).remove(0);
+    assert_eq!(worker("[train.py, -m, x]").worker_argv, ["python3", "-u", "train.py", "-m", "x"]);
+    assert_eq!(worker("[train.py, -m, x]").requirements.entry_script.as_deref(), Some("train.py"));
+    assert_eq!(worker("[-m, pkg.train]").worker_argv, ["python3", "-u", "-m", "pkg.train"]);
+    assert_eq!(worker("[-m, pkg.train]").requirements.entry_script, None);
+    assert_eq!(worker("[--no_python, ./a, b]").worker_argv, ["./a", "b"]);
 }
 
 #[test]
-fn the_interface_is_said_unless_somebody_said_it() {
+fn interface_env_is_a_default_only() {
     let launch = "with: processes\n  command: [./a]";
-    let both = &starts(&inventory(launch, 2, true), 2)[1].defaults;
+    let both = &launch_specs(&inventory_text(launch, 2, true), 2)[1].env_defaults;
     assert_eq!(both.get("NCCL_SOCKET_IFNAME").map(String::as_str), Some("=bond0"));
     assert_eq!(both.get("GLOO_SOCKET_IFNAME").map(String::as_str), Some("bond0"));
-    assert!(starts(&inventory(launch, 1, true), 1)[0].defaults.is_empty(), "one host alone needs no network");
-    let own = inventory(launch, 2, true).replace("env: {", "env: { NCCL_SOCKET_IFNAME: ib0,");
-    assert_eq!(starts(&own, 2)[0].defaults.keys().collect::<Vec<_>>(), ["GLOO_SOCKET_IFNAME"]);
-    let bridged = inventory(launch, 2, true).replace("image: \"train:1\"", "image: \"train:1\", network: bridge");
-    assert!(starts(&bridged, 2)[0].defaults.is_empty(), "inside another network interfaces have other names");
+    assert!(launch_specs(&inventory_text(launch, 1, true), 1)[0].env_defaults.is_empty(), "one host alone needs no network");
+    let own = inventory_text(launch, 2, true).replace("env: {", "env: { NCCL_SOCKET_IFNAME: ib0,");
+    assert_eq!(launch_specs(&own, 2)[0].env_defaults.keys().collect::<Vec<_>>(), ["GLOO_SOCKET_IFNAME"]);
+    let bridged = inventory_text(launch, 2, true).replace("image: \"train:1\"", "image: \"train:1\", network: bridge");
+    assert!(launch_specs(&bridged, 2)[0].env_defaults.is_empty(), "inside another network interfaces have other names");
 }
 
 #[test]
-fn a_port_that_was_picked_is_used_everywhere() {
-    let start = starts(&inventory("master_port: auto\n  command: [train.py]", 2, false), 2).remove(1);
+fn auto_master_port_is_used_everywhere() {
+    let start = launch_specs(&inventory_text("master_port: auto\n  command: [train.py]", 2, false), 2).remove(1);
     assert!(start.argv.contains(&"--master_port=23456".to_owned()), "{:?}", start.argv);
     assert_eq!(start.env["ORCH_MASTER_PORT"], "23456");
 }
 
 #[test]
-fn a_config_file_that_says_otherwise_is_found_out() {
-    let start = starts(&inventory("with: accelerate\n  args: [--config_file=a.yaml]\n  command: [train.py]", 2, true), 2).remove(0);
+fn contradicting_accelerate_config_is_reported() {
+    let start =
+        launch_specs(&inventory_text("with: accelerate\n  args: [--config_file=a.yaml]\n  command: [train.py]", 2, true), 2).remove(0);
     assert!(!start.argv.iter().any(|w| w == "--multi_gpu"), "the file's distributed_type decides");
-    let config = start.needs.config.expect("a config file");
+    let config = start.requirements.accelerate_config.expect("a config file");
     let said = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
-    let found = config.contradictions(&said(&[("num_machines", "1"), ("num_processes", "16"), ("zero_stage", "3")]));
+    let found = config.find_contradictions(&said(&[("num_machines", "1"), ("num_processes", "16"), ("zero_stage", "3")]));
     assert_eq!(
         found,
         [("num_machines".to_owned(), "1".to_owned(), "2".to_owned()), ("num_processes".to_owned(), "16".to_owned(), "4".to_owned())]
     );
     assert_eq!(
-        config.contradictions(&said(&[("num_machines", "2"), ("num_processes", "4"), ("deepspeed_multinode_launcher", "standard")])),
+        config.find_contradictions(&said(&[("num_machines", "2"), ("num_processes", "4"), ("deepspeed_multinode_launcher", "standard")])),
         []
     );
-    assert_eq!(config.contradictions(&said(&[("deepspeed_multinode_launcher", "pdsh"), ("distributed_type", "NO")])).len(), 2);
+    assert_eq!(config.find_contradictions(&said(&[("deepspeed_multinode_launcher", "pdsh"), ("distributed_type", "NO")])).len(), 2);
 }
 
 /// Every launcher by hand, on the second of two hosts. The files are checked by shellcheck where it is installed.
 #[test]
-fn every_launcher_can_be_started_by_hand() {
+fn rendered_scripts_match_golden_files() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/rendered");
     let bless = std::env::var_os("BLESS").is_some();
     let (mut wrong, mut files) = (Vec::new(), Vec::new());
-    for (name, launch) in LAUNCHERS {
+    for (name, launch) in LAUNCHER_CONFIGS {
         for (place, contained) in [("docker", true), ("bare", false)] {
-            let text = inventory(launch, 2, contained);
-            let source = Source { name: "inventory.yaml".to_owned(), text: text.clone() };
-            let job = Inventory::load(&[source], &[]).and_then(|i| i.job(&Known::default())).unwrap_or_else(|p| panic!("{p:#?}"));
-            let scripts = crate::plan::render::scripts(&planned(&text, 2, 2), &job, &str::to_owned);
-            assert_eq!(crate::plan::render::open(&scripts), Vec::<String>::new());
+            let text = inventory_text(launch, 2, contained);
+            let source = InventorySource { name: "inventory.yaml".to_owned(), text: text.clone() };
+            let job = Inventory::load(&[source], &[]).and_then(|i| i.job(&RuntimeValues::default())).unwrap_or_else(|p| panic!("{p:#?}"));
+            let scripts = crate::plan::render::render_scripts(&plan_inventory(&text, 2, 2), &job, &str::to_owned);
+            assert_eq!(crate::plan::render::find_placeholders(&scripts), Vec::<String>::new());
             let found = &scripts[1].1;
             let file = folder.join(format!("{name}-{place}.sh"));
             if bless {
@@ -246,7 +260,7 @@ fn every_launcher_can_be_started_by_hand() {
 
 /// The guides' jobs, each on two hosts: the plan beneath a comment with the guide's own commands and what is otherwise here.
 #[test]
-fn every_guide_has_its_golden_plan() {
+fn guide_plans_match_golden_files() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let mut wrong = Vec::new();
     for name in ["wan22", "taehv", "pretraining", "pi0-jax", "translation"] {
@@ -255,7 +269,7 @@ fn every_guide_has_its_golden_plan() {
         let golden = std::fs::read_to_string(&file).expect("the guide's commands");
         let comment: String = golden.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         assert!(comment.contains("# Here otherwise, and why:"), "{name}");
-        let found = format!("{comment}\n{}", text::plan(&planned(&text, 2, 8), None, false));
+        let found = format!("{comment}\n{}", display::format_plan(&plan_inventory(&text, 2, 8), None, false));
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(&file, &found).expect("written");
         } else if golden != found {

@@ -10,70 +10,75 @@
 //! worker's was (torch/distributed/elastic/multiprocessing/errors); the worker's own is in its wrapper's file. Stop: the agent hands TERM on
 //! to its workers and kills after 30 s.
 
-use super::{ByHand, Here, Needs, Start};
+use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankRequirements};
 use crate::inventory::Rendezvous;
 use crate::plan::launcher::PythonWorker;
 
-pub(super) fn start(here: &Here<'_>, rendezvous: Rendezvous) -> Start {
-    with(here, rendezvous, here.program("torchrun", "torch.distributed.run"))
+pub(super) fn torchrun_spec(here: &LauncherBuilder<'_>, rendezvous: Rendezvous) -> LaunchSpec {
+    torchrun_spec_for_program(here, rendezvous, here.launcher_argv("torchrun", "torch.distributed.run"))
 }
 
 /// Everything behind the words that begin it.
-pub(super) fn with(here: &Here<'_>, rendezvous: Rendezvous, program: Vec<String>) -> Start {
+pub(super) fn torchrun_spec_for_program(here: &LauncherBuilder<'_>, rendezvous: Rendezvous, program: Vec<String>) -> LaunchSpec {
     let launch = &here.job.launch;
     let mut argv = program.clone();
-    argv.extend(meeting(here, rendezvous));
-    argv.extend(launch.args.iter().cloned());
+    argv.extend(rendezvous_flags(here, rendezvous));
+    argv.extend(launch.launcher_args.iter().cloned());
     let mut by_hand = argv.clone();
     // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
     // directory could not be removed by the ssh user.
-    if !here.site.contained && !launch.args.iter().any(|word| word.starts_with("--log_dir")) {
-        argv.push(format!("--log_dir={}", format_args!("{}torchelastic", here.site.run_files())));
+    if !here.context.in_container && !launch.launcher_args.iter().any(|word| word.starts_with("--log_dir")) {
+        argv.push(format!("--log_dir={}", format_args!("{}torchelastic", here.context.run_file_prefix())));
     }
     argv.push("--no_python".to_owned());
-    argv.extend(here.wrapper());
+    argv.extend(here.worker_wrapper_argv());
     let worker: PythonWorker = here.python_worker();
-    by_hand.extend(worker.by_hand);
+    by_hand.extend(worker.manual_argv);
     let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
     programs.extend(worker.program);
     programs.dedup();
-    let mut flags: Vec<String> = launch.args.iter().filter(|word| word.starts_with("--")).cloned().collect();
+    let mut flags: Vec<String> = launch.launcher_args.iter().filter(|word| word.starts_with("--")).cloned().collect();
     if rendezvous == Rendezvous::C10d {
         flags.push("--local_addr".to_owned());
     }
     let help = program.iter().cloned().chain(["--help".to_owned()]).collect();
-    Start {
+    LaunchSpec {
         argv,
-        worker: worker.command,
-        ranks: here.torch_ranks(&[]),
-        needs: Needs { programs, entry: worker.entry, config: None, flags: (!flags.is_empty()).then_some((flags, help)) },
-        by_hand: ByHand::Command(by_hand),
-        ..Start::default()
+        worker_argv: worker.argv,
+        ranks: here.torch_rank_envs(&[]),
+        requirements: RankRequirements {
+            programs,
+            entry_script: worker.entry_script,
+            accelerate_config: None,
+            flags_and_help: (!flags.is_empty()).then_some((flags, help)),
+        },
+        manual_launch: ManualLaunch::Command(by_hand),
+        ..LaunchSpec::default()
     }
 }
 
-fn meeting(here: &Here<'_>, rendezvous: Rendezvous) -> Vec<String> {
-    let world = here.world;
-    let nodes = world.addresses.len();
+fn rendezvous_flags(here: &LauncherBuilder<'_>, rendezvous: Rendezvous) -> Vec<String> {
+    let world = here.layout;
+    let nodes = world.fabric_addresses.len();
     let launch = &here.job.launch;
     let nnodes = match launch.min_nodes {
         Some(least) if usize::try_from(least).is_ok_and(|least| least < nodes) => format!("--nnodes={least}:{nodes}"),
         _ => format!("--nnodes={nodes}"),
     };
-    let mut flags = vec![nnodes, format!("--nproc_per_node={}", world.nproc_text(here.host))];
+    let mut flags = vec![nnodes, format!("--nproc_per_node={}", world.nproc_text(here.node_rank))];
     match rendezvous {
         Rendezvous::Static => flags.extend([
-            format!("--node_rank={}", here.host),
-            format!("--master_addr={}", world.master()),
+            format!("--node_rank={}", here.node_rank),
+            format!("--master_addr={}", world.master_address()),
             format!("--master_port={}", world.port_text()),
         ]),
         Rendezvous::C10d => {
             flags.extend([
                 "--rdzv_backend=c10d".to_owned(),
-                format!("--rdzv_endpoint={}:{}", bracketed(world.master()), world.port_text()),
-                format!("--rdzv_id={}", here.site.run),
-                format!("--rdzv_conf=is_host={}", u8::from(here.host == 0)),
-                format!("--local_addr={}", world.addresses.get(here.host).map_or("", String::as_str)),
+                format!("--rdzv_endpoint={}:{}", bracket_ipv6(world.master_address()), world.port_text()),
+                format!("--rdzv_id={}", here.context.run_id),
+                format!("--rdzv_conf=is_host={}", u8::from(here.node_rank == 0)),
+                format!("--local_addr={}", world.fabric_addresses.get(here.node_rank).map_or("", String::as_str)),
             ]);
             if launch.max_restarts > 0 {
                 flags.push(format!("--max_restarts={}", launch.max_restarts));
@@ -83,6 +88,6 @@ fn meeting(here: &Here<'_>, rendezvous: Rendezvous) -> Vec<String> {
     flags
 }
 
-fn bracketed(address: &str) -> String {
+fn bracket_ipv6(address: &str) -> String {
     if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
 }

@@ -18,92 +18,101 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 /// How long the agent may take to list its keys.
-const LIST: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it may take to sign: a person may have to touch a token.
-const SIGN: Duration = Duration::from_secs(60);
+const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
 /// After this the person is told that the agent is waited for.
-const QUIET: Duration = Duration::from_secs(3);
+const SLOW_NOTICE_DELAY: Duration = Duration::from_secs(3);
 /// How long an agent that failed is left alone.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
+const FAILURE_COOLDOWN: Duration = Duration::from_secs(60);
 /// Requests at once; OpenSSH's agent answers one after another anyway.
-const AT_ONCE: usize = 8;
+const MAX_REQUESTS: usize = 8;
 /// No answer is longer (OpenSSH's own limit).
-const LARGEST: usize = 256 * 1024;
+const MAX_REPLY_BYTES: usize = 256 * 1024;
 /// No certificate holds more certificates one inside another; more would only be made to exhaust the stack of who reads them.
-const NESTED: usize = 8;
+const MAX_NESTED_CERTIFICATES: usize = 8;
 
 /// What the fleet knows of its agents.
-pub(super) struct Agents {
-    down: Mutex<HashMap<PathBuf, (Instant, String)>>,
-    turns: Semaphore,
+pub(super) struct AgentPool {
+    failed_agents: Mutex<HashMap<PathBuf, (Instant, String)>>,
+    request_slots: Semaphore,
     /// A token is touched for one host after another.
-    touches: Semaphore,
+    touch_slot: Semaphore,
     /// How long signing may take.
-    patience: Duration,
+    sign_timeout: Duration,
 }
 
-impl Default for Agents {
+impl Default for AgentPool {
     fn default() -> Self {
-        Agents { down: Mutex::default(), turns: Semaphore::new(AT_ONCE), touches: Semaphore::new(1), patience: SIGN }
+        AgentPool {
+            failed_agents: Mutex::default(),
+            request_slots: Semaphore::new(MAX_REQUESTS),
+            touch_slot: Semaphore::new(1),
+            sign_timeout: SIGN_TIMEOUT,
+        }
     }
 }
 
-impl Agents {
+impl AgentPool {
     /// Connects to an agent and lists its keys; an error is a fragment.
-    pub(super) async fn open(&self, path: &Path, binding: Option<&AgentSessionBinding>) -> Result<(Agent, Vec<AgentIdentity>), String> {
-        let _turn = self.turns.acquire().await;
-        let down = self.down.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
-        if let Some((_, why)) = down.filter(|(since, _)| since.elapsed() < LEFT_ALONE) {
+    pub(super) async fn connect(
+        &self,
+        path: &Path,
+        binding: Option<&AgentSessionBinding>,
+    ) -> Result<(AgentConnection, Vec<AgentIdentity>), String> {
+        let _turn = self.request_slots.acquire().await;
+        let down = self.failed_agents.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        if let Some((_, why)) = down.filter(|(since, _)| since.elapsed() < FAILURE_COOLDOWN) {
             return Err(why);
         }
-        let opened = tokio::time::timeout(LIST, open(path, binding)).await;
-        opened.unwrap_or_else(|_| Err(format!("gave no answer within {LIST:?}"))).inspect_err(|why| self.failed(path, why))
+        let opened = tokio::time::timeout(LIST_TIMEOUT, connect_agent(path, binding)).await;
+        opened.unwrap_or_else(|_| Err(format!("gave no answer within {LIST_TIMEOUT:?}"))).inspect_err(|why| self.mark_failed(path, why))
     }
 
-    fn failed(&self, path: &Path, why: &str) {
-        self.down.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (Instant::now(), why.to_owned()));
+    fn mark_failed(&self, path: &Path, why: &str) {
+        self.failed_agents.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (Instant::now(), why.to_owned()));
     }
 
     /// Waits for a turn to have something signed.
-    async fn turn(&self, identity: &AgentIdentity) -> Option<SemaphorePermit<'_>> {
+    async fn acquire_slot(&self, identity: &AgentIdentity) -> Option<SemaphorePermit<'_>> {
         let token = matches!(identity.public_key().algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256);
-        if token { self.touches.acquire().await.ok() } else { self.turns.acquire().await.ok() }
+        if token { self.touch_slot.acquire().await.ok() } else { self.request_slots.acquire().await.ok() }
     }
 
     /// Lets the agent sign; `slow` is called once when a person seems to be waited for. An error is a fragment. After a time-out the agent's
     /// answers are out of step: it must not be asked again.
     pub(super) async fn sign(
         &self,
-        agent: &mut Agent,
+        agent: &mut AgentConnection,
         identity: &AgentIdentity,
         hash: Option<HashAlg>,
         data: Vec<u8>,
         slow: impl FnOnce(),
     ) -> Result<Vec<u8>, String> {
-        if agent.broken {
+        if agent.out_of_sync {
             return Err("is out of step".to_owned());
         }
-        let _turn = self.turn(identity).await;
+        let _turn = self.acquire_slot(identity).await;
         let signing = agent.client.sign_request(identity, hash, data);
         tokio::pin!(signing);
-        let signed = match tokio::time::timeout(QUIET.min(self.patience), &mut signing).await {
+        let signed = match tokio::time::timeout(SLOW_NOTICE_DELAY.min(self.sign_timeout), &mut signing).await {
             Ok(signed) => Ok(signed),
             Err(_) => {
                 slow();
-                tokio::time::timeout(self.patience, signing).await
+                tokio::time::timeout(self.sign_timeout, signing).await
             }
         };
         match signed {
             Ok(Ok(signed)) => Ok(signed),
             Ok(Err(russh::keys::Error::AgentFailure)) => Err("declined to sign".to_owned()),
             Ok(Err(error)) => {
-                agent.broken = true;
+                agent.out_of_sync = true;
                 Err(format!("did not sign: {error}"))
             }
             Err(_) => {
-                agent.broken = true;
-                let why = format!("did not sign within {:?}", self.patience);
-                self.failed(&agent.path, &why);
+                agent.out_of_sync = true;
+                let why = format!("did not sign within {:?}", self.sign_timeout);
+                self.mark_failed(&agent.path, &why);
                 Err(why)
             }
         }
@@ -111,77 +120,77 @@ impl Agents {
 }
 
 /// A connection to an agent.
-pub(super) struct Agent {
+pub(super) struct AgentConnection {
     client: AgentClient<UnixStream>,
     path: PathBuf,
-    broken: bool,
+    out_of_sync: bool,
 }
 
-async fn open(path: &Path, binding: Option<&AgentSessionBinding>) -> Result<(Agent, Vec<AgentIdentity>), String> {
-    let mut stream = UnixStream::connect(path).await.map_err(|e| super::transport::words(&e))?;
+async fn connect_agent(path: &Path, binding: Option<&AgentSessionBinding>) -> Result<(AgentConnection, Vec<AgentIdentity>), String> {
+    let mut stream = UnixStream::connect(path).await.map_err(|e| super::transport::io_error_text(&e))?;
     if let Some(binding) = binding
         && let Err(error) = AgentClient::connect(&mut stream).bind_session(binding, false).await
     {
         tracing::debug!(%error, "the agent does not bind sessions");
     }
-    let identities = list(&mut stream).await?;
-    Ok((Agent { client: AgentClient::connect(stream), path: path.to_owned(), broken: false }, identities))
+    let identities = list_identities(&mut stream).await?;
+    Ok((AgentConnection { client: AgentClient::connect(stream), path: path.to_owned(), out_of_sync: false }, identities))
 }
 
 /// Asks for the keys (draft-miller-ssh-agent, 3.5). russh's own call takes nonsense for an empty list and fails as a whole for one key that
 /// it does not know; here such a key is passed over.
-async fn list(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, String> {
+async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, String> {
     const REQUEST: [u8; 5] = [0, 0, 0, 1, 11];
     const FAILURE: u8 = 5;
     const ANSWER: u8 = 12;
     let broken = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::UnexpectedEof => "closed instead of answering".to_owned(),
-        _ => super::transport::words(&e),
+        _ => super::transport::io_error_text(&e),
     };
     let nonsense = || "answered something that is no list of keys".to_owned();
     stream.write_all(&REQUEST).await.map_err(broken)?;
     let length = usize::try_from(stream.read_u32().await.map_err(broken)?).unwrap_or(usize::MAX);
-    if !(1..=LARGEST).contains(&length) {
+    if !(1..=MAX_REPLY_BYTES).contains(&length) {
         return Err(nonsense());
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).await.map_err(broken)?;
     match answer.split_first() {
-        Some((&ANSWER, rest)) => identities(rest).ok_or_else(nonsense),
+        Some((&ANSWER, rest)) => parse_identities(rest).ok_or_else(nonsense),
         Some((&FAILURE, _)) => Err("refuses to list its keys".to_owned()),
         _ => Err(nonsense()),
     }
 }
 
 /// Reads the list; `None`: it is cut short.
-fn identities(mut rest: &[u8]) -> Option<Vec<AgentIdentity>> {
-    let count = number(&mut rest)?;
+fn parse_identities(mut rest: &[u8]) -> Option<Vec<AgentIdentity>> {
+    let count = read_u32(&mut rest)?;
     let mut found = Vec::new();
     for _ in 0..count {
-        let blob = string(&mut rest)?;
-        let comment = String::from_utf8_lossy(string(&mut rest)?).into_owned();
-        found.extend(identity(blob, comment));
+        let blob = read_string(&mut rest)?;
+        let comment = String::from_utf8_lossy(read_string(&mut rest)?).into_owned();
+        found.extend(parse_identity(blob, comment));
     }
     Some(found)
 }
 
-fn identity(blob: &[u8], comment: String) -> Option<AgentIdentity> {
-    const MARK: &[u8] = b"-cert-v01@";
-    match blob.windows(MARK.len()).filter(|w| *w == MARK).count() {
+fn parse_identity(blob: &[u8], comment: String) -> Option<AgentIdentity> {
+    const CERTIFICATE_MARKER: &[u8] = b"-cert-v01@";
+    match blob.windows(CERTIFICATE_MARKER.len()).filter(|w| *w == CERTIFICATE_MARKER).count() {
         0 => Some(AgentIdentity::PublicKey { key: parse_public_key(blob).ok()?, comment }),
-        1..=NESTED => Some(AgentIdentity::Certificate { certificate: Certificate::from_bytes(blob).ok()?, comment }),
+        1..=MAX_NESTED_CERTIFICATES => Some(AgentIdentity::Certificate { certificate: Certificate::from_bytes(blob).ok()?, comment }),
         _ => None,
     }
 }
 
-fn number(rest: &mut &[u8]) -> Option<u32> {
+fn read_u32(rest: &mut &[u8]) -> Option<u32> {
     let (head, tail) = rest.split_first_chunk::<4>()?;
     *rest = tail;
     Some(u32::from_be_bytes(*head))
 }
 
-fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(number(rest)?).ok()?;
+fn read_string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(read_u32(rest)?).ok()?;
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;
     Some(head)
@@ -191,18 +200,18 @@ fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    fn push(out: &mut Vec<u8>, bytes: &[u8]) {
+    fn push_string(out: &mut Vec<u8>, bytes: &[u8]) {
         out.extend(u32::try_from(bytes.len()).unwrap().to_be_bytes());
         out.extend(bytes);
     }
 
     #[tokio::test]
-    async fn an_agent_that_never_signs_is_given_up_and_left_alone() {
+    async fn unresponsive_agent_times_out_and_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("agent");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let agents = Agents { patience: Duration::from_millis(50), ..Agents::default() };
-        let mut agent = Agent { client: AgentClient::connect_uds(&path).await.unwrap(), path: path.clone(), broken: false };
+        let agents = AgentPool { sign_timeout: Duration::from_millis(50), ..AgentPool::default() };
+        let mut agent = AgentConnection { client: AgentClient::connect_uds(&path).await.unwrap(), path: path.clone(), out_of_sync: false };
         let key = russh::keys::PublicKey::from_openssh("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH")
             .unwrap();
         let mut told = false;
@@ -210,25 +219,25 @@ mod tests {
         assert_eq!((signed, told), (Err("did not sign within 50ms".to_owned()), true));
         let again = agents.sign(&mut agent, &key.into(), None, b"data".to_vec(), || {}).await;
         assert_eq!(again, Err("is out of step".to_owned()));
-        assert_eq!(agents.open(&path, None).await.err().as_deref(), Some("did not sign within 50ms"));
+        assert_eq!(agents.connect(&path, None).await.err().as_deref(), Some("did not sign within 50ms"));
         drop(listener);
     }
 
     #[test]
-    fn a_key_that_is_not_known_hides_no_other() {
+    fn unknown_key_types_do_not_hide_others() {
         let mut ed25519 = Vec::new();
-        push(&mut ed25519, b"ssh-ed25519");
-        push(&mut ed25519, &[7; 32]);
+        push_string(&mut ed25519, b"ssh-ed25519");
+        push_string(&mut ed25519, &[7; 32]);
         let mut list = 3_u32.to_be_bytes().to_vec();
         for (blob, comment) in [(&b"\0\0\0\x09ssh-xmss?"[..], "odd"), (&ed25519, "mine"), (&[][..], "empty")] {
-            push(&mut list, blob);
-            push(&mut list, comment.as_bytes());
+            push_string(&mut list, blob);
+            push_string(&mut list, comment.as_bytes());
         }
-        let found = identities(&list).expect("a list");
+        let found = parse_identities(&list).expect("a list");
         assert!(found.iter().any(|i| i.comment() == "mine"), "{found:?}");
         assert!(!found.iter().any(|i| i.comment() == "empty"), "{found:?}");
         for cut in 0..list.len() {
-            assert!(identities(&list[..cut]).is_none(), "{cut}");
+            assert!(parse_identities(&list[..cut]).is_none(), "{cut}");
         }
     }
 }

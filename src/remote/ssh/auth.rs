@@ -11,28 +11,28 @@ use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse, Prompt}
 use russh::keys::HashAlg;
 use russh::{MethodKind, MethodSet};
 
-use super::agent::Agent;
-use super::answers::{Answers, Given, Question, Refused, plain};
-use super::client::{Client, Left};
-use super::identities::{Offer, Pen, Source, Unsigned, order};
-use super::keys::{Keyring, Passed};
-use super::pause::Clock;
+use super::agent::AgentConnection;
+use super::auth_prompts::{AnswerCache, AuthQuestion, GivenAnswer, RefusedAnswers, sanitize_line};
+use super::client_handler::{ClientHandler, DisconnectInfo};
+use super::deadline::PausableDeadline;
+use super::identities::{KeyOffer, KeySigner, KeySource, SignError, order_offers};
+use super::keys::{Keyring, UnusableIdentity};
 use crate::remote::RemoteError;
+use crate::remote::auth_options::{AuthMethod, certificate_algorithm};
 use crate::remote::hop::Hop;
-use crate::remote::login::{Method, certificate};
 
 /// Refusals that one host gives, of keys and answers together: sshd ends a connection at the sixth by default (MaxAuthTries).
-const TRIES: usize = 5;
+const MAX_REFUSALS: usize = 5;
 /// Rounds of questions within one try.
-const ROUNDS: usize = 8;
+const MAX_PROMPT_ROUNDS: usize = 8;
 /// Questions in one round.
-const QUESTIONS: usize = 16;
+const MAX_PROMPTS_PER_ROUND: usize = 16;
 /// How long the reason of an end may take to come after it.
-const REASON: Duration = Duration::from_millis(200);
+const DISCONNECT_REASON_WAIT: Duration = Duration::from_millis(200);
 
 /// Why we are not in.
 #[derive(Debug)]
-pub(super) enum Denied {
+pub(super) enum AuthError {
     /// It said no, or the settings are wrong.
     Final(RemoteError),
     /// The connection ended or took too long.
@@ -40,62 +40,62 @@ pub(super) enum Denied {
 }
 
 /// What an attempt came to so far.
-enum After {
-    In,
+enum AuthProgress {
+    Authenticated,
     /// What the server will still take.
-    Still(MethodSet),
+    Remaining(MethodSet),
     /// Nothing was sent.
-    Nothing,
+    NothingSent,
 }
 
 /// One attempt to get in.
-pub(super) struct Attempt<'a> {
-    handle: &'a mut Handle<Client>,
+pub(super) struct AuthAttempt<'a> {
+    handle: &'a mut Handle<ClientHandler>,
     hop: &'a Hop,
     keyring: &'a Keyring,
-    left: &'a Arc<Left>,
-    clock: &'a Clock,
-    agent: Option<Agent>,
-    offers: VecDeque<Offer>,
-    tried: Tried,
-    passed: Vec<Passed>,
+    disconnect_info: &'a Arc<DisconnectInfo>,
+    deadline: &'a PausableDeadline,
+    agent: Option<AgentConnection>,
+    offers: VecDeque<KeyOffer>,
+    tried_methods: TriedMethods,
+    unusable: Vec<UnusableIdentity>,
     /// What stood in the way of a key that the server would have taken.
-    withheld: Option<RemoteError>,
+    key_error: Option<RemoteError>,
     /// What the server has accepted so far, of several factors.
-    accepted: Vec<&'static str>,
+    accepted_factors: Vec<&'static str>,
     /// Keys and answers that it has refused.
     refusals: usize,
     /// Times that questions were answered since the last factor was accepted.
-    rounds: usize,
-    refused: Refused,
+    prompt_rounds: usize,
+    refused_answers: RefusedAnswers,
     /// There is nobody, or nothing, left to answer.
-    silent: bool,
+    out_of_answers: bool,
 }
 
 /// What was tried, for the message.
 #[derive(Default)]
-struct Tried {
+struct TriedMethods {
     keys: Vec<String>,
-    agent: usize,
+    agent_keys: usize,
     password: bool,
-    answers: bool,
+    prompt_answers: bool,
 }
 
-impl Tried {
-    fn nothing(&self) -> bool {
-        self.keys.is_empty() && self.agent == 0 && !self.password && !self.answers
+impl TriedMethods {
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.agent_keys == 0 && !self.password && !self.prompt_answers
     }
 
-    fn list(&self) -> String {
+    fn summary(&self) -> String {
         let mut list = self.keys.clone();
-        list.extend((self.agent > 0).then(|| format!("agent {} key{}", self.agent, if self.agent == 1 { "" } else { "s" })));
+        list.extend((self.agent_keys > 0).then(|| format!("agent {} key{}", self.agent_keys, if self.agent_keys == 1 { "" } else { "s" })));
         list.extend(self.password.then(|| "a password".to_owned()));
-        list.extend(self.answers.then(|| "an answer".to_owned()));
+        list.extend(self.prompt_answers.then(|| "an answer".to_owned()));
         list.join(", ")
     }
 
-    fn subject(&self) -> &'static str {
-        match (self.keys.is_empty() && self.agent == 0, self.password, self.answers) {
+    fn refusal_subject(&self) -> &'static str {
+        match (self.keys.is_empty() && self.agent_keys == 0, self.password, self.prompt_answers) {
             (false, false, false) => "key refused",
             (true, true, false) => "password refused",
             _ => "login refused",
@@ -103,271 +103,280 @@ impl Tried {
     }
 }
 
-impl<'a> Attempt<'a> {
-    pub(super) fn new(handle: &'a mut Handle<Client>, hop: &'a Hop, keyring: &'a Keyring, left: &'a Arc<Left>, clock: &'a Clock) -> Self {
-        Attempt {
+impl<'a> AuthAttempt<'a> {
+    pub(super) fn new(
+        handle: &'a mut Handle<ClientHandler>,
+        hop: &'a Hop,
+        keyring: &'a Keyring,
+        left: &'a Arc<DisconnectInfo>,
+        clock: &'a PausableDeadline,
+    ) -> Self {
+        AuthAttempt {
             handle,
             hop,
             keyring,
-            left,
-            clock,
+            disconnect_info: left,
+            deadline: clock,
             agent: None,
             offers: VecDeque::new(),
-            tried: Tried::default(),
-            passed: Vec::new(),
-            withheld: None,
-            accepted: Vec::new(),
+            tried_methods: TriedMethods::default(),
+            unusable: Vec::new(),
+            key_error: None,
+            accepted_factors: Vec::new(),
             refusals: 0,
-            rounds: 0,
-            refused: Refused::new(),
-            silent: false,
+            prompt_rounds: 0,
+            refused_answers: RefusedAnswers::new(),
+            out_of_answers: false,
         }
     }
 
     /// Tries what there is, in order.
-    pub(super) async fn run(mut self) -> Result<(), Denied> {
-        self.gather().await?;
+    pub(super) async fn run(mut self) -> Result<(), AuthError> {
+        self.collect_offers().await?;
         // What the server takes; the first key's refusal tells it as well as an empty try does, and saves a round trip.
         let mut takes = None;
         loop {
-            let method = self.next(takes.as_ref());
+            let method = self.next_method(takes.as_ref());
             let after = match method {
-                Some(Method::PublicKey) => self.key().await?,
-                Some(Method::Questions) => self.questions().await?,
-                Some(Method::Password) => self.password().await?,
-                None if takes.is_none() => self.none().await?,
-                None => return Err(self.denied(takes.as_ref())),
+                Some(AuthMethod::PublicKey) => self.try_next_key().await?,
+                Some(AuthMethod::KeyboardInteractive) => self.try_keyboard_interactive().await?,
+                Some(AuthMethod::Password) => self.try_password().await?,
+                None if takes.is_none() => self.try_none().await?,
+                None => return Err(self.refusal_error(takes.as_ref())),
             };
             match after {
-                After::In => return Ok(()),
-                After::Still(methods) => takes = Some(methods),
-                After::Nothing => {}
+                AuthProgress::Authenticated => return Ok(()),
+                AuthProgress::Remaining(methods) => takes = Some(methods),
+                AuthProgress::NothingSent => {}
             }
         }
     }
 
     /// What is tried next. Before it is known what the server takes, that is a key, or nothing.
-    fn next(&self, takes: Option<&MethodSet>) -> Option<Method> {
+    fn next_method(&self, takes: Option<&MethodSet>) -> Option<AuthMethod> {
         let open = |kind| takes.is_some_and(|methods| methods.contains(&kind));
-        let answerable = open(MethodKind::KeyboardInteractive) && self.hop.login.methods.contains(&Method::Questions)
-            || open(MethodKind::Password) && self.hop.login.methods.contains(&Method::Password);
-        let may_answer = !self.silent && self.rounds < self.hop.login.prompts && self.refusals < TRIES;
+        let answerable = open(MethodKind::KeyboardInteractive) && self.hop.auth.methods.contains(&AuthMethod::KeyboardInteractive)
+            || open(MethodKind::Password) && self.hop.auth.methods.contains(&AuthMethod::Password);
+        let may_answer = !self.out_of_answers && self.prompt_rounds < self.hop.auth.max_prompts && self.refusals < MAX_REFUSALS;
         // Of the keys the last waits: where somebody can answer, the try is better spent on that.
-        let spare = usize::from(may_answer && answerable && !self.hop.login.batch);
-        let may_offer = !self.offers.is_empty() && self.refusals + spare < TRIES;
-        let usable = |method: &Method| match method {
-            Method::PublicKey => may_offer && (takes.is_none() || open(MethodKind::PublicKey)),
-            Method::Questions => may_answer && open(MethodKind::KeyboardInteractive),
-            Method::Password => may_answer && open(MethodKind::Password),
+        let spare = usize::from(may_answer && answerable && !self.hop.auth.batch_mode);
+        let may_offer = !self.offers.is_empty() && self.refusals + spare < MAX_REFUSALS;
+        let usable = |method: &AuthMethod| match method {
+            AuthMethod::PublicKey => may_offer && (takes.is_none() || open(MethodKind::PublicKey)),
+            AuthMethod::KeyboardInteractive => may_answer && open(MethodKind::KeyboardInteractive),
+            AuthMethod::Password => may_answer && open(MethodKind::Password),
         };
-        let mut methods = self.hop.login.methods.iter().copied();
+        let mut methods = self.hop.auth.methods.iter().copied();
         if takes.is_none() { methods.next().filter(usable) } else { methods.find(usable) }
     }
 
     /// Reads the files and asks the agent for its keys.
-    async fn gather(&mut self) -> Result<(), Denied> {
-        if !self.hop.login.methods.contains(&Method::PublicKey) {
+    async fn collect_offers(&mut self) -> Result<(), AuthError> {
+        if !self.hop.auth.methods.contains(&AuthMethod::PublicKey) {
             return Ok(());
         }
-        let files = self.keyring.read(self.hop).map_err(Denied::Final)?;
+        let files = self.keyring.load_identities(self.hop).map_err(AuthError::Final)?;
         let mut identities = Vec::new();
-        if let Some(path) = &self.hop.agent {
-            let _pause = self.clock.pause();
-            match self.keyring.agents.open(path, self.handle.agent_session_binding()).await {
+        if let Some(path) = &self.hop.agent_socket {
+            let _pause = self.deadline.pause();
+            match self.keyring.agents.connect(path, self.handle.agent_session_binding()).await {
                 Ok((agent, found)) => (self.agent, identities) = (Some(agent), found),
                 Err(why) => {
                     let hint = "SSH_AUTH_SOCK or IdentityAgent names the agent; `ssh-add -l` shows whether it answers".to_owned();
-                    self.passed.push(Passed { what: format!("the agent at {} {why}", self.keyring.shown(path)), hint });
+                    self.unusable.push(UnusableIdentity { what: format!("the agent at {} {why}", self.keyring.display_path(path)), hint });
                 }
             }
         }
-        let (offers, passed) = order(self.hop, self.keyring, &files, identities);
+        let (offers, passed) = order_offers(self.hop, self.keyring, &files, identities);
         self.offers = offers;
-        self.passed.extend(files.passed);
-        self.passed.extend(passed);
+        self.unusable.extend(files.unusable);
+        self.unusable.extend(passed);
         Ok(())
     }
 
     /// The empty try: it tells what the server takes.
-    async fn none(&mut self) -> Result<After, Denied> {
+    async fn try_none(&mut self) -> Result<AuthProgress, AuthError> {
         let call = self.handle.authenticate_none(self.hop.user.clone());
-        match self.clock.within(call).await.ok_or_else(|| self.late())? {
-            Ok(AuthResult::Success) => Ok(After::In),
-            Ok(AuthResult::Failure { remaining_methods, .. }) if !remaining_methods.is_empty() => Ok(After::Still(remaining_methods)),
-            Ok(AuthResult::Failure { .. }) | Err(_) => Err(self.ended().await),
+        match self.deadline.wait_for(call).await.ok_or_else(|| self.timeout_error())? {
+            Ok(AuthResult::Success) => Ok(AuthProgress::Authenticated),
+            Ok(AuthResult::Failure { remaining_methods, .. }) if !remaining_methods.is_empty() => {
+                Ok(AuthProgress::Remaining(remaining_methods))
+            }
+            Ok(AuthResult::Failure { .. }) | Err(_) => Err(self.disconnect_error().await),
         }
     }
 
     /// Offers the next key.
-    async fn key(&mut self) -> Result<After, Denied> {
-        let Some(mut offer) = self.offers.pop_front() else { return Ok(After::Nothing) };
+    async fn try_next_key(&mut self) -> Result<AuthProgress, AuthError> {
+        let Some(mut offer) = self.offers.pop_front() else { return Ok(AuthProgress::NothingSent) };
         if offer.key.is_none()
-            && let Source::Sealed(path) = &offer.source
+            && let KeySource::EncryptedFile(path) = &offer.source
         {
             // An old file that does not show its public half: there is nothing to offer before it is open.
-            let _pause = self.clock.pause_for_a_person();
-            match self.keyring.open(path, self.hop.login.batch).await {
-                Ok(key) => (offer.key, offer.source) = (Some(key.public_key().clone()), Source::File(key)),
+            let _pause = self.deadline.pause_for_user();
+            match self.keyring.decrypt_key(path, self.hop.auth.batch_mode).await {
+                Ok(key) => (offer.key, offer.source) = (Some(key.public_key().clone()), KeySource::File(key)),
                 Err(error) => {
-                    self.withheld = Some(error);
-                    return Ok(After::Nothing);
+                    self.key_error = Some(error);
+                    return Ok(AuthProgress::NothingSent);
                 }
             }
         }
-        let Some(key) = offer.key else { return Ok(After::Nothing) };
+        let Some(key) = offer.key else { return Ok(AuthProgress::NothingSent) };
         let shown = |offered: &str| offer.name.clone().unwrap_or_else(|| format!("the agent's {offered}"));
         let kind = key.algorithm();
         let vouched = offer.certificate.is_some();
-        let wire = |name: &str| if vouched { certificate(name) } else { name.to_owned() };
+        let wire = |name: &str| if vouched { certificate_algorithm(name) } else { name.to_owned() };
         let usable = match kind.clone().is_rsa() {
-            true => self.rsa_hash(vouched).await?,
-            false => self.hop.login.accepted.allows(&wire(kind.as_str())).then_some(None),
+            true => self.choose_rsa_hash(vouched).await?,
+            false => self.hop.auth.accepted_algorithms.allows(&wire(kind.as_str())).then_some(None),
         };
         let Some(hash) = usable else {
             let what = format!("{} was not offered: PubkeyAcceptedAlgorithms here or there has no {kind} signature", shown(kind.as_str()));
-            self.passed.push(Passed { what, hint: String::new() });
-            return Ok(After::Nothing);
+            self.unusable.push(UnusableIdentity { what, hint: String::new() });
+            return Ok(AuthProgress::NothingSent);
         };
-        let mut pen = Pen { source: offer.source, agent: self.agent.as_mut(), keyring: self.keyring, hop: self.hop, clock: self.clock };
+        let mut pen =
+            KeySigner { source: offer.source, agent: self.agent.as_mut(), keyring: self.keyring, hop: self.hop, deadline: self.deadline };
         let user = self.hop.user.clone();
         let signed = match offer.certificate {
-            Some(certificate) => self.clock.within(self.handle.authenticate_certificate_with(user, certificate, hash, &mut pen)).await,
-            None => self.clock.within(self.handle.authenticate_publickey_with(user, key, hash, &mut pen)).await,
+            Some(certificate) => self.deadline.wait_for(self.handle.authenticate_certificate_with(user, certificate, hash, &mut pen)).await,
+            None => self.deadline.wait_for(self.handle.authenticate_publickey_with(user, key, hash, &mut pen)).await,
         };
         match offer.name {
-            Some(name) => self.tried.keys.push(name),
-            None => self.tried.agent += 1,
+            Some(name) => self.tried_methods.keys.push(name),
+            None => self.tried_methods.agent_keys += 1,
         }
-        match signed.ok_or_else(|| self.late())? {
-            Ok(result) => self.judge(result, "publickey").await,
-            Err(Unsigned::Closed) => Err(self.ended().await),
-            Err(Unsigned::Withheld(error)) => {
-                self.withheld = Some(error);
-                Ok(After::Nothing)
+        match signed.ok_or_else(|| self.timeout_error())? {
+            Ok(result) => self.handle_result(result, "publickey").await,
+            Err(SignError::ConnectionClosed) => Err(self.disconnect_error().await),
+            Err(SignError::KeyUnavailable(error)) => {
+                self.key_error = Some(error);
+                Ok(AuthProgress::NothingSent)
             }
         }
     }
 
     /// The best RSA signature that both sides take (`Some(None)` is SHA-1); `None`: there is none.
-    async fn rsa_hash(&mut self, vouched: bool) -> Result<Option<Option<HashAlg>>, Denied> {
-        const BEST: [(Option<HashAlg>, &str); 3] =
+    async fn choose_rsa_hash(&mut self, vouched: bool) -> Result<Option<Option<HashAlg>>, AuthError> {
+        const RSA_SIGNATURES: [(Option<HashAlg>, &str); 3] =
             [(Some(HashAlg::Sha512), "rsa-sha2-512"), (Some(HashAlg::Sha256), "rsa-sha2-256"), (None, "ssh-rsa")];
-        let asked = self.clock.within(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.late())?;
-        let Ok(theirs) = asked else { return Err(self.ended().await) };
+        let asked = self.deadline.wait_for(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.timeout_error())?;
+        let Ok(theirs) = asked else { return Err(self.disconnect_error().await) };
         // russh tells the server's best; one that takes the better takes the lesser, too.
-        let from = theirs.and_then(|best| BEST.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
-        let accepted = &self.hop.login.accepted;
-        let ours = |name: &str| if vouched { accepted.allows(&certificate(name)) } else { accepted.allows(name) };
-        Ok(BEST.iter().skip(from).find(|(_, name)| ours(name)).map(|(hash, _)| *hash))
+        let from = theirs.and_then(|best| RSA_SIGNATURES.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
+        let accepted = &self.hop.auth.accepted_algorithms;
+        let ours = |name: &str| if vouched { accepted.allows(&certificate_algorithm(name)) } else { accepted.allows(name) };
+        Ok(RSA_SIGNATURES.iter().skip(from).find(|(_, name)| ours(name)).map(|(hash, _)| *hash))
     }
 
     /// Reads the server's answer to a key or a password. A connection that ended looks like a refusal without methods.
-    async fn judge(&mut self, result: AuthResult, method: &'static str) -> Result<After, Denied> {
+    async fn handle_result(&mut self, result: AuthResult, method: &'static str) -> Result<AuthProgress, AuthError> {
         match result {
-            AuthResult::Success => Ok(After::In),
-            AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => Err(self.ended().await),
+            AuthResult::Success => Ok(AuthProgress::Authenticated),
+            AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => Err(self.disconnect_error().await),
             AuthResult::Failure { remaining_methods, partial_success } => {
-                self.count(partial_success, method);
-                Ok(After::Still(remaining_methods))
+                self.count_result(partial_success, method);
+                Ok(AuthProgress::Remaining(remaining_methods))
             }
         }
     }
 
-    fn count(&mut self, accepted: bool, method: &'static str) {
+    fn count_result(&mut self, accepted: bool, method: &'static str) {
         if accepted {
-            self.accepted.push(method);
-            self.rounds = 0;
+            self.accepted_factors.push(method);
+            self.prompt_rounds = 0;
         } else {
             self.refusals += 1;
         }
     }
 
-    async fn password(&mut self) -> Result<After, Denied> {
-        let Some(given) = self.ask(&Question::Password, "").await? else {
-            self.silent = true;
-            return Ok(After::Nothing);
+    async fn try_password(&mut self) -> Result<AuthProgress, AuthError> {
+        let Some(given) = self.get_answer(&AuthQuestion::Password, "").await? else {
+            self.out_of_answers = true;
+            return Ok(AuthProgress::NothingSent);
         };
-        self.tried.password = true;
-        self.rounds += 1;
+        self.tried_methods.password = true;
+        self.prompt_rounds += 1;
         let call = self.handle.authenticate_password(self.hop.user.clone(), given.text.clone());
-        let result = self.clock.within(call).await.ok_or_else(|| self.late())?;
-        let Ok(result) = result else { return Err(self.ended().await) };
+        let result = self.deadline.wait_for(call).await.ok_or_else(|| self.timeout_error())?;
+        let Ok(result) = result else { return Err(self.disconnect_error().await) };
         let good = matches!(result, AuthResult::Success | AuthResult::Failure { partial_success: true, .. });
-        let after = self.judge(result, "password").await?;
-        self.settle(&[given], good).await;
+        let after = self.handle_result(result, "password").await?;
+        self.record_answers(&[given], good).await;
         Ok(after)
     }
 
     /// Notes whether answers were taken.
-    async fn settle(&mut self, given: &[Given], good: bool) {
+    async fn record_answers(&mut self, given: &[GivenAnswer], good: bool) {
         if good {
-            self.keyring.answers.good(given).await;
+            self.keyring.answers.mark_accepted(given).await;
         } else {
-            self.keyring.answers.bad(given, &mut self.refused).await;
+            self.keyring.answers.mark_refused(given, &mut self.refused_answers).await;
             // The variable holds one value: it is not sent again.
-            self.silent |= given.iter().any(|g| Answers::from_variable(self.hop, g));
+            self.out_of_answers |= given.iter().any(|g| AnswerCache::is_from_variable(self.hop, g));
         }
     }
 
-    async fn ask(&mut self, question: &Question, preface: &str) -> Result<Option<Given>, Denied> {
-        let _pause = self.clock.pause_for_a_person();
+    async fn get_answer(&mut self, question: &AuthQuestion, preface: &str) -> Result<Option<GivenAnswer>, AuthError> {
+        let _pause = self.deadline.pause_for_user();
         let answers = &self.keyring.answers;
-        answers.get(self.hop, question, preface, &self.refused, &self.keyring.person).await.map_err(Denied::Final)
+        answers.find_or_ask(self.hop, question, preface, &self.refused_answers, &self.keyring.prompt).await.map_err(AuthError::Final)
     }
 
     /// keyboard-interactive (RFC 4256): rounds of questions until the server has made up its mind.
-    async fn questions(&mut self) -> Result<After, Denied> {
-        self.rounds += 1;
+    async fn try_keyboard_interactive(&mut self) -> Result<AuthProgress, AuthError> {
+        self.prompt_rounds += 1;
         let start = self.handle.authenticate_keyboard_interactive_start(self.hop.user.clone(), None);
-        let mut reply = self.clock.within(start).await.ok_or_else(|| self.late())?;
+        let mut reply = self.deadline.wait_for(start).await.ok_or_else(|| self.timeout_error())?;
         let mut given = Vec::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_PROMPT_ROUNDS {
             let answers = match reply {
                 Ok(KeyboardInteractiveAuthResponse::Success) => {
-                    self.settle(&given, true).await;
-                    return Ok(After::In);
+                    self.record_answers(&given, true).await;
+                    return Ok(AuthProgress::Authenticated);
                 }
                 Ok(KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success }) => {
-                    self.count(partial_success, "keyboard-interactive");
-                    self.settle(&given, partial_success).await;
+                    self.count_result(partial_success, "keyboard-interactive");
+                    self.record_answers(&given, partial_success).await;
                     // A server that asks nothing and says no would do so for ever.
-                    self.silent |= given.is_empty() && !partial_success;
-                    return Ok(After::Still(remaining_methods));
+                    self.out_of_answers |= given.is_empty() && !partial_success;
+                    return Ok(AuthProgress::Remaining(remaining_methods));
                 }
                 Ok(KeyboardInteractiveAuthResponse::InfoRequest { name, instructions, prompts }) => {
-                    self.answer(&plain(&format!("{name} {instructions}")), &prompts, &mut given).await?
+                    self.answer_prompts(&sanitize_line(&format!("{name} {instructions}")), &prompts, &mut given).await?
                 }
-                Err(_) => return Err(self.ended().await),
+                Err(_) => return Err(self.disconnect_error().await),
             };
             let respond = self.handle.authenticate_keyboard_interactive_respond(answers);
-            reply = self.clock.within(respond).await.ok_or_else(|| self.late())?;
+            reply = self.deadline.wait_for(respond).await.ok_or_else(|| self.timeout_error())?;
         }
-        let what = self.hop.says(&format!("the server asks more than {ROUNDS} times in one login"));
-        Err(Denied::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
+        let what = self.hop.prefix_message(&format!("the server asks more than {MAX_PROMPT_ROUNDS} times in one login"));
+        Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
     }
 
     /// The answers to one round. Where nobody answers, empty ones go out, as with ssh: russh takes nothing else at this point.
-    async fn answer(&mut self, preface: &str, prompts: &[Prompt], given: &mut Vec<Given>) -> Result<Vec<String>, Denied> {
-        if prompts.len() > QUESTIONS {
-            let what = self.hop.says(&format!("the server asks {} questions at once", prompts.len()));
-            return Err(Denied::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
+    async fn answer_prompts(&mut self, preface: &str, prompts: &[Prompt], given: &mut Vec<GivenAnswer>) -> Result<Vec<String>, AuthError> {
+        if prompts.len() > MAX_PROMPTS_PER_ROUND {
+            let what = self.hop.prefix_message(&format!("the server asks {} questions at once", prompts.len()));
+            return Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
         }
         let mut answers = Vec::new();
         for (at, prompt) in prompts.iter().enumerate() {
-            let question = Question::of(&prompt.prompt, prompt.echo);
+            let question = AuthQuestion::from_prompt(&prompt.prompt, prompt.echo);
             let preface = if at == 0 { preface } else { "" };
-            let answer = if self.silent { None } else { self.ask(&question, preface).await? };
+            let answer = if self.out_of_answers { None } else { self.get_answer(&question, preface).await? };
             match answer {
                 Some(one) => {
-                    self.tried.password |= question == Question::Password;
-                    self.tried.answers |= question != Question::Password;
+                    self.tried_methods.password |= question == AuthQuestion::Password;
+                    self.tried_methods.prompt_answers |= question != AuthQuestion::Password;
                     answers.push(one.text.clone());
                     given.push(one);
                 }
                 None => {
-                    self.silent = true;
+                    self.out_of_answers = true;
                     if self.offers.is_empty() {
-                        return Err(self.denied(Some(&MethodSet::from(&[MethodKind::KeyboardInteractive][..]))));
+                        return Err(self.refusal_error(Some(&MethodSet::from(&[MethodKind::KeyboardInteractive][..]))));
                     }
                     answers.push(String::new());
                 }
@@ -376,53 +385,56 @@ impl<'a> Attempt<'a> {
         Ok(answers)
     }
 
-    fn late(&self) -> Denied {
-        Denied::Lost { why: format!("no answer during authentication within {:?}", self.hop.connect_timeout), retry: true }
+    fn timeout_error(&self) -> AuthError {
+        AuthError::Lost { why: format!("no answer during authentication within {:?}", self.hop.connect_timeout), retry: true }
     }
 
     /// The connection ended. The reason comes beside the answer, so it gets a moment.
-    async fn ended(&self) -> Denied {
-        let why = tokio::time::timeout(REASON, self.left.reason()).await.ok();
-        if why.as_deref() == Some(super::client::NO_METHOD) {
-            return self.denied(None);
+    async fn disconnect_error(&self) -> AuthError {
+        let why = tokio::time::timeout(DISCONNECT_REASON_WAIT, self.disconnect_info.wait()).await.ok();
+        if why.as_deref() == Some(super::client_handler::NO_METHOD_LEFT) {
+            return self.refusal_error(None);
         }
-        match why.as_deref().and_then(|why| why.strip_prefix(super::client::SAID)) {
+        match why.as_deref().and_then(|why| why.strip_prefix(super::client_handler::HOST_SAID_PREFIX)) {
             Some(said) => {
-                let tried = if self.tried.nothing() { String::new() } else { format!(" (tried {})", self.tried.list()) };
-                Denied::Final(RemoteError::Refused {
-                    what: self.hop.says(&format!("the server ended the login: {}{tried}", plain(said))),
+                let tried =
+                    if self.tried_methods.is_empty() { String::new() } else { format!(" (tried {})", self.tried_methods.summary()) };
+                AuthError::Final(RemoteError::Refused {
+                    what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(said))),
                     hint: "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
                 })
             }
             // After a refusal another try would be a try too many.
-            None => Denied::Lost { why: "closed by the server during authentication".to_owned(), retry: self.refusals == 0 },
+            None => AuthError::Lost { why: "closed by the server during authentication".to_owned(), retry: self.refusals == 0 },
         }
     }
 
     /// Nothing is left to try.
-    fn denied(&self, takes: Option<&MethodSet>) -> Denied {
-        if let Some(error) = &self.withheld {
-            return Denied::Final(error.clone());
+    fn refusal_error(&self, takes: Option<&MethodSet>) -> AuthError {
+        if let Some(error) = &self.key_error {
+            return AuthError::Final(error.clone());
         }
         let takes: Vec<&str> = takes.into_iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect();
-        let mut what = match (self.tried.nothing(), self.accepted.is_empty()) {
+        let mut what = match (self.tried_methods.is_empty(), self.accepted_factors.is_empty()) {
             (true, _) => "login refused: there was nothing to offer".to_owned(),
-            (false, true) => format!("{} (tried {})", self.tried.subject(), self.tried.list()),
-            (false, false) => format!("{} was accepted and is not enough (tried {})", self.accepted.join(" and "), self.tried.list()),
+            (false, true) => format!("{} (tried {})", self.tried_methods.refusal_subject(), self.tried_methods.summary()),
+            (false, false) => {
+                format!("{} was accepted and is not enough (tried {})", self.accepted_factors.join(" and "), self.tried_methods.summary())
+            }
         };
-        let key = self.tried.keys.is_empty() && self.tried.agent == 0;
+        let key = self.tried_methods.keys.is_empty() && self.tried_methods.agent_keys == 0;
         let more: Vec<&str> = takes.into_iter().filter(|m| key || *m != "publickey").collect();
-        let answered = self.tried.password || self.tried.answers;
-        if !self.offers.is_empty() && self.refusals >= TRIES {
+        let answered = self.tried_methods.password || self.tried_methods.prompt_answers;
+        if !self.offers.is_empty() && self.refusals >= MAX_REFUSALS {
             what.push_str(&format!("; {} more keys were not offered, since sshd cuts off who is refused too often", self.offers.len()));
         }
         if !more.is_empty() && !answered {
             what.push_str(&format!("; the server takes {}", more.join(", ")));
-            if self.silent {
+            if self.out_of_answers {
                 what.push_str(", and nobody was there to answer");
             }
         }
-        for passed in &self.passed {
+        for passed in &self.unusable {
             what.push_str(&format!("; {}", passed.what));
         }
         let many = "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
@@ -433,7 +445,7 @@ impl<'a> Attempt<'a> {
                 format!("is {} the right user? ssh-copy-id installs a key there; ssh.identity names another one here", self.hop.user)
             }
         };
-        let hint = self.passed.iter().map(|p| p.hint.clone()).find(|hint| !hint.is_empty()).unwrap_or_else(usual);
-        Denied::Final(RemoteError::Refused { what: self.hop.says(&what), hint })
+        let hint = self.unusable.iter().map(|p| p.hint.clone()).find(|hint| !hint.is_empty()).unwrap_or_else(usual);
+        AuthError::Final(RemoteError::Refused { what: self.hop.prefix_message(&what), hint })
     }
 }

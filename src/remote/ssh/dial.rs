@@ -12,53 +12,57 @@ use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
-use super::transport::words;
+use super::transport::io_error_text;
 use crate::remote::RemoteError;
-use crate::remote::hop::{Family, Hop};
-use crate::remote::way::Bind;
+use crate::remote::connection_options::BindOptions;
+use crate::remote::hop::{AddressFamily, Hop};
 
 /// How long the kernel keeps trying to hand over bytes that nobody acknowledges.
 #[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The kernel's own probes do not come more often than this.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_KEEPALIVE: Duration = Duration::from_secs(1);
 /// When the next address is tried beside one that has not answered yet (the Connection Attempt Delay of RFC 8305).
-const STAGGER: Duration = Duration::from_millis(250);
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Between two of `ConnectionAttempts`, as OpenSSH waits.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How many failed addresses are named.
-const SHOWN: usize = 4;
+const MAX_SHOWN_ADDRESSES: usize = 4;
 
 /// Opens a TCP connection to a hop. `ConnectionAttempts` are made until the deadline.
-pub(super) async fn tcp(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
-    let mut left = hop.attempts.max(1);
+pub(super) async fn connect_tcp(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
+    let mut left = hop.connection_attempts.max(1);
     loop {
         left -= 1;
-        let error = match once(hop, deadline).await {
+        let error = match connect_once(hop, deadline).await {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        if left == 0 || !error.may_retry() || Instant::now() + PAUSE >= deadline {
+        if left == 0 || !error.is_retryable() || Instant::now() + RETRY_PAUSE >= deadline {
             return Err(error);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-async fn once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
-    let addresses = addresses(&hop.host, hop.port, hop.family, deadline).await.map_err(|why| RemoteError::Lost {
-        what: hop.says(&format!("its address was not found: {why}")),
+async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
+    let addresses = resolve_addresses(&hop.host, hop.port, hop.address_family, deadline).await.map_err(|why| RemoteError::Lost {
+        what: hop.prefix_message(&format!("its address was not found: {why}")),
         hint: "give `address:` in the inventory or `HostName` in ssh_config".to_owned(),
         retry: true,
     })?;
-    let sources = sources(&hop.bind, hop.family, deadline).await?;
-    match race(interleaved(addresses), &sources, deadline).await {
+    let sources = bind_addresses(&hop.bind, hop.address_family, deadline).await?;
+    match race_addresses(interleave_families(addresses), &sources, deadline).await {
         Ok(stream) => {
-            tune(&stream, hop);
+            set_socket_options(&stream, hop);
             Ok(stream)
         }
         Err(failed) => Err(RemoteError::Lost {
-            what: hop.says(&format!("could not connect to port {}: {}", hop.port, told(&failed, hop.connect_timeout))),
+            what: hop.prefix_message(&format!(
+                "could not connect to port {}: {}",
+                hop.port,
+                describe_failures(&failed, hop.connect_timeout)
+            )),
             hint: "is the host up, is its address right, and does sshd listen there?".to_owned(),
             retry: true,
         }),
@@ -66,39 +70,40 @@ async fn once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
 }
 
 /// Why none of the addresses answered; nothing as a reason means that there was no answer.
-type Failed = Vec<(SocketAddr, Option<String>)>;
+type FailedAddresses = Vec<(SocketAddr, Option<String>)>;
 
 /// The reasons, with the addresses where there are several: many hosts share one reason.
-fn told(failed: &Failed, within: Duration) -> String {
+fn describe_failures(failed: &FailedAddresses, within: Duration) -> String {
     let why = |why: &Option<String>| why.clone().unwrap_or_else(|| format!("no answer within {within:?}"));
     if let [(_, only)] = failed.as_slice() {
         return why(only);
     }
-    let mut all: Vec<String> = failed.iter().take(SHOWN).map(|(address, reason)| format!("{address}: {}", why(reason))).collect();
-    if failed.len() > SHOWN {
-        all.push(format!("and {} more", failed.len() - SHOWN));
+    let mut all: Vec<String> =
+        failed.iter().take(MAX_SHOWN_ADDRESSES).map(|(address, reason)| format!("{address}: {}", why(reason))).collect();
+    if failed.len() > MAX_SHOWN_ADDRESSES {
+        all.push(format!("and {} more", failed.len() - MAX_SHOWN_ADDRESSES));
     }
     all.join("; ")
 }
 
 /// Tries one address after the other, each a moment after the one before it or as soon as that has failed; the first connection wins and the
 /// others are closed.
-async fn race(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline: Instant) -> Result<TcpStream, Failed> {
+async fn race_addresses(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline: Instant) -> Result<TcpStream, FailedAddresses> {
     let mut waiting: VecDeque<SocketAddr> = addresses.into();
     let mut trying = FuturesUnordered::new();
-    let mut failed: Failed = Vec::new();
+    let mut failed: FailedAddresses = Vec::new();
     let mut open: Vec<SocketAddr> = Vec::new();
     loop {
         if let Some(address) = waiting.pop_front() {
             open.push(address);
-            trying.push(async move { (address, from(address, sources).await) });
+            trying.push(async move { (address, connect_from(address, sources).await) });
         }
-        let next = if waiting.is_empty() { deadline } else { deadline.min(Instant::now() + STAGGER) };
+        let next = if waiting.is_empty() { deadline } else { deadline.min(Instant::now() + ATTEMPT_DELAY) };
         match tokio::time::timeout_at(next, trying.next()).await {
             Ok(Some((_, Ok(stream)))) => return Ok(stream),
             Ok(Some((address, Err(error)))) => {
                 open.retain(|a| *a != address);
-                failed.push((address, Some(words(&error))));
+                failed.push((address, Some(io_error_text(&error))));
             }
             Ok(None) => return Err(failed),
             Err(_) if Instant::now() >= deadline => {
@@ -111,22 +116,24 @@ async fn race(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline: Instant)
 }
 
 /// Connects from the first source of the address's family; from anywhere where no source is wanted.
-async fn from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<TcpStream> {
+async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<TcpStream> {
     if sources.is_empty() {
         return TcpStream::connect(address).await;
     }
     let source = sources.iter().find(|s| s.is_ipv4() == address.is_ipv4());
     let source = source.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to bind to is of its family"))?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.bind(SocketAddr::new(*source, 0)).map_err(|e| io::Error::new(e.kind(), format!("could not bind to {source}: {}", words(&e))))?;
+    socket
+        .bind(SocketAddr::new(*source, 0))
+        .map_err(|e| io::Error::new(e.kind(), format!("could not bind to {source}: {}", io_error_text(&e))))?;
     socket.connect(address).await
 }
 
 /// The addresses of `BindAddress` or, without it, of `BindInterface`.
-async fn sources(bind: &Bind, family: Family, deadline: Instant) -> Result<Vec<IpAddr>, RemoteError> {
-    let wrong = |what: String| RemoteError::Settings { what, hint: "mend or leave out BindAddress and BindInterface".to_owned() };
+async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Instant) -> Result<Vec<IpAddr>, RemoteError> {
+    let wrong = |what: String| RemoteError::InvalidConfig { what, hint: "mend or leave out BindAddress and BindInterface".to_owned() };
     if let Some(address) = &bind.address {
-        let found = addresses(address, 0, family, deadline).await;
+        let found = resolve_addresses(address, 0, family, deadline).await;
         return found.map(|all| all.iter().map(SocketAddr::ip).collect()).map_err(|why| wrong(format!("BindAddress {address}: {why}")));
     }
     let Some(interface) = &bind.interface else { return Ok(Vec::new()) };
@@ -136,7 +143,7 @@ async fn sources(bind: &Bind, family: Family, deadline: Instant) -> Result<Vec<I
         v4.or(v6)
     };
     let mut found: Vec<IpAddr> = all.filter(|a| a.interface_name == *interface).filter_map(|a| ip(a.address?)).collect();
-    found.retain(|a| family.has(a));
+    found.retain(|a| family.allows(a));
     // A link-local address reaches nobody without its zone.
     found.sort_by_key(|a| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local()));
     if found.is_empty() {
@@ -147,18 +154,18 @@ async fn sources(bind: &Bind, family: Family, deadline: Instant) -> Result<Vec<I
 }
 
 /// Looks a name up; an error is a fragment.
-async fn addresses(host: &str, port: u16, family: Family, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
+async fn resolve_addresses(host: &str, port: u16, family: AddressFamily, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     let found = match tokio::time::timeout_at(deadline, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(found)) => found,
-        Ok(Err(e)) => return Err(words(&e).replace("failed to lookup address information: ", "")),
+        Ok(Err(e)) => return Err(io_error_text(&e).replace("failed to lookup address information: ", "")),
         Err(_) => return Err("no answer".to_owned()),
     };
-    let found: Vec<SocketAddr> = found.filter(|a| family.has(&a.ip())).collect();
+    let found: Vec<SocketAddr> = found.filter(|a| family.allows(&a.ip())).collect();
     if found.is_empty() { Err("it has none of the wanted family (AddressFamily)".to_owned()) } else { Ok(found) }
 }
 
 /// Families in turns, the first address's first, else in the order that they came.
-fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first = addresses.first().is_none_or(SocketAddr::is_ipv4);
     let (mut one, mut other): (VecDeque<_>, VecDeque<_>) = addresses.into_iter().partition(|a| a.is_ipv4() == first);
     let mut all = Vec::new();
@@ -170,20 +177,20 @@ fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// Sets what makes death noticed and small packets quick. A kernel that refuses one of these still carries the connection.
-fn tune(stream: &TcpStream, hop: &Hop) {
+fn set_socket_options(stream: &TcpStream, hop: &Hop) {
     let mut refused = Vec::new();
     refused.extend(stream.set_nodelay(true).err());
     if hop.tcp_keepalive {
         let socket = socket2::SockRef::from(stream);
-        let set = match hop.keepalive {
-            Some(span) => socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(span.max(LEAST))),
+        let set = match hop.keepalive_interval {
+            Some(span) => socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(span.max(MIN_KEEPALIVE))),
             None => socket.set_keepalive(true),
         };
         refused.extend(set.err());
     }
     #[cfg(target_os = "linux")]
     {
-        let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+        let millis = u32::try_from(TCP_USER_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
         refused.extend(rustix::net::sockopt::set_tcp_user_timeout(stream, millis).err().map(io::Error::from));
     }
     for error in refused {
@@ -195,21 +202,21 @@ fn tune(stream: &TcpStream, hop: &Hop) {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> SocketAddr {
+    fn socket_addr(text: &str) -> SocketAddr {
         text.parse().expect("an address")
     }
 
     #[test]
-    fn families_take_turns() {
-        let all = ["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"].map(at).to_vec();
-        assert_eq!(interleaved(all), ["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"].map(at));
-        assert_eq!(interleaved(vec![at("1.1.1.1:1")]), [at("1.1.1.1:1")]);
+    fn address_families_are_interleaved() {
+        let all = ["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"].map(socket_addr).to_vec();
+        assert_eq!(interleave_families(all), ["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"].map(socket_addr));
+        assert_eq!(interleave_families(vec![socket_addr("1.1.1.1:1")]), [socket_addr("1.1.1.1:1")]);
     }
 
     /// Addresses on loopback where a connection hangs: the queue is full and nobody takes from it.
-    async fn full_door() -> (Vec<TcpStream>, tokio::net::TcpListener, SocketAddr) {
+    async fn full_backlog_listener() -> (Vec<TcpStream>, tokio::net::TcpListener, SocketAddr) {
         let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind(at("127.0.0.1:0")).expect("bound");
+        socket.bind(socket_addr("127.0.0.1:0")).expect("bound");
         let listener = socket.listen(0).expect("listens");
         let address = listener.local_addr().expect("bound");
         let mut held = Vec::new();
@@ -220,40 +227,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
-        let (_held, _door, silent) = full_door().await;
+    async fn silent_address_does_not_delay_next() {
+        let (_held, _door, silent) = full_backlog_listener().await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let good = listener.local_addr().expect("bound");
         let started = Instant::now();
-        let stream = race(vec![silent, good], &[], started + Duration::from_secs(10)).await.expect("connected");
+        let stream = race_addresses(vec![silent, good], &[], started + Duration::from_secs(10)).await.expect("connected");
         assert_eq!(stream.peer_addr().expect("connected"), good);
-        assert!((STAGGER..Duration::from_secs(9)).contains(&started.elapsed()), "{:?}", started.elapsed());
+        assert!((ATTEMPT_DELAY..Duration::from_secs(9)).contains(&started.elapsed()), "{:?}", started.elapsed());
     }
 
     #[tokio::test]
-    async fn every_address_that_failed_is_told_with_its_reason() {
-        let (_held, _door, silent) = full_door().await;
-        let closed = at("127.0.0.1:1");
-        let failed = race(vec![closed, silent], &[], Instant::now() + Duration::from_millis(600)).await.expect_err("nobody answers");
-        let told = told(&failed, Duration::from_millis(600));
+    async fn failed_addresses_report_their_reasons() {
+        let (_held, _door, silent) = full_backlog_listener().await;
+        let closed = socket_addr("127.0.0.1:1");
+        let failed =
+            race_addresses(vec![closed, silent], &[], Instant::now() + Duration::from_millis(600)).await.expect_err("nobody answers");
+        let told = describe_failures(&failed, Duration::from_millis(600));
         assert_eq!(told, format!("{closed}: connection refused; {silent}: no answer within 600ms"));
     }
 
     #[tokio::test]
     #[cfg(target_os = "linux")]
-    async fn a_connection_comes_from_the_wanted_address_or_interface() {
+    async fn bind_address_and_interface_are_used() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let good = listener.local_addr().expect("bound");
         let soon = || Instant::now() + Duration::from_secs(5);
-        let bind = Bind { address: Some("127.0.0.9".to_owned()), interface: None };
-        let from = sources(&bind, Family::Any, soon()).await.expect("an address");
-        let stream = race(vec![good], &from, soon()).await.expect("connected");
+        let bind = BindOptions { address: Some("127.0.0.9".to_owned()), interface: None };
+        let from = bind_addresses(&bind, AddressFamily::Any, soon()).await.expect("an address");
+        let stream = race_addresses(vec![good], &from, soon()).await.expect("connected");
         assert_eq!(stream.local_addr().expect("connected").ip().to_string(), "127.0.0.9");
-        let bind = Bind { address: None, interface: Some("lo".to_owned()) };
-        assert!(sources(&bind, Family::V4, soon()).await.expect("addresses").contains(&IpAddr::from([127, 0, 0, 1])));
-        let bind = Bind { address: None, interface: Some("nosuch0".to_owned()) };
-        assert!(sources(&bind, Family::Any, soon()).await.is_err_and(|e| e.to_string().contains("nosuch0")));
-        let failed = race(vec![good], &[IpAddr::from([203, 0, 113, 7])], soon()).await.expect_err("not ours");
-        assert!(told(&failed, STAGGER).contains("could not bind to 203.0.113.7"), "{failed:?}");
+        let bind = BindOptions { address: None, interface: Some("lo".to_owned()) };
+        assert!(bind_addresses(&bind, AddressFamily::V4, soon()).await.expect("addresses").contains(&IpAddr::from([127, 0, 0, 1])));
+        let bind = BindOptions { address: None, interface: Some("nosuch0".to_owned()) };
+        assert!(bind_addresses(&bind, AddressFamily::Any, soon()).await.is_err_and(|e| e.to_string().contains("nosuch0")));
+        let failed = race_addresses(vec![good], &[IpAddr::from([203, 0, 113, 7])], soon()).await.expect_err("not ours");
+        assert!(describe_failures(&failed, ATTEMPT_DELAY).contains("could not bind to 203.0.113.7"), "{failed:?}");
     }
 }

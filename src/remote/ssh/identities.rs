@@ -13,30 +13,30 @@ use russh::keys::ssh_encoding::Encode as _;
 use russh::keys::ssh_key::private::KeypairData;
 use russh::keys::{Certificate, HashAlg, PrivateKey, PublicKey};
 
-use super::agent::Agent;
-use super::keys::{Files, Key, Keyring, Passed};
-use super::pause::Clock;
+use super::agent::AgentConnection;
+use super::deadline::PausableDeadline;
+use super::keys::{Keyring, LoadedIdentities, LoadedKey, UnusableIdentity};
 use crate::remote::RemoteError;
-use crate::remote::hop::{Hop, Named};
+use crate::remote::hop::{Hop, KeyFileSource};
 use crate::shell::quote;
 
 /// Who can sign.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum KeySource {
     Agent(Box<AgentIdentity>),
     File(Arc<PrivateKey>),
     /// A file that is still encrypted.
-    Sealed(PathBuf),
+    EncryptedFile(PathBuf),
 }
 
 /// Something to offer.
 #[derive(Debug, Clone)]
-pub(super) struct Offer {
+pub(super) struct KeyOffer {
     /// `None`: it is known once the file is open.
     pub(super) key: Option<PublicKey>,
     /// Offered instead of the bare key.
     pub(super) certificate: Option<Certificate>,
-    pub(super) source: Source,
+    pub(super) source: KeySource,
     /// Its name for people; `None`: one of the agent's many.
     pub(super) name: Option<String>,
 }
@@ -44,46 +44,61 @@ pub(super) struct Offer {
 /// The order in which keys are offered, which is OpenSSH's but for one thing: certificates; keys that a person named, first those that the
 /// agent holds; the agent's other keys, unless only named ones may be used; OpenSSH's usual files. (OpenSSH puts the agent's others before
 /// named files; with at most five tries that could keep the named key from being tried at all.)
-pub(super) fn order(hop: &Hop, keyring: &Keyring, files: &Files, identities: Vec<AgentIdentity>) -> (VecDeque<Offer>, Vec<Passed>) {
+pub(super) fn order_offers(
+    hop: &Hop,
+    keyring: &Keyring,
+    files: &LoadedIdentities,
+    identities: Vec<AgentIdentity>,
+) -> (VecDeque<KeyOffer>, Vec<UnusableIdentity>) {
     let mut agent: Vec<Option<AgentIdentity>> = identities.into_iter().map(Some).collect();
     let mut passed = Vec::new();
-    let mut offers: Vec<Offer> = Vec::new();
+    let mut offers: Vec<KeyOffer> = Vec::new();
     for vouched in &files.certificates {
         let same = |key: Option<&PublicKey>| key.is_some_and(|k| k.key_data() == vouched.certificate.public_key());
-        let held = take(&mut agent, |i| matches!(i, AgentIdentity::Certificate { certificate, .. } if *certificate == vouched.certificate));
+        let held = take_matching(
+            &mut agent,
+            |i| matches!(i, AgentIdentity::Certificate { certificate, .. } if *certificate == vouched.certificate),
+        );
         let held = held.into_iter().next().or_else(|| {
             let plain = |i: &&AgentIdentity| matches!(i, AgentIdentity::PublicKey { key, .. } if same(Some(key)));
             agent.iter().flatten().find(plain).cloned()
         });
-        let file = files.keys.iter().find(|(_, key)| same(key.public())).and_then(|(path, key)| source(path, key));
-        match held.map(|i| Source::Agent(Box::new(i))).or(file) {
+        let file = files.keys.iter().find(|(_, key)| same(key.public_key())).and_then(|(path, key)| file_source(path, key));
+        match held.map(|i| KeySource::Agent(Box::new(i))).or(file) {
             Some(source) => {
                 let key = PublicKey::from(vouched.certificate.public_key().clone());
                 let (certificate, name) = (Some(vouched.certificate.clone()), Some(vouched.name.clone()));
-                offers.push(Offer { key: Some(key), certificate, source, name });
+                offers.push(KeyOffer { key: Some(key), certificate, source, name });
             }
-            None => passed
-                .push(Passed { what: format!("{}: its key is neither in a file nor in the agent", vouched.name), hint: String::new() }),
+            None => passed.push(UnusableIdentity {
+                what: format!("{}: its key is neither in a file nor in the agent", vouched.name),
+                hint: String::new(),
+            }),
         }
     }
-    let named = |path: &PathBuf| hop.keys.iter().any(|k| &k.path == path && k.named != Named::Standard);
+    let named = |path: &PathBuf| hop.key_files.iter().any(|k| &k.path == path && k.source != KeyFileSource::Default);
     let (first, last): (Vec<_>, Vec<_>) = files.keys.iter().partition(|(path, _)| named(path));
-    let mut of = |list: Vec<&(PathBuf, Key)>| {
+    let mut of = |list: Vec<&(PathBuf, LoadedKey)>| {
         let (mut held, mut alone) = (Vec::new(), Vec::new());
         for (path, key) in list {
-            let name = Some(keyring.shown(path));
-            let found = take(&mut agent, |i| key.public().is_some_and(|k| k.key_data() == i.public_key().key_data()));
+            let name = Some(keyring.display_path(path));
+            let found = take_matching(&mut agent, |i| key.public_key().is_some_and(|k| k.key_data() == i.public_key().key_data()));
             if found.is_empty() {
-                if let (Key::Token(_), shown) = (key, keyring.shown(path)) {
+                if let (LoadedKey::SecurityKey(_), shown) = (key, keyring.display_path(path)) {
                     let hint = format!("ssh-add {}", quote(&path.display().to_string()));
-                    passed.push(Passed {
+                    passed.push(UnusableIdentity {
                         what: format!("{shown} is on a FIDO token, with which only an agent can sign, and the agent does not hold it"),
                         hint,
                     });
                 }
-                alone.extend(source(path, key).map(|source| Offer { key: key.public().cloned(), certificate: None, source, name }));
+                alone.extend(file_source(path, key).map(|source| KeyOffer {
+                    key: key.public_key().cloned(),
+                    certificate: None,
+                    source,
+                    name,
+                }));
             } else {
-                held.extend(found.into_iter().map(|identity| from_agent(identity, name.clone())));
+                held.extend(found.into_iter().map(|identity| agent_offer(identity, name.clone())));
             }
         }
         (held, alone)
@@ -93,81 +108,84 @@ pub(super) fn order(hop: &Hop, keyring: &Keyring, files: &Files, identities: Vec
     offers.extend(alone);
     let (held, alone) = of(last);
     offers.extend(held);
-    if !hop.only_keys {
-        offers.extend(agent.into_iter().flatten().map(|identity| from_agent(identity, None)));
+    if !hop.identities_only {
+        offers.extend(agent.into_iter().flatten().map(|identity| agent_offer(identity, None)));
     }
     offers.extend(alone);
     (offers.into(), passed)
 }
 
-fn take(agent: &mut [Option<AgentIdentity>], wanted: impl Fn(&AgentIdentity) -> bool) -> Vec<AgentIdentity> {
+fn take_matching(agent: &mut [Option<AgentIdentity>], wanted: impl Fn(&AgentIdentity) -> bool) -> Vec<AgentIdentity> {
     agent.iter_mut().filter(|i| i.as_ref().is_some_and(&wanted)).filter_map(Option::take).collect()
 }
 
-fn source(path: &Path, key: &Key) -> Option<Source> {
+fn file_source(path: &Path, key: &LoadedKey) -> Option<KeySource> {
     match key {
-        Key::Open(key) => Some(Source::File(key.clone())),
-        Key::Sealed(_) => Some(Source::Sealed(path.to_owned())),
-        Key::Public(_) | Key::Token(_) => None,
+        LoadedKey::Decrypted(key) => Some(KeySource::File(key.clone())),
+        LoadedKey::Encrypted(_) => Some(KeySource::EncryptedFile(path.to_owned())),
+        LoadedKey::PublicOnly(_) | LoadedKey::SecurityKey(_) => None,
     }
 }
 
-fn from_agent(identity: AgentIdentity, name: Option<String>) -> Offer {
+fn agent_offer(identity: AgentIdentity, name: Option<String>) -> KeyOffer {
     let certificate = match &identity {
         AgentIdentity::Certificate { certificate, .. } => Some(certificate.clone()),
         AgentIdentity::PublicKey { .. } => None,
     };
-    Offer { key: Some(identity.public_key().into_owned()), certificate, source: Source::Agent(Box::new(identity)), name }
+    KeyOffer { key: Some(identity.public_key().into_owned()), certificate, source: KeySource::Agent(Box::new(identity)), name }
 }
 
 /// Why an offer that the server would take was not signed.
 #[derive(Debug)]
-pub(super) enum Unsigned {
+pub(super) enum SignError {
     /// The connection is gone.
-    Closed,
+    ConnectionClosed,
     /// Others may be tried; this is what stood in the way if none opens.
-    Withheld(RemoteError),
+    KeyUnavailable(RemoteError),
 }
 
-impl From<russh::SendError> for Unsigned {
+impl From<russh::SendError> for SignError {
     fn from(_: russh::SendError) -> Self {
-        Unsigned::Closed
+        SignError::ConnectionClosed
     }
 }
 
 /// Signs with what an offer names. russh signs with file keys by itself, but offers an RSA certificate under its SHA-1 name then, and cannot
 /// open a key when the server has said that it would take it.
-pub(super) struct Pen<'a> {
-    pub(super) source: Source,
-    pub(super) agent: Option<&'a mut Agent>,
+pub(super) struct KeySigner<'a> {
+    pub(super) source: KeySource,
+    pub(super) agent: Option<&'a mut AgentConnection>,
     pub(super) keyring: &'a Keyring,
     pub(super) hop: &'a Hop,
-    pub(super) clock: &'a Clock,
+    pub(super) deadline: &'a PausableDeadline,
 }
 
-impl Signer for Pen<'_> {
-    type Error = Unsigned;
+impl Signer for KeySigner<'_> {
+    type Error = SignError;
 
-    async fn auth_sign(&mut self, _: &AgentIdentity, hash: Option<HashAlg>, data: Vec<u8>) -> Result<Vec<u8>, Unsigned> {
+    async fn auth_sign(&mut self, _: &AgentIdentity, hash: Option<HashAlg>, data: Vec<u8>) -> Result<Vec<u8>, SignError> {
         let _pause = match &self.source {
-            Source::Sealed(_) => self.clock.pause_for_a_person(),
-            Source::File(_) | Source::Agent(_) => self.clock.pause(),
+            KeySource::EncryptedFile(_) => self.deadline.pause_for_user(),
+            KeySource::File(_) | KeySource::Agent(_) => self.deadline.pause(),
         };
         match &self.source {
-            Source::File(key) => sign(key, hash, data),
-            Source::Sealed(path) => {
-                let key = self.keyring.open(path, self.hop.login.batch).await.map_err(Unsigned::Withheld)?;
-                sign(&key, hash, data)
+            KeySource::File(key) => sign_with_key(key, hash, data),
+            KeySource::EncryptedFile(path) => {
+                let key = self.keyring.decrypt_key(path, self.hop.auth.batch_mode).await.map_err(SignError::KeyUnavailable)?;
+                sign_with_key(&key, hash, data)
             }
-            Source::Agent(identity) => {
-                let place = self.hop.agent.as_deref().map(|p| self.keyring.shown(p)).unwrap_or_default();
+            KeySource::Agent(identity) => {
+                let place = self.hop.agent_socket.as_deref().map(|p| self.keyring.display_path(p)).unwrap_or_default();
                 let failed = |why: String| {
                     let hint = "SSH_AUTH_SOCK or IdentityAgent names the agent; `ssh-add -l` shows whether it answers".to_owned();
-                    Unsigned::Withheld(RemoteError::Refused { what: self.hop.says(&format!("the agent at {place} {why}")), hint })
+                    SignError::KeyUnavailable(RemoteError::Refused {
+                        what: self.hop.prefix_message(&format!("the agent at {place} {why}")),
+                        hint,
+                    })
                 };
                 let Some(agent) = self.agent.as_deref_mut() else { return Err(failed("is gone".to_owned())) };
                 let slow =
-                    || self.keyring.notice(&format!("{}: waiting for the ssh-agent; confirm there, or touch the key", self.hop.name));
+                    || self.keyring.show_notice(&format!("{}: waiting for the ssh-agent; confirm there, or touch the key", self.hop.name));
                 self.keyring.agents.sign(agent, identity, hash, data, slow).await.map_err(failed)
             }
         }
@@ -175,9 +193,9 @@ impl Signer for Pen<'_> {
 }
 
 /// The data with its signature behind it, as RFC 4252 (7) wants it.
-fn sign(key: &PrivateKey, hash: Option<HashAlg>, mut data: Vec<u8>) -> Result<Vec<u8>, Unsigned> {
+fn sign_with_key(key: &PrivateKey, hash: Option<HashAlg>, mut data: Vec<u8>) -> Result<Vec<u8>, SignError> {
     let failed = |why: &dyn std::fmt::Display| {
-        Unsigned::Withheld(RemoteError::Refused {
+        SignError::KeyUnavailable(RemoteError::Refused {
             what: format!("signing with a {} key failed: {why}", key.algorithm()),
             hint: String::new(),
         })

@@ -14,94 +14,94 @@ use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{Algorithm, Certificate, PrivateKey, PublicKey};
 use tokio::sync::OnceCell;
 
-use super::agent::Agents;
-use super::answers::{Answers, Person};
+use super::agent::AgentPool;
+use super::auth_prompts::{AnswerCache, SerialPrompt};
 use crate::remote::RemoteError;
-use crate::remote::hop::{Hop, KeyFile, Named};
-use crate::remote::settings::{Prompt, Settings};
-use crate::remote::ssh_config::Origin;
+use crate::remote::hop::{Hop, KeyFile, KeyFileSource};
+use crate::remote::settings::{SshSettings, UserPrompt};
+use crate::remote::ssh_config::SettingOrigin;
 use crate::shell::quote;
 
 /// No key file is larger.
-const LARGEST: u64 = 1 << 20;
+const MAX_KEY_FILE_BYTES: u64 = 1 << 20;
 /// How often a passphrase may be wrong.
-const TRIES: usize = 3;
+const MAX_PASSPHRASE_TRIES: usize = 3;
 
 /// What a key file holds.
 #[derive(Debug, Clone)]
-pub(super) enum Key {
+pub(super) enum LoadedKey {
     /// Ready to sign.
-    Open(Arc<PrivateKey>),
+    Decrypted(Arc<PrivateKey>),
     /// Encrypted; its public half may be known.
-    Sealed(Option<PublicKey>),
+    Encrypted(Option<PublicKey>),
     /// A public key only: the agent may hold its other half.
-    Public(PublicKey),
+    PublicOnly(PublicKey),
     /// The handle of a key on a FIDO token: only an agent can sign with it.
-    Token(PublicKey),
+    SecurityKey(PublicKey),
 }
 
-impl Key {
+impl LoadedKey {
     /// The public half.
-    pub(super) fn public(&self) -> Option<&PublicKey> {
+    pub(super) fn public_key(&self) -> Option<&PublicKey> {
         match self {
-            Key::Open(key) => Some(key.public_key()),
-            Key::Sealed(key) => key.as_ref(),
-            Key::Public(key) | Key::Token(key) => Some(key),
+            LoadedKey::Decrypted(key) => Some(key.public_key()),
+            LoadedKey::Encrypted(key) => key.as_ref(),
+            LoadedKey::PublicOnly(key) | LoadedKey::SecurityKey(key) => Some(key),
         }
     }
 }
 
 /// A certificate of a user key, with its name for people.
 #[derive(Debug, Clone)]
-pub(super) struct Vouched {
+pub(super) struct UserCertificate {
     pub(super) certificate: Certificate,
     pub(super) name: String,
 }
 
 /// Something that was of no use, and the command that mends it; may be empty.
 #[derive(Debug, Clone)]
-pub(super) struct Passed {
+pub(super) struct UnusableIdentity {
     pub(super) what: String,
     pub(super) hint: String,
 }
 
 /// What can be offered from files, and which other files were passed over.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    pub(super) keys: Vec<(PathBuf, Key)>,
-    pub(super) certificates: Vec<Vouched>,
-    pub(super) passed: Vec<Passed>,
+pub(super) struct LoadedIdentities {
+    pub(super) keys: Vec<(PathBuf, LoadedKey)>,
+    pub(super) certificates: Vec<UserCertificate>,
+    pub(super) unusable: Vec<UnusableIdentity>,
 }
 
-type Opened = Arc<OnceCell<Result<Arc<PrivateKey>, RemoteError>>>;
+type DecryptedKeyCell = Arc<OnceCell<Result<Arc<PrivateKey>, RemoteError>>>;
 
 /// Everything that proves who we are, for a fleet.
 pub(super) struct Keyring {
     home: PathBuf,
-    opened: Mutex<HashMap<PathBuf, Opened>>,
-    pub(super) agents: Agents,
-    pub(super) answers: Answers,
-    pub(super) person: Person,
+    decrypted: Mutex<HashMap<PathBuf, DecryptedKeyCell>>,
+    pub(super) agents: AgentPool,
+    pub(super) answers: AnswerCache,
+    pub(super) prompt: SerialPrompt,
 }
 
 impl Keyring {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: SshSettings) -> Self {
         Keyring {
             home: settings.home,
-            opened: Mutex::default(),
-            agents: Agents::default(),
-            answers: Answers::new(settings.variables),
-            person: Person::new(settings.prompt),
+            decrypted: Mutex::default(),
+            agents: AgentPool::default(),
+            answers: AnswerCache::new(settings.env),
+            prompt: SerialPrompt::new(settings.prompt),
         }
     }
 
     /// Tells the person something.
-    pub(super) fn notice(&self, text: &str) {
-        self.person.notice(text);
+    pub(super) fn show_notice(&self, text: &str) {
+        self.prompt.show_notice(text);
     }
 
     /// A path as people write it: `~` for the home folder.
-    pub(super) fn shown(&self, path: &Path) -> String {
+    pub(super) fn display_path(&self, path: &Path) -> String {
         match path.strip_prefix(&self.home) {
             Ok(rest) if !rest.as_os_str().is_empty() => format!("~/{}", rest.display()),
             Ok(_) | Err(_) => path.display().to_string(),
@@ -109,38 +109,38 @@ impl Keyring {
     }
 
     /// Reads a hop's key files and certificates. A file that the inventory names must be usable; others are passed over, with the reason.
-    pub(super) fn read(&self, hop: &Hop) -> Result<Files, RemoteError> {
-        let mut files = Files::default();
-        for file in &hop.keys {
-            match self.key(file) {
+    pub(super) fn load_identities(&self, hop: &Hop) -> Result<LoadedIdentities, RemoteError> {
+        let mut files = LoadedIdentities::default();
+        for file in &hop.key_files {
+            match self.load_key(file) {
                 Ok(Some(key)) => files.keys.push((file.path.clone(), key)),
                 Ok(None) => {}
-                Err(what) if file.named == Named::Inventory => {
-                    let hint = hint(&file.path, &what);
-                    return Err(RemoteError::Settings { what: hop.says(&format!("ssh.identity: {what}")), hint });
+                Err(what) if file.source == KeyFileSource::Inventory => {
+                    let hint = repair_hint(&file.path, &what);
+                    return Err(RemoteError::InvalidConfig { what: hop.prefix_message(&format!("ssh.identity: {what}")), hint });
                 }
                 Err(what) => {
-                    let hint = hint(&file.path, &what);
-                    let place = matches!(file.origin, Origin::Line(..)).then(|| format!("{}: ", file.origin)).unwrap_or_default();
-                    files.passed.push(Passed { what: format!("{place}{what}"), hint });
+                    let hint = repair_hint(&file.path, &what);
+                    let place = matches!(file.origin, SettingOrigin::Line(..)).then(|| format!("{}: ", file.origin)).unwrap_or_default();
+                    files.unusable.push(UnusableIdentity { what: format!("{place}{what}"), hint });
                 }
             }
         }
-        let named = hop.certificates.iter().map(|path| (path.clone(), true));
-        let beside = hop.keys.iter().map(|k| (with_suffix(&k.path, "-cert.pub"), false));
+        let named = hop.certificate_files.iter().map(|path| (path.clone(), true));
+        let beside = hop.key_files.iter().map(|k| (with_suffix(&k.path, "-cert.pub"), false));
         for (path, named) in named.chain(beside) {
-            match self.certificate(&path) {
+            match self.load_certificate(&path) {
                 Ok(found) => files.certificates.extend(found),
-                Err(what) if named => files.passed.push(Passed { what, hint: String::new() }),
+                Err(what) if named => files.unusable.push(UnusableIdentity { what, hint: String::new() }),
                 Err(why) => tracing::debug!(%why, "no certificate beside the key"),
             }
         }
         Ok(files)
     }
 
-    fn certificate(&self, path: &Path) -> Result<Option<Vouched>, String> {
-        let shown = self.shown(path);
-        let text = text(path).map_err(|e| format!("could not read {shown}: {}", super::transport::words(&e)))?;
+    fn load_certificate(&self, path: &Path) -> Result<Option<UserCertificate>, String> {
+        let shown = self.display_path(path);
+        let text = read_text(path).map_err(|e| format!("could not read {shown}: {}", super::transport::io_error_text(&e)))?;
         let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is no certificate: {e}"))?;
         if certificate.cert_type() != CertType::User {
             return Err(format!("{shown} is a host's certificate, not a user's"));
@@ -148,67 +148,69 @@ impl Keyring {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let span = certificate.valid_after()..certificate.valid_before();
         let name = if span.contains(&now) { shown } else { format!("{shown}, which is not valid now") };
-        Ok(Some(Vouched { certificate, name }))
+        Ok(Some(UserCertificate { certificate, name }))
     }
 
-    fn key(&self, file: &KeyFile) -> Result<Option<Key>, String> {
+    fn load_key(&self, file: &KeyFile) -> Result<Option<LoadedKey>, String> {
         let path = &file.path;
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        let opened = self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some(Ok(key)) = opened.as_ref().and_then(|cell| cell.get()) {
-            return Ok(Some(Key::Open(key.clone())));
+            return Ok(Some(LoadedKey::Decrypted(key.clone())));
         }
-        let shown = self.shown(path);
-        let text = match text(path) {
+        let shown = self.display_path(path);
+        let text = match read_text(path) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && file.named == Named::Standard => return Ok(public(path)),
-            Err(e) => match public(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && file.source == KeyFileSource::Default => {
+                return Ok(load_public_key(path));
+            }
+            Err(e) => match load_public_key(path) {
                 Some(key) => return Ok(Some(key)),
-                None => return Err(format!("could not read {shown}: {}", super::transport::words(&e))),
+                None => return Err(format!("could not read {shown}: {}", super::transport::io_error_text(&e))),
             },
         };
         if let Ok(key) = PublicKey::from_openssh(text.trim()) {
-            return Ok(Some(Key::Public(key)));
+            return Ok(Some(LoadedKey::PublicOnly(key)));
         }
-        check_mode(path, &shown)?;
-        if is_old(&text) {
+        check_permissions(path, &shown)?;
+        if has_unsupported_encryption(&text) {
             return Err(format!("{shown} is encrypted in an old way that is not read here"));
         }
         match russh::keys::decode_secret_key(&text, None) {
-            Ok(key) => Ok(Some(match kind(key.public_key()) {
-                Kind::Usual => Key::Open(self.keep(path, Arc::new(key))),
-                Kind::Token => Key::Token(key.public_key().clone()),
-                Kind::Gone => Key::Public(key.public_key().clone()),
+            Ok(key) => Ok(Some(match key_kind(key.public_key()) {
+                KeyKind::Software => LoadedKey::Decrypted(self.cache_key(path, Arc::new(key))),
+                KeyKind::SecurityKey => LoadedKey::SecurityKey(key.public_key().clone()),
+                KeyKind::Unsupported => LoadedKey::PublicOnly(key.public_key().clone()),
             })),
-            Err(e) => match sealed(path, &text) {
-                Some(Some(key)) if kind(&key) == Kind::Token => Ok(Some(Key::Token(key))),
-                Some(key) => Ok(Some(Key::Sealed(key))),
+            Err(e) => match encrypted_public_key(path, &text) {
+                Some(Some(key)) if key_kind(&key) == KeyKind::SecurityKey => Ok(Some(LoadedKey::SecurityKey(key))),
+                Some(key) => Ok(Some(LoadedKey::Encrypted(key))),
                 None => Err(format!("{shown} is not a private key that can be used: {e}")),
             },
         }
     }
 
     /// Keeps a key for the other hosts.
-    fn keep(&self, path: &Path, key: Arc<PrivateKey>) -> Arc<PrivateKey> {
+    fn cache_key(&self, path: &Path, key: Arc<PrivateKey>) -> Arc<PrivateKey> {
         let cell = Arc::new(OnceCell::new_with(Some(Ok(key.clone()))));
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), cell);
+        self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), cell);
         key
     }
 
     /// Opens an encrypted key, asking for its passphrase; hosts that want the same key wait for the one answer.
-    pub(super) async fn open(&self, path: &Path, batch: bool) -> Result<Arc<PrivateKey>, RemoteError> {
-        let shown = self.shown(path);
+    pub(super) async fn decrypt_key(&self, path: &Path, batch: bool) -> Result<Arc<PrivateKey>, RemoteError> {
+        let shown = self.display_path(path);
         let add = format!("ssh-add {}", quote(&path.display().to_string()));
         if batch {
             let what = format!("{shown} is encrypted, and BatchMode forbids to ask for its passphrase");
-            return Err(RemoteError::Settings { what, hint: add });
+            return Err(RemoteError::InvalidConfig { what, hint: add });
         }
-        let cell = self.opened.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone();
+        let cell = self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone();
         let path = path.to_owned();
         let ask = || async {
-            let wrong = |what: String| RemoteError::Settings { what, hint: add.clone() };
-            let text = text(&path).map_err(|e| wrong(format!("could not read {shown}: {}", super::transport::words(&e))))?;
+            let wrong = |what: String| RemoteError::InvalidConfig { what, hint: add.clone() };
+            let text = read_text(&path).map_err(|e| wrong(format!("could not read {shown}: {}", super::transport::io_error_text(&e))))?;
             let name = shown.clone();
-            let asked = self.person.with(move |prompt| passphrase(prompt, &name, &text)).await;
+            let asked = self.prompt.run_exclusive(move |prompt| ask_passphrase(prompt, &name, &text)).await;
             match asked {
                 Some(Ok(key)) => Ok(Arc::new(key)),
                 Some(Err(what)) => Err(wrong(format!("{shown} {what}"))),
@@ -220,23 +222,23 @@ impl Keyring {
 }
 
 /// Asks until a passphrase opens the key; an error goes on after its name.
-fn passphrase(prompt: &dyn Prompt, shown: &str, text: &str) -> Result<PrivateKey, String> {
-    for attempt in 1..=TRIES {
-        let Some(passphrase) = prompt.secret(&format!("passphrase of {shown}")) else {
+fn ask_passphrase(prompt: &dyn UserPrompt, shown: &str, text: &str) -> Result<PrivateKey, String> {
+    for attempt in 1..=MAX_PASSPHRASE_TRIES {
+        let Some(passphrase) = prompt.ask_secret(&format!("passphrase of {shown}")) else {
             return Err("is encrypted, and nobody was there to give its passphrase".to_owned());
         };
         match russh::keys::decode_secret_key(text, Some(&passphrase)) {
             Ok(key) => return Ok(key),
-            Err(_) if attempt < TRIES => prompt.notice(&format!("wrong passphrase for {shown}, try again")),
+            Err(_) if attempt < MAX_PASSPHRASE_TRIES => prompt.show_notice(&format!("wrong passphrase for {shown}, try again")),
             Err(_) => {}
         }
     }
-    Err(format!("is encrypted, and {TRIES} wrong passphrases were given"))
+    Err(format!("is encrypted, and {MAX_PASSPHRASE_TRIES} wrong passphrases were given"))
 }
 
-fn text(path: &Path) -> std::io::Result<String> {
+fn read_text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(path)?.take(LARGEST).read_to_string(&mut text)?;
+    std::fs::File::open(path)?.take(MAX_KEY_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -247,44 +249,44 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The public key that lies beside a private one.
-fn public(path: &Path) -> Option<Key> {
-    let text = text(&with_suffix(path, ".pub")).ok()?;
-    PublicKey::from_openssh(text.trim()).ok().map(Key::Public)
+fn load_public_key(path: &Path) -> Option<LoadedKey> {
+    let text = read_text(&with_suffix(path, ".pub")).ok()?;
+    PublicKey::from_openssh(text.trim()).ok().map(LoadedKey::PublicOnly)
 }
 
 /// Whether a PEM key is encrypted in a way that russh cannot undo: it does AES-128-CBC around RSA keys.
-fn is_old(text: &str) -> bool {
+fn has_unsupported_encryption(text: &str) -> bool {
     text.contains("DEK-Info:") && !(text.contains("DEK-Info: AES-128-CBC") && text.contains("BEGIN RSA PRIVATE KEY"))
 }
 
 /// The public half of an encrypted key, if it can be known: OpenSSH's format shows it, for others the file beside it does. `None`: the key
 /// is not an encrypted one.
-fn sealed(path: &Path, content: &str) -> Option<Option<PublicKey>> {
+fn encrypted_public_key(path: &Path, content: &str) -> Option<Option<PublicKey>> {
     if let Ok(key) = PrivateKey::from_openssh(content) {
         return key.is_encrypted().then(|| Some(key.public_key().clone()));
     }
     let encrypted = content.contains("ENCRYPTED") || (content.starts_with("PuTTY-User-Key-File-") && !content.contains("Encryption: none"));
-    encrypted.then(|| public(path).and_then(|key| key.public().cloned()))
+    encrypted.then(|| load_public_key(path).and_then(|key| key.public_key().cloned()))
 }
 
 #[derive(PartialEq, Eq)]
-enum Kind {
-    Usual,
+enum KeyKind {
+    Software,
     /// On a token: the file alone cannot sign.
-    Token,
+    SecurityKey,
     /// DSA opens no door any more.
-    Gone,
+    Unsupported,
 }
 
-fn kind(key: &PublicKey) -> Kind {
+fn key_kind(key: &PublicKey) -> KeyKind {
     match key.algorithm() {
-        Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => Kind::Token,
-        Algorithm::Dsa => Kind::Gone,
-        _ => Kind::Usual,
+        Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256 => KeyKind::SecurityKey,
+        Algorithm::Dsa => KeyKind::Unsupported,
+        _ => KeyKind::Software,
     }
 }
 
-fn check_mode(path: &Path, shown: &str) -> Result<(), String> {
+fn check_permissions(path: &Path, shown: &str) -> Result<(), String> {
     let Ok(meta) = std::fs::metadata(path) else { return Ok(()) };
     let mode = meta.mode() & 0o777;
     if meta.uid() == rustix::process::getuid().as_raw() && mode & 0o077 != 0 {
@@ -294,7 +296,7 @@ fn check_mode(path: &Path, shown: &str) -> Result<(), String> {
 }
 
 /// The command that mends a key file.
-fn hint(path: &Path, what: &str) -> String {
+fn repair_hint(path: &Path, what: &str) -> String {
     let path = quote(&path.display().to_string());
     if what.contains("read by others") || what.contains("permission denied") {
         format!("chmod 600 {path}")

@@ -3,22 +3,22 @@
 //! Uses `resolve` for the way, `trust` for host keys, `link` for connections. Knows nothing of what is run over them.
 
 mod agent;
-mod answers;
 mod auth;
-mod client;
-mod collect;
+mod auth_prompts;
+mod client_handler;
+mod connection;
+mod deadline;
 mod dial;
-mod follow;
+mod framing;
 mod identities;
 mod keys;
-mod link;
-mod offer;
-mod pause;
-mod proxy;
-mod session;
-mod sessions;
-mod sink;
-mod talk;
+mod output_buffer;
+mod preferences;
+mod proxy_command;
+mod pty;
+mod session_pool;
+mod ssh_host;
+mod stream;
 mod transport;
 
 use std::collections::{HashMap, HashSet};
@@ -30,217 +30,229 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use self::connection::{ConnectError, HandshakeSetup, SshConnection};
 use self::keys::Keyring;
-use self::link::{Failure, Link, Setup};
-use self::session::SshHost;
-use super::explain::{HopSettings, explain};
+use self::ssh_host::SshHost;
 use super::hop::Hop;
-use super::resolve::Resolver;
-use super::settings::Settings;
-use super::trust::{Files, Trust};
+use super::hop_settings::{HopSettings, describe_hop};
+use super::host_key::{HostKeyFiles, HostKeyVerifier};
+use super::route_resolver::RouteResolver;
+use super::settings::SshSettings;
 use super::{Connect, Remote, RemoteError};
-use crate::inventory::Host;
+use crate::inventory::InventoryHost;
 
 /// Handshakes at once with one sshd: its MaxStartups drops the tenth.
-const PER_DOOR: usize = 8;
+const HANDSHAKES_PER_SERVER: usize = 8;
 /// Handshakes at once in all.
-const IN_ALL: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 /// Waits before another try with an sshd that was busy; each is stretched by up to half.
 const BACK_OFF: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
 /// For how long a host is tried again after an error that no retry mends, where `ssh.give_up` is not given.
-const GIVE_UP: Duration = Duration::from_secs(600);
+const DEFAULT_RETRY_WINDOW: Duration = Duration::from_secs(600);
 /// How long a jump host's refusal counts for all hosts behind it; after that one of them tries again: somebody may have mended it.
-const MENDING: Duration = Duration::from_secs(30);
+const JUMP_FAILURE_TTL: Duration = Duration::from_secs(30);
 /// How often a host is connected again that was gone when the person had answered.
-const QUESTIONS: usize = 2;
+const MAX_PROMPT_RECONNECTS: usize = 2;
 
 /// The hosts of an inventory and the ways to them.
-pub struct SshFleet(Arc<Fleet>);
+pub struct SshFleet(Arc<FleetInner>);
 
-struct Fleet {
-    hosts: Vec<Host>,
-    resolver: Resolver,
-    files: Arc<Files>,
+struct FleetInner {
+    hosts: Vec<InventoryHost>,
+    route_resolver: RouteResolver,
+    host_key_files: Arc<HostKeyFiles>,
     keyring: Keyring,
-    all: Arc<Semaphore>,
-    doors: Mutex<HashMap<String, Arc<Semaphore>>>,
+    handshake_slots: Arc<Semaphore>,
+    server_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// For another try with an sshd that was busy: many addresses may lead to one sshd (a gateway, a bastion's own containers), whose doors
     /// know nothing of each other.
-    again: Arc<Semaphore>,
-    jumps: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Jump>>>>,
+    retry_slots: Arc<Semaphore>,
+    jump_hosts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<JumpConnection>>>>,
     /// What was told once.
-    told: Mutex<HashSet<String>>,
+    reported: Mutex<HashSet<String>>,
 }
 
 /// A jump host's connection, shared by all that go through it.
 #[derive(Default)]
-struct Jump {
-    link: Weak<Link>,
-    failed: Option<(Instant, RemoteError)>,
+struct JumpConnection {
+    connection: Weak<SshConnection>,
+    last_failure: Option<(Instant, RemoteError)>,
 }
 
 /// What a handshake waits for.
-struct Turns<'a> {
-    door: &'a Semaphore,
+struct HandshakeSlots<'a> {
+    server: &'a Semaphore,
     /// Whether it is another try.
-    again: bool,
+    is_retry: bool,
 }
 
 impl SshFleet {
     /// Makes a fleet; nothing is connected yet.
-    pub fn new(hosts: Vec<Host>, settings: Settings) -> Self {
-        SshFleet(Arc::new(Fleet {
+    pub fn new(hosts: Vec<InventoryHost>, settings: SshSettings) -> Self {
+        SshFleet(Arc::new(FleetInner {
             hosts,
-            resolver: Resolver::new(settings.clone()),
-            files: Arc::default(),
-            all: Arc::new(Semaphore::new(settings.parallel.clamp(1, IN_ALL))),
+            route_resolver: RouteResolver::new(settings.clone()),
+            host_key_files: Arc::default(),
+            handshake_slots: Arc::new(Semaphore::new(settings.max_handshakes.clamp(1, MAX_HANDSHAKES))),
             keyring: Keyring::new(settings),
-            doors: Mutex::default(),
-            again: Arc::new(Semaphore::new(PER_DOOR)),
-            jumps: Mutex::default(),
-            told: Mutex::default(),
+            server_slots: Mutex::default(),
+            retry_slots: Arc::new(Semaphore::new(HANDSHAKES_PER_SERVER)),
+            jump_hosts: Mutex::default(),
+            reported: Mutex::default(),
         }))
     }
 
     /// How each host is reached, first hop first, and where every setting came from; no host is asked.
-    pub async fn explain(&self) -> Vec<Result<Vec<HopSettings>, RemoteError>> {
+    pub async fn describe_routes(&self) -> Vec<Result<Vec<HopSettings>, RemoteError>> {
         let fleet = &self.0;
-        let way = |host| async move { Ok(fleet.resolver.steps(host).await?.iter().map(|step| explain(step, &host.ssh)).collect()) };
+        let way = |host| async move {
+            Ok(fleet.route_resolver.resolve_hops(host).await?.iter().map(|step| describe_hop(step, &host.ssh)).collect())
+        };
         futures_util::future::join_all(fleet.hosts.iter().map(way)).await
     }
 }
 
-impl Fleet {
-    async fn reach(self: Arc<Self>, host: usize) -> Result<Arc<dyn Remote>, RemoteError> {
-        let first = self.line(host).await?;
+impl FleetInner {
+    async fn connect_host(self: Arc<Self>, host: usize) -> Result<Arc<dyn Remote>, RemoteError> {
+        let first = self.open_connection(host).await?;
         let further = Arc::new(move || {
             let fleet = self.clone();
-            async move { fleet.line(host).await }.boxed()
+            async move { fleet.open_connection(host).await }.boxed()
         });
         Ok(Arc::new(SshHost::new(first, further)))
     }
 
     /// One connection to a host.
-    async fn line(&self, host: usize) -> Result<Arc<Link>, RemoteError> {
-        let missing = || RemoteError::Settings { what: format!("the inventory has no host number {host}"), hint: String::new() };
-        let way = self.resolver.way(self.hosts.get(host).ok_or_else(missing)?).await?;
+    async fn open_connection(&self, host: usize) -> Result<Arc<SshConnection>, RemoteError> {
+        let missing = || RemoteError::InvalidConfig { what: format!("the inventory has no host number {host}"), hint: String::new() };
+        let way = self.route_resolver.route(self.hosts.get(host).ok_or_else(missing)?).await?;
         let Some((last, jumps)) = way.split_last() else { return Err(missing()) };
         let mut below = None;
         let mut route = String::new();
         for hop in jumps {
             route = format!("{route}{}@{}:{}/", hop.user, hop.host, hop.port);
-            below = Some(self.jump(hop, &route, below).await?);
+            below = Some(self.jump_connection(hop, &route, below).await?);
         }
         self.connect_hop(last, &route, below).await
     }
 
     /// The shared connection to a jump host. Those who waited for an attempt that failed get its error instead of trying again.
-    async fn jump(&self, hop: &Hop, route: &str, below: Option<Arc<Link>>) -> Result<Arc<Link>, RemoteError> {
+    async fn jump_connection(&self, hop: &Hop, route: &str, below: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
         let came = Instant::now();
-        let slot = self.jumps.lock().unwrap_or_else(PoisonError::into_inner).entry(route.to_owned()).or_default().clone();
+        let slot = self.jump_hosts.lock().unwrap_or_else(PoisonError::into_inner).entry(route.to_owned()).or_default().clone();
         let mut slot = slot.lock().await;
-        if let Some(link) = slot.link.upgrade().filter(|link| !link.is_dead()) {
+        if let Some(link) = slot.connection.upgrade().filter(|link| !link.is_closed()) {
             return Ok(link);
         }
-        let lasting = |when: &Instant, error: &RemoteError| !error.may_retry() && when.elapsed() < MENDING;
-        if let Some((when, error)) = slot.failed.as_ref().filter(|(when, error)| *when >= came || lasting(when, error)) {
+        let lasting = |when: &Instant, error: &RemoteError| !error.is_retryable() && when.elapsed() < JUMP_FAILURE_TTL;
+        if let Some((when, error)) = slot.last_failure.as_ref().filter(|(when, error)| *when >= came || lasting(when, error)) {
             tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not tried again");
             return Err(error.clone());
         }
         match self.connect_hop(hop, route, below).await {
             Ok(link) => {
-                slot.link = Arc::downgrade(&link);
-                slot.failed = None;
+                slot.connection = Arc::downgrade(&link);
+                slot.last_failure = None;
                 Ok(link)
             }
             Err(error) => {
-                slot.failed = Some((Instant::now(), error.clone()));
+                slot.last_failure = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
     }
 
-    async fn connect_hop(&self, hop: &Hop, route: &str, below: Option<Arc<Link>>) -> Result<Arc<Link>, RemoteError> {
+    async fn connect_hop(&self, hop: &Hop, route: &str, below: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
         let door = format!("{route}{}:{}", hop.host, hop.port);
         let door = self
-            .doors
+            .server_slots
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .entry(door)
-            .or_insert_with(|| Arc::new(Semaphore::new(PER_DOOR)))
+            .or_insert_with(|| Arc::new(Semaphore::new(HANDSHAKES_PER_SERVER)))
             .clone();
-        self.tell_left_out(hop);
+        self.report_unsupported_algorithms(hop);
         let mut waits = BACK_OFF.iter();
         let mut spent = Duration::ZERO;
         let mut questions = 0;
         loop {
-            let turns = Turns { door: &door, again: waits.len() < BACK_OFF.len() };
-            let failure = match self.handshake(hop, turns, below.clone(), &mut spent).await {
+            let turns = HandshakeSlots { server: &door, is_retry: waits.len() < BACK_OFF.len() };
+            let failure = match self.attempt_handshake(hop, turns, below.clone(), &mut spent).await {
                 Ok(link) => return Ok(link),
                 Err(failure) => failure,
             };
             match failure {
-                Failure::Final(error) => return Err(error),
-                Failure::Busy(error) => match waits.next().filter(|_| spent < hop.connect_timeout) {
-                    Some(wait) => tokio::time::sleep(stretched(*wait)).await,
+                ConnectError::Final(error) => return Err(error),
+                ConnectError::Busy(error) => match waits.next().filter(|_| spent < hop.connect_timeout) {
+                    Some(wait) => tokio::time::sleep(add_jitter(*wait)).await,
                     None => return Err(error),
                 },
-                Failure::Asked(error) if questions == QUESTIONS => return Err(error),
-                Failure::Asked(_) => questions += 1,
+                ConnectError::LostDuringPrompt(error) if questions == MAX_PROMPT_RECONNECTS => return Err(error),
+                ConnectError::LostDuringPrompt(_) => questions += 1,
             }
         }
     }
 
     /// One try, when it is its turn. The time it takes is added to `spent`.
-    async fn handshake(&self, hop: &Hop, turns: Turns<'_>, below: Option<Arc<Link>>, spent: &mut Duration) -> Result<Arc<Link>, Failure> {
-        let closed = |_| Failure::Final(RemoteError::Settings { what: "no more connections are made".to_owned(), hint: String::new() });
+    async fn attempt_handshake(
+        &self,
+        hop: &Hop,
+        turns: HandshakeSlots<'_>,
+        below: Option<Arc<SshConnection>>,
+        spent: &mut Duration,
+    ) -> Result<Arc<SshConnection>, ConnectError> {
+        let closed =
+            |_| ConnectError::Final(RemoteError::InvalidConfig { what: "no more connections are made".to_owned(), hint: String::new() });
         let mut places = Vec::new();
-        if turns.again {
-            places.push(self.again.clone().acquire_owned().await.map_err(closed)?);
+        if turns.is_retry {
+            places.push(self.retry_slots.clone().acquire_owned().await.map_err(closed)?);
         }
         // Its sshd counts a login until it is over, whoever is waited for: this place is kept.
-        let _door = turns.door.acquire().await.map_err(closed)?;
-        places.push(self.all.clone().acquire_owned().await.map_err(closed)?);
+        let _door = turns.server.acquire().await.map_err(closed)?;
+        places.push(self.handshake_slots.clone().acquire_owned().await.map_err(closed)?);
         let began = Instant::now();
-        let trust = self.trust(hop).await.map_err(Failure::Final)?;
-        let made = Link::connect(Setup { hop, trust, keyring: &self.keyring, below, places }).await;
+        let trust = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
+        let made =
+            SshConnection::connect(HandshakeSetup { hop, verifier: trust, keyring: &self.keyring, parent: below, queue_permits: places })
+                .await;
         *spent += began.elapsed();
         made
     }
 
     /// Tells once which algorithms of ssh_config cannot be offered.
-    fn tell_left_out(&self, hop: &Hop) {
-        for text in hop.algorithms.left_out() {
-            if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
+    fn report_unsupported_algorithms(&self, hop: &Hop) {
+        for text in hop.algorithms.unsupported_notices() {
+            if self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
                 tracing::info!("{text}");
             }
         }
     }
 
     /// What is known of a hop's key.
-    async fn trust(&self, hop: &Hop) -> Result<Trust, RemoteError> {
-        let (files, name, head, policy) = (self.files.clone(), hop.name.clone(), hop.says(""), hop.policy.clone());
-        let reading = tokio::task::spawn_blocking(move || files.trust(&name, &head, &policy)).await;
-        let mut trust = reading.map_err(|e| RemoteError::Settings { what: format!("known_hosts: {e}"), hint: String::new() })??;
-        if let Some(command) = &hop.policy.command {
-            trust.hear(&command.ask(None).await?);
+    async fn load_verifier(&self, hop: &Hop) -> Result<HostKeyVerifier, RemoteError> {
+        let (files, name, head, policy) =
+            (self.host_key_files.clone(), hop.name.clone(), hop.prefix_message(""), hop.host_key_policy.clone());
+        let reading = tokio::task::spawn_blocking(move || files.load_verifier(&name, &head, &policy)).await;
+        let mut trust = reading.map_err(|e| RemoteError::InvalidConfig { what: format!("known_hosts: {e}"), hint: String::new() })??;
+        if let Some(command) = &hop.host_key_policy.known_hosts_command {
+            trust.set_command_lines(&command.run(None).await?);
         }
         Ok(trust)
     }
 }
 
 /// A wait stretched by up to half, so that many do not come back at once.
-fn stretched(wait: Duration) -> Duration {
-    let [first, ..] = link::salt();
+fn add_jitter(wait: Duration) -> Duration {
+    let [first, ..] = connection::random_bytes();
     wait + wait.mul_f64(f64::from(first) / 512.0)
 }
 
 impl Connect for SshFleet {
-    fn give_up(&self, host: usize) -> Duration {
-        self.0.hosts.get(host).and_then(|host| host.ssh.give_up).unwrap_or(GIVE_UP)
+    fn retry_window(&self, host: usize) -> Duration {
+        self.0.hosts.get(host).and_then(|host| host.ssh.give_up_after).unwrap_or(DEFAULT_RETRY_WINDOW)
     }
 
     fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {
-        self.0.clone().reach(host).boxed()
+        self.0.clone().connect_host(host).boxed()
     }
 }

@@ -16,49 +16,49 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// How much of what is said first is kept, and shown to people.
-const HEAD: usize = 160;
-const SHOWN: usize = 80;
+const MAX_GREETING_BYTES: usize = 160;
+const MAX_SHOWN_CHARS: usize = 80;
 
 /// What a connection runs over.
-pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+pub(super) trait RawStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> RawStream for T {}
 
 /// What is known of the bytes received.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    head: Mutex<Vec<u8>>,
+pub(super) struct Greeting {
+    first_bytes: Mutex<Vec<u8>>,
 }
 
-impl Heard {
+impl Greeting {
     /// The first line that the other end said, safe to show; `None` where it said nothing.
     pub(super) fn first_line(&self) -> Option<String> {
-        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = self.first_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&head);
-        let line: String = text.lines().next()?.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+        let line: String = text.lines().next()?.chars().filter(|c| !c.is_control()).take(MAX_SHOWN_CHARS).collect();
         (!line.is_empty()).then_some(line)
     }
 
     /// What the other end said instead of an SSH greeting, in one line.
-    pub(super) fn refusal(&self) -> Option<String> {
+    pub(super) fn non_ssh_line(&self) -> Option<String> {
         self.first_line().filter(|line| !line.starts_with("SSH-"))
     }
 
     /// Keeps the first bytes; says whether there is room for more.
-    fn keep(&self, bytes: &[u8]) -> bool {
-        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = HEAD.saturating_sub(head.len());
+    fn record(&self, bytes: &[u8]) -> bool {
+        let mut head = self.first_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_GREETING_BYTES.saturating_sub(head.len());
         head.extend(bytes.iter().take(room));
-        head.len() < HEAD
+        head.len() < MAX_GREETING_BYTES
     }
 }
 
 /// How long nothing may be received; it may change while the connection lives.
 #[derive(Debug)]
-pub(super) struct Patience(AtomicU64);
+pub(super) struct InactivityLimit(AtomicU64);
 
-impl Patience {
+impl InactivityLimit {
     pub(super) fn new(span: Duration) -> Self {
-        Patience(AtomicU64::new(millis(span)))
+        InactivityLimit(AtomicU64::new(millis(span)))
     }
 
     pub(super) fn set(&self, span: Duration) {
@@ -76,38 +76,46 @@ fn millis(span: Duration) -> u64 {
 
 /// A wire with a knife: when the token is cancelled, or nothing was received for too long, every read and write fails, so that no task and
 /// no socket outlives its owner.
-pub(super) struct Transport {
-    wire: Box<dyn Wire>,
+pub(super) struct SshTransport {
+    stream: Box<dyn RawStream>,
     /// One for each direction: russh polls them from different places.
-    cut: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
-    silence: [Pin<Box<Sleep>>; 2],
-    patience: Arc<Patience>,
-    last: Instant,
-    heard: Arc<Heard>,
-    early: bool,
+    abort: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
+    inactivity_timers: [Pin<Box<Sleep>>; 2],
+    inactivity_limit: Arc<InactivityLimit>,
+    last_received: Instant,
+    greeting: Arc<Greeting>,
+    greeting_open: bool,
 }
 
-impl Transport {
-    pub(super) fn new(wire: Box<dyn Wire>, cut: &CancellationToken, patience: Arc<Patience>, heard: Arc<Heard>) -> Self {
+impl SshTransport {
+    pub(super) fn new(wire: Box<dyn RawStream>, cut: &CancellationToken, patience: Arc<InactivityLimit>, heard: Arc<Greeting>) -> Self {
         let waiting = || Box::pin(cut.clone().cancelled_owned());
         let timer = || Box::pin(tokio::time::sleep(patience.get()));
         let silence = [timer(), timer()];
-        Transport { wire, cut: [waiting(), waiting()], silence, patience, last: Instant::now(), heard, early: true }
+        SshTransport {
+            stream: wire,
+            abort: [waiting(), waiting()],
+            inactivity_timers: silence,
+            inactivity_limit: patience,
+            last_received: Instant::now(),
+            greeting: heard,
+            greeting_open: true,
+        }
     }
 
     /// Whether the knife has fallen.
-    fn uncut(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.get_mut(side).map(|cut| cut.as_mut().poll(cx)) {
+    fn check_abort(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.abort.get_mut(side).map(|cut| cut.as_mut().poll(cx)) {
             Some(Poll::Ready(())) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed from our side")),
             _ => Ok(()),
         }
     }
 
     /// Whether it is still worth to wait. Only asked where the wire makes us wait: who looks late finds what has come meanwhile.
-    fn patient(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(silence) = self.silence.get_mut(side) else { return Ok(()) };
-        let patience = self.patience.get();
-        let end = self.last + patience;
+    fn check_inactivity(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(silence) = self.inactivity_timers.get_mut(side) else { return Ok(()) };
+        let patience = self.inactivity_limit.get();
+        let end = self.last_received + patience;
         if silence.deadline() > end {
             silence.as_mut().reset(end);
         }
@@ -121,58 +129,58 @@ impl Transport {
     }
 
     /// Writes with `how`, unless cut or left without an answer for too long.
-    fn out<T>(
+    fn poll_output<T>(
         &mut self,
         cx: &mut Context<'_>,
-        how: impl FnOnce(Pin<&mut dyn Wire>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        how: impl FnOnce(Pin<&mut dyn RawStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        self.uncut(1, cx)?;
-        let polled = how(Pin::new(&mut *self.wire), cx);
+        self.check_abort(1, cx)?;
+        let polled = how(Pin::new(&mut *self.stream), cx);
         if polled.is_pending() {
-            self.patient(1, cx)?;
+            self.check_inactivity(1, cx)?;
         }
         polled
     }
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for SshTransport {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.uncut(0, cx)?;
+        self.check_abort(0, cx)?;
         let before = buf.filled().len();
-        let polled = Pin::new(&mut self.wire).poll_read(cx, buf);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         if polled.is_pending() {
-            self.patient(0, cx)?;
+            self.check_inactivity(0, cx)?;
         }
         let new = buf.filled().get(before..).unwrap_or_default();
         if !new.is_empty() {
-            self.last = Instant::now();
-            if self.early {
-                self.early = self.heard.keep(new);
+            self.last_received = Instant::now();
+            if self.greeting_open {
+                self.greeting_open = self.greeting.record(new);
             }
         }
         polled
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for SshTransport {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.out(cx, |wire, cx| wire.poll_write(cx, buf))
+        self.poll_output(cx, |wire, cx| wire.poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.out(cx, |wire, cx| wire.poll_flush(cx))
+        self.poll_output(cx, |wire, cx| wire.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.uncut(1, cx).is_err() {
+        if self.check_abort(1, cx).is_err() {
             return Poll::Ready(Ok(()));
         }
-        self.out(cx, |wire, cx| wire.poll_shutdown(cx))
+        self.poll_output(cx, |wire, cx| wire.poll_shutdown(cx))
     }
 }
 
 /// An error of the system without its number.
-pub(super) fn words(error: &io::Error) -> String {
+pub(super) fn io_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     let plain = text.split(" (os error").next().unwrap_or(&text);
     plain.chars().next().map(|c| c.to_ascii_lowercase()).into_iter().chain(plain.chars().skip(1)).collect()

@@ -2,7 +2,7 @@
 //!
 //! Uses `known_hosts` for patterns. Knows no files and asks nobody.
 
-use crate::remote::known_hosts::glob;
+use crate::remote::known_hosts::glob_match;
 
 /// One pattern of a `Host` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,62 +19,62 @@ impl Pattern {
 }
 
 /// Whether a `Host` line speaks of a host: one pattern matches, and none with `!` does.
-pub(super) fn speaks_of(patterns: &[Pattern], host: &str) -> bool {
-    let matches = |p: &&Pattern| glob(p.text.as_bytes(), host.as_bytes());
+pub(super) fn patterns_match(patterns: &[Pattern], host: &str) -> bool {
+    let matches = |p: &&Pattern| glob_match(p.text.as_bytes(), host.as_bytes());
     // OpenSSH stops at the first negated pattern that matches; whatever stands behind it changes nothing.
     !patterns.iter().filter(|p| p.negated).any(|p| matches(&p)) && patterns.iter().filter(|p| !p.negated).any(|p| matches(&p))
 }
 
 /// Reads a list `a,b*,!c`. `lower`: the patterns lose their case.
-pub(super) fn list(text: &str, lower: bool) -> Vec<Pattern> {
+pub(super) fn parse_pattern_list(text: &str, lower: bool) -> Vec<Pattern> {
     let text = if lower { text.to_ascii_lowercase() } else { text.to_owned() };
     text.split(',').filter(|p| !p.is_empty()).map(Pattern::parse).collect()
 }
 
 /// What a criterion looks at. Names of hosts have no case here, unlike behind `Host`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
+enum Criterion {
     All,
     /// Within the second reading; there is one where a line says `final`.
-    Second,
+    FinalPass,
     Host(Vec<Pattern>),
     OriginalHost(Vec<Pattern>),
     User(Vec<Pattern>),
     LocalUser(Vec<Pattern>),
     /// What only the ssh program can tell: its name.
-    Ssh(&'static str),
+    NeedsSsh(&'static str),
 }
 
 /// The criteria of a `Match` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Condition {
-    tests: Vec<(bool, Test)>,
+pub(super) struct MatchCondition {
+    criteria: Vec<(bool, Criterion)>,
     /// Whether it calls for a second reading of the files.
-    pub(super) wants_second: bool,
+    pub(super) needs_final_pass: bool,
 }
 
 /// What holds at the moment a `Match` line is read.
-pub(super) struct Now<'a> {
+pub(super) struct MatchContext<'a> {
     /// HostName so far, or the name asked for.
     pub(super) host: &'a str,
-    pub(super) original: &'a str,
+    pub(super) original_host: &'a str,
     pub(super) user: &'a str,
     pub(super) local_user: &'a str,
-    pub(super) second: bool,
+    pub(super) is_final_pass: bool,
 }
 
 /// Whether a `Match` line holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum ConditionResult {
     Yes,
     No,
     /// Only the ssh program can tell, because of this criterion.
-    Ask(&'static str),
+    NeedsSsh(&'static str),
 }
 
-const LEFT_TO_SSH: [&str; 6] = ["exec", "localnetwork", "tagged", "sessiontype", "version", "command"];
+const SSH_ONLY_CRITERIA: [&str; 6] = ["exec", "localnetwork", "tagged", "sessiontype", "version", "command"];
 
-impl Condition {
+impl MatchCondition {
     /// Reads the words behind `Match`; an error is a fragment.
     pub(super) fn parse(words: &[String]) -> Result<Self, String> {
         let mut tests = Vec::new();
@@ -86,11 +86,11 @@ impl Condition {
             let name = name.to_ascii_lowercase();
             match name.as_str() {
                 "all" if tests.len() > 1 || words.peek().is_some() => return Err("Match: `all` must stand alone".to_owned()),
-                "all" => tests.push((negated, Test::All)),
-                "canonical" => tests.push((negated, Test::Second)),
+                "all" => tests.push((negated, Criterion::All)),
+                "canonical" => tests.push((negated, Criterion::FinalPass)),
                 "final" => {
                     wants_second |= !negated;
-                    tests.push((negated, Test::Second));
+                    tests.push((negated, Criterion::FinalPass));
                 }
                 other => {
                     let value = value.or_else(|| words.next());
@@ -98,12 +98,12 @@ impl Condition {
                     let full = |v: &&str| !v.is_empty() || matches!(other, "tagged" | "command");
                     let value = value.filter(full).ok_or_else(|| format!("Match: `{name}` wants a value"))?;
                     let test = match other {
-                        "host" => Test::Host(list(value, true)),
-                        "originalhost" => Test::OriginalHost(list(value, true)),
-                        "user" => Test::User(list(value, false)),
-                        "localuser" => Test::LocalUser(list(value, false)),
-                        other => match LEFT_TO_SSH.into_iter().find(|n| *n == other) {
-                            Some(name) => Test::Ssh(name),
+                        "host" => Criterion::Host(parse_pattern_list(value, true)),
+                        "originalhost" => Criterion::OriginalHost(parse_pattern_list(value, true)),
+                        "user" => Criterion::User(parse_pattern_list(value, false)),
+                        "localuser" => Criterion::LocalUser(parse_pattern_list(value, false)),
+                        other => match SSH_ONLY_CRITERIA.into_iter().find(|n| *n == other) {
+                            Some(name) => Criterion::NeedsSsh(name),
                             None => return Err(format!("Match: `{name}` is no criterion")),
                         },
                     };
@@ -114,31 +114,31 @@ impl Condition {
         if tests.is_empty() {
             Err("Match wants a criterion, such as `host` or `all`".to_owned())
         } else {
-            Ok(Condition { tests, wants_second })
+            Ok(MatchCondition { criteria: tests, needs_final_pass: wants_second })
         }
     }
 
     /// Judges it. What only ssh can tell matters only where all else holds.
-    pub(super) fn holds(&self, now: &Now<'_>) -> Holds {
+    pub(super) fn evaluate(&self, now: &MatchContext<'_>) -> ConditionResult {
         let mut ask = None;
-        for (negated, test) in &self.tests {
+        for (negated, test) in &self.criteria {
             let yes = match test {
-                Test::All => true,
-                Test::Second => now.second,
-                Test::Host(list) => speaks_of(list, &now.host.to_ascii_lowercase()),
-                Test::OriginalHost(list) => speaks_of(list, &now.original.to_ascii_lowercase()),
-                Test::User(list) => speaks_of(list, now.user),
-                Test::LocalUser(list) => speaks_of(list, now.local_user),
-                Test::Ssh(name) => {
+                Criterion::All => true,
+                Criterion::FinalPass => now.is_final_pass,
+                Criterion::Host(list) => patterns_match(list, &now.host.to_ascii_lowercase()),
+                Criterion::OriginalHost(list) => patterns_match(list, &now.original_host.to_ascii_lowercase()),
+                Criterion::User(list) => patterns_match(list, now.user),
+                Criterion::LocalUser(list) => patterns_match(list, now.local_user),
+                Criterion::NeedsSsh(name) => {
                     ask = ask.or(Some(*name));
                     continue;
                 }
             };
             if yes == *negated {
-                return Holds::No;
+                return ConditionResult::No;
             }
         }
-        ask.map_or(Holds::Yes, Holds::Ask)
+        ask.map_or(ConditionResult::Yes, ConditionResult::NeedsSsh)
     }
 }
 
@@ -146,18 +146,18 @@ impl Condition {
 mod tests {
     use super::*;
 
-    fn condition(text: &str) -> Result<Condition, String> {
-        Condition::parse(&text.split(' ').filter(|w| !w.is_empty()).map(str::to_owned).collect::<Vec<_>>())
+    fn parse_condition(text: &str) -> Result<MatchCondition, String> {
+        MatchCondition::parse(&text.split(' ').filter(|w| !w.is_empty()).map(str::to_owned).collect::<Vec<_>>())
     }
 
-    fn holds(text: &str) -> Holds {
-        let now = Now { host: "gpu01.corp", original: "Gpu01", user: "root", local_user: "li", second: false };
-        condition(text).expect(text).holds(&now)
+    fn evaluate_text(text: &str) -> ConditionResult {
+        let now = MatchContext { host: "gpu01.corp", original_host: "Gpu01", user: "root", local_user: "li", is_final_pass: false };
+        parse_condition(text).expect(text).evaluate(&now)
     }
 
     #[test]
-    fn host_lines_match_as_openssh_matches_them() {
-        let speaks = |line: &str, host: &str| speaks_of(&line.split(' ').map(Pattern::parse).collect::<Vec<_>>(), host);
+    fn host_lines_match_like_openssh() {
+        let speaks = |line: &str, host: &str| patterns_match(&line.split(' ').map(Pattern::parse).collect::<Vec<_>>(), host);
         for (line, host, yes) in [
             ("gpu*", "gpu01", true),
             ("gpu0?", "gpu01", true),
@@ -174,31 +174,34 @@ mod tests {
     }
 
     #[test]
-    fn criteria_are_joined_by_and() {
+    fn all_match_criteria_must_hold() {
         for (text, result) in [
-            ("all", Holds::Yes),
-            ("!all", Holds::No),
-            ("host gpu*.corp,x", Holds::Yes),
-            ("Host GPU01.CORP", Holds::Yes),
-            ("host gpu01", Holds::No),
-            ("!host gpu01", Holds::Yes),
-            ("originalhost=gpu01 user root,!li", Holds::Yes),
-            ("originalhost gpu01 user !root", Holds::No),
-            ("localuser li !user eve", Holds::Yes),
-            ("canonical", Holds::No),
-            ("!canonical host gpu*", Holds::Yes),
-            ("final all", Holds::No),
-            ("exec true", Holds::Ask("exec")),
-            ("exec true host nowhere", Holds::No),
-            ("host gpu* !exec true localnetwork 10.0.0.0/8", Holds::Ask("exec")),
+            ("all", ConditionResult::Yes),
+            ("!all", ConditionResult::No),
+            ("host gpu*.corp,x", ConditionResult::Yes),
+            ("Host GPU01.CORP", ConditionResult::Yes),
+            ("host gpu01", ConditionResult::No),
+            ("!host gpu01", ConditionResult::Yes),
+            ("originalhost=gpu01 user root,!li", ConditionResult::Yes),
+            ("originalhost gpu01 user !root", ConditionResult::No),
+            ("localuser li !user eve", ConditionResult::Yes),
+            ("canonical", ConditionResult::No),
+            ("!canonical host gpu*", ConditionResult::Yes),
+            ("final all", ConditionResult::No),
+            ("exec true", ConditionResult::NeedsSsh("exec")),
+            ("exec true host nowhere", ConditionResult::No),
+            ("host gpu* !exec true localnetwork 10.0.0.0/8", ConditionResult::NeedsSsh("exec")),
         ] {
-            assert_eq!(holds(text), result, "{text}");
+            assert_eq!(evaluate_text(text), result, "{text}");
         }
-        assert!(condition("final host x").expect("fine").wants_second && !condition("!final host x").expect("fine").wants_second);
+        assert!(
+            parse_condition("final host x").expect("fine").needs_final_pass
+                && !parse_condition("!final host x").expect("fine").needs_final_pass
+        );
     }
 
     #[test]
-    fn wrong_criteria_are_named() {
+    fn invalid_criteria_are_reported() {
         for (text, says) in [
             ("", "Match wants a criterion, such as `host` or `all`"),
             ("host", "Match: `host` wants a value"),
@@ -206,7 +209,7 @@ mod tests {
             ("host a user b all", "Match: `all` must stand alone"),
             ("all host a", "Match: `all` must stand alone"),
         ] {
-            assert_eq!(condition(text), Err(says.to_owned()), "{text}");
+            assert_eq!(parse_condition(text), Err(says.to_owned()), "{text}");
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Uses `jump` and `port`. A keyword that means nothing to this program is known all the same, as a file that ssh reads must be read here.
 
-use super::jump::Jump;
-use super::port::port;
+use super::jump::JumpHost;
+use super::port::parse_port;
 
 /// What a keyword takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// Anything: this program has no use for it.
     Ignored,
     /// One word.
@@ -25,11 +25,11 @@ pub(super) enum Kind {
     /// Several words; `none` stands alone.
     Words,
     /// One word a line, and every line counts.
-    Each,
+    Repeated,
     /// The rest of the line as it is.
-    Command,
+    RestOfLine,
     /// Jump hosts, or `none`.
-    Jumps,
+    JumpHosts,
     /// Bytes and, where it is wanted, a time; kept as both.
     Rekey,
 }
@@ -39,67 +39,67 @@ pub(super) enum Kind {
 pub(in crate::remote) struct Keyword {
     /// As the manual writes it.
     pub(in crate::remote) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) value_kind: ValueKind,
 }
 
 /// Every keyword that has a meaning here.
-static USED: [Keyword; 51] = [
-    used("AddressFamily", Kind::Choice(&["any", "inet", "inet6"])),
-    used("BatchMode", Kind::Flag),
-    used("BindAddress", Kind::Text),
-    used("BindInterface", Kind::Text),
-    used("CanonicalizeHostname", Kind::Choice(&["yes", "no", "always"])),
-    used("CanonicalizePermittedCNAMEs", Kind::Words),
-    used("CASignatureAlgorithms", Kind::Text),
-    used("CertificateFile", Kind::Each),
-    used("CheckHostIP", Kind::Flag),
-    used("Ciphers", Kind::Text),
-    used("Compression", Kind::Flag),
-    used("ConnectionAttempts", Kind::Number),
-    used("ConnectTimeout", Kind::Time),
-    used("GlobalKnownHostsFile", Kind::Words),
-    used("HashKnownHosts", Kind::Flag),
-    used("HostKeyAlgorithms", Kind::Text),
-    used("HostKeyAlias", Kind::Text),
-    used("HostName", Kind::Text),
-    used("IdentitiesOnly", Kind::Flag),
-    used("IdentityAgent", Kind::Text),
-    used("IdentityFile", Kind::Each),
-    used("IgnoreUnknown", Kind::Text),
-    used("KbdInteractiveAuthentication", Kind::Flag),
-    used("KexAlgorithms", Kind::Text),
-    used("KnownHostsCommand", Kind::Command),
-    used("MACs", Kind::Text),
-    used("NoHostAuthenticationForLocalhost", Kind::Flag),
-    used("NumberOfPasswordPrompts", Kind::Number),
-    used("PasswordAuthentication", Kind::Flag),
-    used("Port", Kind::Port),
-    used("PreferredAuthentications", Kind::Text),
-    used("ProxyCommand", Kind::Command),
-    used("ProxyJump", Kind::Jumps),
-    used("ProxyUseFdpass", Kind::Flag),
-    used("PubkeyAcceptedAlgorithms", Kind::Text),
-    used("PubkeyAuthentication", Kind::Choice(&["yes", "no", "unbound", "host-bound"])),
-    used("RefuseConnection", Kind::Text),
-    used("RekeyLimit", Kind::Rekey),
-    used("RequiredRSASize", Kind::Number),
-    used("RevokedHostKeys", Kind::Words),
-    used("SecurityKeyProvider", Kind::Text),
-    used("ServerAliveCountMax", Kind::Number),
-    used("ServerAliveInterval", Kind::Time),
-    used("StrictHostKeyChecking", Kind::Choice(&["yes", "no", "ask", "off", "accept-new"])),
-    used("TCPKeepAlive", Kind::Flag),
-    used("User", Kind::Text),
-    used("UserKnownHostsFile", Kind::Words),
-    used("VerifyHostKeyDNS", Kind::Choice(&["yes", "no", "ask"])),
+static KEYWORDS: [Keyword; 51] = [
+    keyword("AddressFamily", ValueKind::Choice(&["any", "inet", "inet6"])),
+    keyword("BatchMode", ValueKind::Flag),
+    keyword("BindAddress", ValueKind::Text),
+    keyword("BindInterface", ValueKind::Text),
+    keyword("CanonicalizeHostname", ValueKind::Choice(&["yes", "no", "always"])),
+    keyword("CanonicalizePermittedCNAMEs", ValueKind::Words),
+    keyword("CASignatureAlgorithms", ValueKind::Text),
+    keyword("CertificateFile", ValueKind::Repeated),
+    keyword("CheckHostIP", ValueKind::Flag),
+    keyword("Ciphers", ValueKind::Text),
+    keyword("Compression", ValueKind::Flag),
+    keyword("ConnectionAttempts", ValueKind::Number),
+    keyword("ConnectTimeout", ValueKind::Time),
+    keyword("GlobalKnownHostsFile", ValueKind::Words),
+    keyword("HashKnownHosts", ValueKind::Flag),
+    keyword("HostKeyAlgorithms", ValueKind::Text),
+    keyword("HostKeyAlias", ValueKind::Text),
+    keyword("HostName", ValueKind::Text),
+    keyword("IdentitiesOnly", ValueKind::Flag),
+    keyword("IdentityAgent", ValueKind::Text),
+    keyword("IdentityFile", ValueKind::Repeated),
+    keyword("IgnoreUnknown", ValueKind::Text),
+    keyword("KbdInteractiveAuthentication", ValueKind::Flag),
+    keyword("KexAlgorithms", ValueKind::Text),
+    keyword("KnownHostsCommand", ValueKind::RestOfLine),
+    keyword("MACs", ValueKind::Text),
+    keyword("NoHostAuthenticationForLocalhost", ValueKind::Flag),
+    keyword("NumberOfPasswordPrompts", ValueKind::Number),
+    keyword("PasswordAuthentication", ValueKind::Flag),
+    keyword("Port", ValueKind::Port),
+    keyword("PreferredAuthentications", ValueKind::Text),
+    keyword("ProxyCommand", ValueKind::RestOfLine),
+    keyword("ProxyJump", ValueKind::JumpHosts),
+    keyword("ProxyUseFdpass", ValueKind::Flag),
+    keyword("PubkeyAcceptedAlgorithms", ValueKind::Text),
+    keyword("PubkeyAuthentication", ValueKind::Choice(&["yes", "no", "unbound", "host-bound"])),
+    keyword("RefuseConnection", ValueKind::Text),
+    keyword("RekeyLimit", ValueKind::Rekey),
+    keyword("RequiredRSASize", ValueKind::Number),
+    keyword("RevokedHostKeys", ValueKind::Words),
+    keyword("SecurityKeyProvider", ValueKind::Text),
+    keyword("ServerAliveCountMax", ValueKind::Number),
+    keyword("ServerAliveInterval", ValueKind::Time),
+    keyword("StrictHostKeyChecking", ValueKind::Choice(&["yes", "no", "ask", "off", "accept-new"])),
+    keyword("TCPKeepAlive", ValueKind::Flag),
+    keyword("User", ValueKind::Text),
+    keyword("UserKnownHostsFile", ValueKind::Words),
+    keyword("VerifyHostKeyDNS", ValueKind::Choice(&["yes", "no", "ask"])),
     // Lines of these are statements of their own; they stand here to be known.
-    used("Host", Kind::Words),
-    used("Match", Kind::Command),
-    used("Include", Kind::Words),
+    keyword("Host", ValueKind::Words),
+    keyword("Match", ValueKind::RestOfLine),
+    keyword("Include", ValueKind::Words),
 ];
 
-const fn used(name: &'static str, kind: Kind) -> Keyword {
-    Keyword { name, kind }
+const fn keyword(name: &'static str, kind: ValueKind) -> Keyword {
+    Keyword { name, value_kind: kind }
 }
 
 /// Older names.
@@ -116,10 +116,10 @@ const ALIASES: [(&str, &str); 10] = [
     ("TISAuthentication", "KbdInteractiveAuthentication"),
 ];
 
-static IGNORED: Keyword = used("", Kind::Ignored);
+static IGNORED_KEYWORD: Keyword = keyword("", ValueKind::Ignored);
 
 /// Known to OpenSSH, to what distributions add to it, or to its past; without a meaning here.
-const KNOWN: &str = "addkeystoagent canonicaldomains canonicalizefallbacklocal canonicalizemaxdots channeltimeout clearallforwardings controlmaster \
+const IGNORED_NAMES: &str = "addkeystoagent canonicaldomains canonicalizefallbacklocal canonicalizemaxdots channeltimeout clearallforwardings controlmaster \
     controlpath controlpersist dynamicforward enableescapecommandline enablesshkeysign escapechar exitonforwardfailure fingerprinthash \
     forkafterauthentication forwardagent forwardx11 forwardx11timeout forwardx11trusted gatewayports gssapiauthentication \
     gssapidelegatecredentials hostbasedacceptedalgorithms hostbasedauthentication hostbasedkeytypes ipqos kbdinteractivedevices localcommand \
@@ -131,45 +131,45 @@ const KNOWN: &str = "addkeystoagent canonicaldomains canonicalizefallbacklocal c
     gssapiclientidentity gssapikexalgorithms gssapikeyexchange gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns";
 
 /// The keyword of a name, whatever its case.
-pub(super) fn lookup(name: &str) -> Option<&'static Keyword> {
-    let of = |name: &str| USED.iter().find(|k| k.name.eq_ignore_ascii_case(name));
+pub(super) fn find_keyword(name: &str) -> Option<&'static Keyword> {
+    let of = |name: &str| KEYWORDS.iter().find(|k| k.name.eq_ignore_ascii_case(name));
     let older = || ALIASES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).and_then(|(_, new)| of(new));
     // Apple's ssh alone knows it; elsewhere ssh refuses it without IgnoreUnknown, and so do we.
     let apple = || cfg!(target_os = "macos") && name.eq_ignore_ascii_case("UseKeychain");
-    let known = || (KNOWN.split_whitespace().any(|k| k.eq_ignore_ascii_case(name)) || apple()).then_some(&IGNORED);
+    let known = || (IGNORED_NAMES.split_whitespace().any(|k| k.eq_ignore_ascii_case(name)) || apple()).then_some(&IGNORED_KEYWORD);
     of(name).or_else(older).or_else(known)
 }
 
 /// The names of all keywords that are set to values.
 #[cfg(test)]
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    USED.iter().map(|k| k.name).filter(|n| !matches!(*n, "Host" | "Match" | "Include"))
+pub(super) fn keyword_names() -> impl Iterator<Item = &'static str> {
+    KEYWORDS.iter().map(|k| k.name).filter(|n| !matches!(*n, "Host" | "Match" | "Include"))
 }
 
 impl Keyword {
     /// Brings the arguments of a line into the form in which they are kept. `rest`: all behind the keyword, as it is written. An error is a
     /// fragment.
-    pub(super) fn values(&self, words: Vec<String>, rest: &str) -> Result<Vec<String>, String> {
+    pub(super) fn normalize_values(&self, words: Vec<String>, rest: &str) -> Result<Vec<String>, String> {
         let name = self.name;
-        if self.kind == Kind::Ignored {
+        if self.value_kind == ValueKind::Ignored {
             return Ok(Vec::new());
         }
-        if self.kind == Kind::Command {
+        if self.value_kind == ValueKind::RestOfLine {
             return Ok(vec![rest.trim_start_matches([' ', '\t', '=']).to_owned()]);
         }
-        if self.kind == Kind::Jumps {
+        if self.value_kind == ValueKind::JumpHosts {
             let text = rest.trim_start_matches([' ', '\t', '=']).split('#').next().unwrap_or_default().trim_end();
             if text.eq_ignore_ascii_case("none") {
                 return Ok(vec!["none".to_owned()]);
             }
-            return Jump::list(text).map(|_| vec![text.to_owned()]);
+            return JumpHost::parse_list(text).map(|_| vec![text.to_owned()]);
         }
         let Some(first) = words.first().filter(|_| words.iter().all(|w| !w.is_empty())) else {
             return Err(format!("{name} wants a value"));
         };
-        let most = match self.kind {
-            Kind::Words => usize::MAX,
-            Kind::Rekey => 2,
+        let most = match self.value_kind {
+            ValueKind::Words => usize::MAX,
+            ValueKind::Rekey => 2,
             _ => 1,
         };
         if let Some(extra) = words.get(most) {
@@ -177,29 +177,34 @@ impl Keyword {
         }
         let wrong = |wanted: &str| format!("{name} wants {wanted}, not `{first}`");
         let one = |value: String| Ok(vec![value]);
-        match self.kind {
-            Kind::Flag => choice(first, &["yes", "no"]).map_or_else(|| Err(wrong("yes or no")), one),
-            Kind::Choice(of) => choice(first, of).map_or_else(|| Err(wrong(&format!("one of {}", of.join(", ")))), one),
-            Kind::Number => match first.parse::<u32>().ok().filter(|n| i32::try_from(*n).is_ok()) {
+        match self.value_kind {
+            ValueKind::Flag => parse_choice(first, &["yes", "no"]).map_or_else(|| Err(wrong("yes or no")), one),
+            ValueKind::Choice(of) => parse_choice(first, of).map_or_else(|| Err(wrong(&format!("one of {}", of.join(", ")))), one),
+            ValueKind::Number => match first.parse::<u32>().ok().filter(|n| i32::try_from(*n).is_ok()) {
                 Some(number) => one(number.to_string()),
                 None => Err(wrong("a number")),
             },
-            Kind::Port => match port(first) {
+            ValueKind::Port => match parse_port(first) {
                 Some(port) => one(port.to_string()),
                 None => Err(wrong("a port from 1 to 65535, or a service of /etc/services")),
             },
-            Kind::Time if first == "none" => Ok(Vec::new()),
-            Kind::Time => seconds(first).map_or_else(|| Err(wrong("a time such as 10 or 1m30s, or none")), one),
-            Kind::Words if words.len() > 1 && words.iter().any(|w| w.eq_ignore_ascii_case("none")) => {
+            ValueKind::Time if first == "none" => Ok(Vec::new()),
+            ValueKind::Time => parse_seconds(first).map_or_else(|| Err(wrong("a time such as 10 or 1m30s, or none")), one),
+            ValueKind::Words if words.len() > 1 && words.iter().any(|w| w.eq_ignore_ascii_case("none")) => {
                 Err(format!("{name}: `none` must stand alone"))
             }
-            Kind::Rekey => rekey(&words).ok_or_else(|| wrong("an amount such as 1G, and a time if need be")),
-            Kind::Text | Kind::Each | Kind::Words | Kind::Ignored | Kind::Command | Kind::Jumps => Ok(words),
+            ValueKind::Rekey => parse_rekey_limit(&words).ok_or_else(|| wrong("an amount such as 1G, and a time if need be")),
+            ValueKind::Text
+            | ValueKind::Repeated
+            | ValueKind::Words
+            | ValueKind::Ignored
+            | ValueKind::RestOfLine
+            | ValueKind::JumpHosts => Ok(words),
         }
     }
 }
 
-fn choice(word: &str, of: &[&str]) -> Option<String> {
+fn parse_choice(word: &str, of: &[&str]) -> Option<String> {
     let word = word.to_ascii_lowercase();
     let plain = match word.as_str() {
         "true" => "yes",
@@ -210,7 +215,7 @@ fn choice(word: &str, of: &[&str]) -> Option<String> {
 }
 
 /// Reads `90`, `1m30s`, `2h`, `1d`, `1w`.
-fn seconds(text: &str) -> Option<String> {
+fn parse_seconds(text: &str) -> Option<String> {
     let mut total: i32 = 0;
     let mut rest = text;
     while !rest.is_empty() {
@@ -232,7 +237,7 @@ fn seconds(text: &str) -> Option<String> {
 }
 
 /// `1G`, `default 1h`: bytes and seconds, 0 where the default holds.
-fn rekey(words: &[String]) -> Option<Vec<String>> {
+fn parse_rekey_limit(words: &[String]) -> Option<Vec<String>> {
     let amount = words.first()?;
     let bytes = if amount == "default" {
         0
@@ -248,7 +253,7 @@ fn rekey(words: &[String]) -> Option<Vec<String>> {
         };
         digits.parse::<u64>().ok()?.checked_mul(1 << shift)?
     };
-    let time = words.get(1).filter(|t| *t != "none").map_or(Some("0".to_owned()), |t| seconds(t))?;
+    let time = words.get(1).filter(|t| *t != "none").map_or(Some("0".to_owned()), |t| parse_seconds(t))?;
     (bytes == 0 || bytes >= 16).then(|| vec![bytes.to_string(), time])
 }
 
@@ -256,23 +261,26 @@ fn rekey(words: &[String]) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn values(keyword: &str, words: &[&str]) -> Result<Vec<String>, String> {
-        let keyword = lookup(keyword).expect("known");
-        keyword.values(words.iter().map(|w| (*w).to_owned()).collect(), &words.join(" "))
+    fn normalize(keyword: &str, words: &[&str]) -> Result<Vec<String>, String> {
+        let keyword = find_keyword(keyword).expect("known");
+        keyword.normalize_values(words.iter().map(|w| (*w).to_owned()).collect(), &words.join(" "))
     }
 
     #[test]
-    fn keywords_are_known_by_every_name_and_once() {
-        assert_eq!(lookup("hostname").map(|k| k.name), Some("HostName"));
-        assert_eq!(lookup("challengeresponseAUTHENTICATION").map(|k| k.name), Some("KbdInteractiveAuthentication"));
-        assert_eq!(lookup("GSSAPIAuthentication").map(|k| k.kind), Some(Kind::Ignored));
-        assert_eq!(lookup("hostnames"), None);
-        assert!(ALIASES.iter().all(|(_, new)| USED.iter().any(|k| k.name == *new)));
-        assert!(KNOWN.split_whitespace().all(|k| !USED.iter().any(|u| u.name.eq_ignore_ascii_case(k))), "a keyword stands once");
+    fn keywords_are_found_by_name_and_alias() {
+        assert_eq!(find_keyword("hostname").map(|k| k.name), Some("HostName"));
+        assert_eq!(find_keyword("challengeresponseAUTHENTICATION").map(|k| k.name), Some("KbdInteractiveAuthentication"));
+        assert_eq!(find_keyword("GSSAPIAuthentication").map(|k| k.value_kind), Some(ValueKind::Ignored));
+        assert_eq!(find_keyword("hostnames"), None);
+        assert!(ALIASES.iter().all(|(_, new)| KEYWORDS.iter().any(|k| k.name == *new)));
+        assert!(
+            IGNORED_NAMES.split_whitespace().all(|k| !KEYWORDS.iter().any(|u| u.name.eq_ignore_ascii_case(k))),
+            "a keyword stands once"
+        );
     }
 
     #[test]
-    fn values_are_kept_in_one_form() {
+    fn values_are_normalized() {
         for (keyword, words, kept) in [
             ("Compression", vec!["TRUE"], vec!["yes"]),
             ("StrictHostKeyChecking", vec!["off"], vec!["no"]),
@@ -286,12 +294,12 @@ mod tests {
             ("ProxyJump", vec!["NONE"], vec!["none"]),
             ("SendEnv", vec!["LC_*", "=", ""], vec![]),
         ] {
-            assert_eq!(values(keyword, &words).expect(keyword), kept, "{keyword} {words:?}");
+            assert_eq!(normalize(keyword, &words).expect(keyword), kept, "{keyword} {words:?}");
         }
     }
 
     #[test]
-    fn bad_values_say_what_would_be_right() {
+    fn invalid_values_name_valid_ones() {
         for (keyword, words, says) in [
             ("Port", vec!["0"], "Port wants a port from 1 to 65535, or a service of /etc/services, not `0`"),
             ("Port", vec!["sssh"], "Port wants a port from 1 to 65535, or a service of /etc/services, not `sssh`"),
@@ -306,7 +314,7 @@ mod tests {
             ("UserKnownHostsFile", vec!["a", "none"], "UserKnownHostsFile: `none` must stand alone"),
             ("ProxyJump", vec!["b:0"], "`b:0` is not a jump host ([user@]host[:port])"),
         ] {
-            assert_eq!(values(keyword, &words), Err(says.to_owned()));
+            assert_eq!(normalize(keyword, &words), Err(says.to_owned()));
         }
     }
 }

@@ -4,18 +4,18 @@
 
 use std::sync::Arc;
 
-use super::condition::{Condition, Pattern};
+use super::condition::{MatchCondition, Pattern};
 use super::keywords::{self, Keyword};
 
 /// What a line says.
 #[derive(Debug)]
-pub(super) enum Statement {
+pub(super) enum ConfigStatement {
     Host(Vec<Pattern>),
-    Match(Condition),
+    Match(MatchCondition),
     /// The files that were found for an Include, once `files` has looked.
-    Include(Vec<Arc<Source>>),
+    Include(Vec<Arc<ConfigFile>>),
     /// An Include that is another one for each host: ssh fills its tokens in.
-    IncludeByHost,
+    IncludeWithTokens,
     Set(&'static Keyword, Vec<Arc<str>>),
     /// Neither known here nor, unless IgnoreUnknown says so, allowed.
     Unknown(String),
@@ -23,50 +23,53 @@ pub(super) enum Statement {
 
 /// A line with something in it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ConfigLine {
     /// From 1.
     pub(super) number: usize,
     /// An error is a fragment that says what is wrong with it.
-    pub(super) says: Result<Statement, String>,
+    pub(super) statement: Result<ConfigStatement, String>,
 }
 
 /// A file that was read.
 #[derive(Debug)]
-pub(in crate::remote) struct Source {
+pub(in crate::remote) struct ConfigFile {
     /// As people write it, with `~`.
     pub(super) name: Arc<str>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ConfigLine>,
 }
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];
 
 /// Reads a file's text. `include` looks for the files of an Include.
-pub(super) fn parse(text: &str, mut include: impl FnMut(&[String]) -> Result<Statement, String>) -> Vec<Line> {
+pub(super) fn parse_lines(text: &str, mut include: impl FnMut(&[String]) -> Result<ConfigStatement, String>) -> Vec<ConfigLine> {
     let lines = text.split('\n').enumerate();
-    lines.filter_map(|(at, line)| statement(line, &mut include).map(|says| Line { number: at + 1, says })).collect()
+    lines.filter_map(|(at, line)| parse_statement(line, &mut include).map(|says| ConfigLine { number: at + 1, statement: says })).collect()
 }
 
-fn statement(line: &str, include: &mut dyn FnMut(&[String]) -> Result<Statement, String>) -> Option<Result<Statement, String>> {
+fn parse_statement(
+    line: &str,
+    include: &mut dyn FnMut(&[String]) -> Result<ConfigStatement, String>,
+) -> Option<Result<ConfigStatement, String>> {
     let line = line.trim_end_matches([' ', '\t', '\r', '\u{c}']).trim_start_matches(BLANKS);
     if line.is_empty() || line.starts_with('#') {
         return None;
     }
-    Some(keyword(line).and_then(|(keyword, rest)| {
-        let words = split(rest).ok_or_else(|| format!("a quote behind {keyword} is not closed"))?;
-        let Some(known) = keywords::lookup(keyword) else { return Ok(Statement::Unknown(keyword.to_ascii_lowercase())) };
+    Some(split_keyword(line).and_then(|(keyword, rest)| {
+        let words = split_words(rest).ok_or_else(|| format!("a quote behind {keyword} is not closed"))?;
+        let Some(known) = keywords::find_keyword(keyword) else { return Ok(ConfigStatement::Unknown(keyword.to_ascii_lowercase())) };
         let full =
             |words: &[String]| if words.iter().any(String::is_empty) { Err(format!("{} wants a value", known.name)) } else { Ok(()) };
         match known.name {
-            "Host" => full(&words).map(|()| Statement::Host(words.iter().map(|w| Pattern::parse(w)).collect())),
-            "Match" => Condition::parse(&words).map(Statement::Match),
+            "Host" => full(&words).map(|()| ConfigStatement::Host(words.iter().map(|w| Pattern::parse(w)).collect())),
+            "Match" => MatchCondition::parse(&words).map(ConfigStatement::Match),
             "Include" => full(&words).and_then(|()| include(&words)),
-            _ => Ok(Statement::Set(known, known.values(words, rest)?.into_iter().map(Arc::from).collect())),
+            _ => Ok(ConfigStatement::Set(known, known.normalize_values(words, rest)?.into_iter().map(Arc::from).collect())),
         }
     }))
 }
 
 /// The keyword, which may be quoted, and what follows it and one `=`.
-fn keyword(line: &str) -> Result<(&str, &str), String> {
+fn split_keyword(line: &str) -> Result<(&str, &str), String> {
     let (keyword, after) = match line.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').ok_or_else(|| "a quote is not closed".to_owned())?,
         None => line.split_at(line.find([' ', '\t', '\r', '=']).unwrap_or(line.len())),
@@ -78,7 +81,7 @@ fn keyword(line: &str) -> Result<(&str, &str), String> {
 
 /// Splits words as OpenSSH does: quotes of both kinds, within words too; a backslash before a quote, a backslash or, outside quotes, a blank;
 /// `#` at the beginning of a word ends the line. Nothing where a quote is not closed.
-pub(in crate::remote) fn split(text: &str) -> Option<Vec<String>> {
+pub(in crate::remote) fn split_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
     loop {
@@ -110,18 +113,18 @@ pub(in crate::remote) fn split(text: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn shown(line: &str) -> String {
+    fn describe_line(line: &str) -> String {
         let mut include = |words: &[String]| Err(format!("include {words:?}"));
-        match statement(line, &mut include) {
+        match parse_statement(line, &mut include) {
             None => "-".to_owned(),
-            Some(Ok(Statement::Set(keyword, values))) => format!("{} {values:?}", keyword.name),
+            Some(Ok(ConfigStatement::Set(keyword, values))) => format!("{} {values:?}", keyword.name),
             Some(Ok(other)) => format!("{other:?}"),
             Some(Err(what)) => format!("! {what}"),
         }
     }
 
     #[test]
-    fn keywords_and_values_come_apart_in_every_spelling() {
+    fn keyword_and_value_split_in_every_spelling() {
         for line in [
             "User li",
             " \tuser\t li \r",
@@ -134,19 +137,19 @@ mod tests {
             "User l'i' # me",
             "User li\u{c}",
         ] {
-            assert_eq!(shown(line), "User [\"li\"]", "{line:?}");
+            assert_eq!(describe_line(line), "User [\"li\"]", "{line:?}");
         }
         for line in ["", "  \r", "# User li", "\t#"] {
-            assert_eq!(shown(line), "-", "{line:?}");
+            assert_eq!(describe_line(line), "-", "{line:?}");
         }
-        assert_eq!(shown("User ==li"), "User [\"=li\"]");
-        assert_eq!(shown("User a#b"), "User [\"a#b\"]");
-        assert_eq!(shown("Nonsense x"), "Unknown(\"nonsense\")");
+        assert_eq!(describe_line("User ==li"), "User [\"=li\"]");
+        assert_eq!(describe_line("User a#b"), "User [\"a#b\"]");
+        assert_eq!(describe_line("Nonsense x"), "Unknown(\"nonsense\")");
     }
 
     #[test]
-    fn words_are_split_as_openssh_splits_them() {
-        let split = |text| split(text).map(|words| words.join("|"));
+    fn words_split_like_openssh() {
+        let split = |text| split_words(text).map(|words| words.join("|"));
         assert_eq!(split(r#"a "b c" d\ e 'f "g' h"i j"k"#).as_deref(), Some(r#"a|b c|d e|f "g|hi jk"#));
         assert_eq!(split(r#"a\b "c\ d" \"e\" f\\g"#).as_deref(), Some(r#"a\b|c\ d|"e"|f\g"#));
         assert_eq!(split(r#"a "" #b c"#).as_deref(), Some("a|"));
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_say_what_is_wrong() {
+    fn invalid_lines_report_the_problem() {
         for (line, says) in [
             ("Port", "! Port wants a value"),
             ("Port =", "! Port wants a value"),
@@ -167,7 +170,7 @@ mod tests {
             ("Match # all", "! Match wants a criterion, such as `host` or `all`"),
             ("Include \"\"", "! Include wants a value"),
         ] {
-            assert_eq!(shown(line), says);
+            assert_eq!(describe_line(line), says);
         }
     }
 }

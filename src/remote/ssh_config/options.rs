@@ -5,10 +5,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::keywords::{self, Keyword, Kind};
+use super::keywords::{self, Keyword, ValueKind};
 
 /// The key files that OpenSSH tries when none is named. The last is tried since 10.5.
-const STANDARD_KEYS: [&str; 8] = [
+const DEFAULT_KEY_FILES: [&str; 8] = [
     "~/.ssh/id_rsa",
     "~/.ssh/id_ecdsa",
     "~/.ssh/id_ecdsa_sk",
@@ -21,7 +21,7 @@ const STANDARD_KEYS: [&str; 8] = [
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::remote) enum Origin {
+pub(in crate::remote) enum SettingOrigin {
     /// The inventory.
     Inventory,
     /// A line of a file; the file as people write it, with `~`.
@@ -29,30 +29,30 @@ pub(in crate::remote) enum Origin {
     /// Nobody named it.
     Default,
     /// The ssh program, which does not say where it found it.
-    Ssh,
+    SshG,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Inventory => f.write_str("inventory"),
-            Origin::Line(file, line) => write!(f, "{file}:{line}"),
-            Origin::Default => f.write_str("default"),
-            Origin::Ssh => f.write_str("ssh -G"),
+            SettingOrigin::Inventory => f.write_str("inventory"),
+            SettingOrigin::Line(file, line) => write!(f, "{file}:{line}"),
+            SettingOrigin::Default => f.write_str("default"),
+            SettingOrigin::SshG => f.write_str("ssh -G"),
         }
     }
 }
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::remote) struct Value {
+pub(in crate::remote) struct OptionValue {
     pub(in crate::remote) text: Arc<str>,
-    pub(in crate::remote) origin: Origin,
+    pub(in crate::remote) origin: SettingOrigin,
 }
 
-impl Value {
-    pub(in crate::remote) fn new(text: &str, origin: &Origin) -> Self {
-        Value { text: text.into(), origin: origin.clone() }
+impl OptionValue {
+    pub(in crate::remote) fn new(text: &str, origin: &SettingOrigin) -> Self {
+        OptionValue { text: text.into(), origin: origin.clone() }
     }
 
     fn is_none(&self) -> bool {
@@ -62,47 +62,47 @@ impl Value {
 
 /// Every keyword that is set for one host, in the order in which it was met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::remote) struct Options(Vec<(&'static Keyword, Vec<Value>)>);
+pub(in crate::remote) struct SshOptions(Vec<(&'static Keyword, Vec<OptionValue>)>);
 
-impl Options {
+impl SshOptions {
     /// Reads the output of `ssh -G`.
-    pub(in crate::remote) fn parse(text: &str) -> Self {
-        let mut options = Options::default();
+    pub(in crate::remote) fn parse_ssh_g(text: &str) -> Self {
+        let mut options = SshOptions::default();
         for line in text.lines() {
             let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
-            let Some(keyword) = keywords::lookup(name).filter(|k| k.kind != Kind::Ignored) else { continue };
-            let words = if keyword.kind == Kind::Words { paths(rest) } else { vec![rest.to_owned()] };
+            let Some(keyword) = keywords::find_keyword(name).filter(|k| k.value_kind != ValueKind::Ignored) else { continue };
+            let words = if keyword.value_kind == ValueKind::Words { split_paths(rest) } else { vec![rest.to_owned()] };
             // What ssh has judged is kept as it is where it has another form than we know.
-            let values = keyword.values(words.clone(), rest).unwrap_or(words);
+            let values = keyword.normalize_values(words.clone(), rest).unwrap_or(words);
             if !values.is_empty() {
-                options.entry(keyword).extend(values.iter().map(|v| Value::new(v, &Origin::Ssh)));
+                options.values_mut(keyword).extend(values.iter().map(|v| OptionValue::new(v, &SettingOrigin::SshG)));
             }
         }
         options
     }
 
     /// Sets what stands over every file. A keyword that is not one of ours is left out.
-    pub(in crate::remote) fn preset(&mut self, keyword: &str, text: &str, origin: &Origin) {
-        if let Some(keyword) = keywords::lookup(keyword) {
-            *self.entry(keyword) = vec![Value::new(text, origin)];
+    pub(in crate::remote) fn set(&mut self, keyword: &str, text: &str, origin: &SettingOrigin) {
+        if let Some(keyword) = keywords::find_keyword(keyword) {
+            *self.values_mut(keyword) = vec![OptionValue::new(text, origin)];
         }
     }
 
     /// Adds what OpenSSH takes where nobody says anything.
-    pub(super) fn fill(&mut self) {
+    pub(super) fn fill_defaults(&mut self) {
         let fill = |keyword: &str, values: &[&str]| {
-            if let Some(keyword) = keywords::lookup(keyword).filter(|k| !self.has(k)) {
-                *self.entry(keyword) = values.iter().map(|v| Value::new(v, &Origin::Default)).collect();
+            if let Some(keyword) = keywords::find_keyword(keyword).filter(|k| !self.has_keyword(k)) {
+                *self.values_mut(keyword) = values.iter().map(|v| OptionValue::new(v, &SettingOrigin::Default)).collect();
             }
         };
         let mut fill = fill;
-        fill("IdentityFile", &STANDARD_KEYS);
+        fill("IdentityFile", &DEFAULT_KEY_FILES);
         fill("UserKnownHostsFile", &["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]);
         fill("GlobalKnownHostsFile", &["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"]);
     }
 
     /// The values of a keyword, to be added to.
-    pub(super) fn entry(&mut self, keyword: &'static Keyword) -> &mut Vec<Value> {
+    pub(super) fn values_mut(&mut self, keyword: &'static Keyword) -> &mut Vec<OptionValue> {
         let at = self.0.iter().position(|(k, _)| std::ptr::eq(*k, keyword)).unwrap_or_else(|| {
             self.0.push((keyword, Vec::new()));
             self.0.len() - 1
@@ -111,70 +111,70 @@ impl Options {
     }
 
     /// The values of a keyword, `none` too.
-    pub(super) fn values_of(&self, keyword: &'static Keyword) -> &[Value] {
+    pub(super) fn keyword_values(&self, keyword: &'static Keyword) -> &[OptionValue] {
         self.0.iter().find(|(k, _)| std::ptr::eq(*k, keyword)).map_or(&[], |(_, values)| values)
     }
 
     /// Whether a keyword is set, be it to `none`.
-    pub(super) fn has(&self, keyword: &'static Keyword) -> bool {
+    pub(super) fn has_keyword(&self, keyword: &'static Keyword) -> bool {
         self.0.iter().any(|(k, _)| std::ptr::eq(*k, keyword))
     }
 
     /// Whether a keyword of this name is set, be it to `none`.
-    pub(in crate::remote) fn named(&self, name: &str) -> bool {
-        !self.raw(name).is_empty()
+    pub(in crate::remote) fn is_set(&self, name: &str) -> bool {
+        !self.all_values(name).is_empty()
     }
 
-    fn raw(&self, name: &str) -> &[Value] {
+    fn all_values(&self, name: &str) -> &[OptionValue] {
         self.0.iter().find(|(k, _)| k.name.eq_ignore_ascii_case(name)).map_or(&[], |(_, values)| values)
     }
 
     /// Every keyword with its values, `none` too, in the order in which they were met.
-    pub(in crate::remote) fn iter(&self) -> impl Iterator<Item = (&'static str, &[Value])> {
+    pub(in crate::remote) fn iter(&self) -> impl Iterator<Item = (&'static str, &[OptionValue])> {
         self.0.iter().map(|(keyword, values)| (keyword.name, values.as_slice()))
     }
 
     /// The values of a keyword but `none`, with their places.
-    pub(in crate::remote) fn values(&self, key: &str) -> impl Iterator<Item = &Value> {
-        self.raw(key).iter().filter(|v| !v.text.is_empty() && !v.is_none())
+    pub(in crate::remote) fn values(&self, key: &str) -> impl Iterator<Item = &OptionValue> {
+        self.all_values(key).iter().filter(|v| !v.text.is_empty() && !v.is_none())
     }
 
     /// The first value of a keyword; `none` counts as absent.
-    pub(in crate::remote) fn value(&self, key: &str) -> Option<&Value> {
-        self.raw(key).first().filter(|v| !v.text.is_empty() && !v.is_none())
+    pub(in crate::remote) fn first_value(&self, key: &str) -> Option<&OptionValue> {
+        self.all_values(key).first().filter(|v| !v.text.is_empty() && !v.is_none())
     }
 
     /// The text of [`Options::value`].
-    pub(in crate::remote) fn first(&self, key: &str) -> Option<&str> {
-        self.value(key).map(|v| &*v.text)
+    pub(in crate::remote) fn first_text(&self, key: &str) -> Option<&str> {
+        self.first_value(key).map(|v| &*v.text)
     }
 
     /// Whether a keyword says `none`.
-    pub(in crate::remote) fn is_none(&self, key: &str) -> bool {
-        self.raw(key).first().is_some_and(Value::is_none)
+    pub(in crate::remote) fn is_set_to_none(&self, key: &str) -> bool {
+        self.all_values(key).first().is_some_and(OptionValue::is_none)
     }
 
     /// Whether a keyword says yes.
-    pub(in crate::remote) fn yes(&self, key: &str) -> bool {
-        self.first(key) == Some("yes")
+    pub(in crate::remote) fn is_yes(&self, key: &str) -> bool {
+        self.first_text(key) == Some("yes")
     }
 
     /// Whether a keyword says no.
-    pub(in crate::remote) fn no(&self, key: &str) -> bool {
-        self.first(key) == Some("no")
+    pub(in crate::remote) fn is_no(&self, key: &str) -> bool {
+        self.first_text(key) == Some("no")
     }
 
     /// A number greater than zero.
-    pub(in crate::remote) fn number(&self, key: &str) -> Option<u64> {
-        self.first(key)?.parse().ok().filter(|n| *n > 0)
+    pub(in crate::remote) fn positive_number(&self, key: &str) -> Option<u64> {
+        self.first_text(key)?.parse().ok().filter(|n| *n > 0)
     }
 
     /// Whether the key files are those that OpenSSH tries unasked.
-    pub(in crate::remote) fn standard_keys(&self) -> bool {
-        let standard = |v: &Value| match v.origin {
-            Origin::Default => true,
-            Origin::Ssh => STANDARD_KEYS.contains(&&*v.text),
-            Origin::Inventory | Origin::Line(..) => false,
+    pub(in crate::remote) fn has_default_keys(&self) -> bool {
+        let standard = |v: &OptionValue| match v.origin {
+            SettingOrigin::Default => true,
+            SettingOrigin::SshG => DEFAULT_KEY_FILES.contains(&&*v.text),
+            SettingOrigin::Inventory | SettingOrigin::Line(..) => false,
         };
         self.values("IdentityFile").all(standard)
     }
@@ -182,7 +182,7 @@ impl Options {
 
 /// The paths of a line of `ssh -G`, which prints them unquoted: a path with a blank is put together again, as a new path begins with `/`, `~`,
 /// `%` or `$`.
-fn paths(line: &str) -> Vec<String> {
+fn split_paths(line: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     for word in line.split(' ').filter(|w| !w.is_empty()) {
         match paths.last_mut() {
@@ -201,31 +201,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ssh_g_is_read_with_its_none_and_its_blanks() {
+    fn ssh_g_output_parses_none_and_blanks() {
         let text = "hostname 1.2.3.4\nidentityfile ~/.ssh/id_%h\nidentityfile /tmp/with space/id\nuserknownhostsfile /root/.ssh/kh1 /tmp/a b/kh2\n\
                     proxycommand none\nidentityagent none\nconnecttimeout none\nstricthostkeychecking false\nsendenv LANG\n";
-        let options = Options::parse(text);
-        assert_eq!(options.first("hostname"), Some("1.2.3.4"));
+        let options = SshOptions::parse_ssh_g(text);
+        assert_eq!(options.first_text("hostname"), Some("1.2.3.4"));
         let all = |key| options.values(key).map(|v| v.text.to_string()).collect::<Vec<_>>();
         assert_eq!(all("identityfile"), ["~/.ssh/id_%h", "/tmp/with space/id"]);
         assert_eq!(all("userknownhostsfile"), ["/root/.ssh/kh1", "/tmp/a b/kh2"]);
-        assert_eq!(options.first("proxycommand"), None);
-        assert!(options.is_none("identityagent") && options.no("stricthostkeychecking"));
-        assert_eq!(options.number("connecttimeout"), None);
-        assert!(!options.standard_keys() && !options.named("sendenv"));
-        assert!(Options::parse("identityfile ~/.ssh/id_rsa\nidentityfile ~/.ssh/id_ed25519\n").standard_keys());
+        assert_eq!(options.first_text("proxycommand"), None);
+        assert!(options.is_set_to_none("identityagent") && options.is_no("stricthostkeychecking"));
+        assert_eq!(options.positive_number("connecttimeout"), None);
+        assert!(!options.has_default_keys() && !options.is_set("sendenv"));
+        assert!(SshOptions::parse_ssh_g("identityfile ~/.ssh/id_rsa\nidentityfile ~/.ssh/id_ed25519\n").has_default_keys());
     }
 
     #[test]
-    fn without_ssh_config_the_usual_files_hold() {
-        let mut options = Options::default();
-        options.preset("Port", "33", &Origin::Inventory);
-        options.fill();
-        assert!(options.standard_keys());
+    fn default_files_apply_without_ssh_config() {
+        let mut options = SshOptions::default();
+        options.set("Port", "33", &SettingOrigin::Inventory);
+        options.fill_defaults();
+        assert!(options.has_default_keys());
         assert_eq!(
             options.values("userknownhostsfile").map(|v| &*v.text).collect::<Vec<_>>(),
             ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]
         );
-        assert_eq!(options.value("port").map(|v| v.origin.to_string()).as_deref(), Some("inventory"));
+        assert_eq!(options.first_value("port").map(|v| v.origin.to_string()).as_deref(), Some("inventory"));
     }
 }

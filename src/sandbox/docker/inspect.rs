@@ -2,49 +2,49 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::program::{Answer, Here};
-use super::super::template::Template;
-use super::flags::Flags;
-use super::run::image_of;
-use super::store::{Container, Status, Store};
-use super::{Failure, VERSION, image};
+use super::super::fake_program::{ProgramContext, ProgramOutput};
+use super::super::go_template::GoTemplate;
+use super::flags::ParsedFlags;
+use super::run::container_image_id;
+use super::store::{ContainerStatus, DockerContainer, DockerStore};
+use super::{DOCKER_VERSION, DockerError, image};
 
 /// Prints values: as pretty JSON, or each through a template on a line of its own.
-pub(super) fn print(values: &[Value], format: Option<&str>) -> Result<Answer, Failure> {
+pub(super) fn format_values(values: &[Value], format: Option<&str>) -> Result<ProgramOutput, DockerError> {
     match format {
         None | Some("json") => {
-            let text = serde_json::to_string_pretty(values).map_err(|e| Failure::new(1, e.to_string()))?;
-            Ok(Answer::ok(format!("{text}\n")))
+            let text = serde_json::to_string_pretty(values).map_err(|e| DockerError::new(1, e.to_string()))?;
+            Ok(ProgramOutput::ok(format!("{text}\n")))
         }
         Some(text) => {
-            let template = parse(text)?;
+            let template = parse_template(text)?;
             let mut out = String::new();
             for value in values {
-                out.push_str(&fill(&template, value)?);
+                out.push_str(&render_template(&template, value)?);
                 out.push('\n');
             }
-            Ok(Answer::ok(out))
+            Ok(ProgramOutput::ok(out))
         }
     }
 }
 
-fn parse(text: &str) -> Result<Template, Failure> {
-    Template::parse(text).map_err(|e| Failure::new(64, format!("template parsing error: template: :1: {e}")))
+fn parse_template(text: &str) -> Result<GoTemplate, DockerError> {
+    GoTemplate::parse(text).map_err(|e| DockerError::new(64, format!("template parsing error: template: :1: {e}")))
 }
 
-fn fill(template: &Template, value: &Value) -> Result<String, Failure> {
-    template.render(value).map_err(|e| Failure::new(1, format!("template parsing error: template: :1: executing \"\": {e}")))
+fn render_template(template: &GoTemplate, value: &Value) -> Result<String, DockerError> {
+    template.render(value).map_err(|e| DockerError::new(1, format!("template parsing error: template: :1: executing \"\": {e}")))
 }
 
-fn nullable(list: &[String]) -> Value {
+fn list_or_null(list: &[String]) -> Value {
     if list.is_empty() { Value::Null } else { json!(list) }
 }
 
 /// A container as `docker inspect` shows it.
-fn shape(container: &Container) -> Value {
+fn container_json(container: &DockerContainer) -> Value {
     let words: Vec<&String> = container.entrypoint.iter().chain(&container.cmd).collect();
     let list = |name: &str| container.lists.get(name).map_or(Value::Null, |list| json!(list));
-    let running = container.status == Status::Running;
+    let running = container.status == ContainerStatus::Running;
     let mounts: Vec<Value> = container
         .mounts
         .iter()
@@ -53,37 +53,37 @@ fn shape(container: &Container) -> Value {
     let binds: Vec<Value> =
         container.mounts.iter().map(|m| json!({"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only})).collect();
     json!({
-        "Id": container.id, "Created": container.created, "Name": format!("/{}", container.name), "Image": image_of(container),
+        "Id": container.id, "Created": container.created, "Name": format!("/{}", container.name), "Image": container_image_id(container),
         "Path": words.first(), "Args": words.get(1..).unwrap_or_default(), "RestartCount": 0, "Driver": "overlay2", "Platform": "linux",
         "LogPath": "", "Mounts": mounts,
         "State": {
-            "Status": container.status.word(), "Running": running, "Paused": false, "Restarting": false, "OOMKilled": container.oom_killed,
+            "Status": container.status.as_str(), "Running": running, "Paused": false, "Restarting": false, "OOMKilled": container.oom_killed,
             "Dead": false, "Pid": container.pid, "ExitCode": container.exit_code, "Error": container.error,
             "StartedAt": container.started, "FinishedAt": container.finished,
         },
         "Config": {
-            "Hostname": container.short(), "User": container.user, "Env": container.env, "Cmd": nullable(&container.cmd),
-            "Image": container.image, "WorkingDir": container.workdir, "Entrypoint": nullable(&container.entrypoint),
+            "Hostname": container.short_id(), "User": container.user, "Env": container.env, "Cmd": list_or_null(&container.cmd),
+            "Image": container.image, "WorkingDir": container.workdir, "Entrypoint": list_or_null(&container.entrypoint),
             "Labels": container.labels, "StopSignal": container.stop_signal, "StopTimeout": container.stop_timeout,
         },
         "HostConfig": {
             "Binds": Value::Null, "Mounts": binds, "NetworkMode": container.network, "ShmSize": container.shm_size, "Init": container.init,
             "IpcMode": container.ipc, "Privileged": container.privileged, "AutoRemove": container.auto_remove,
             "RestartPolicy": {"Name": container.restart, "MaximumRetryCount": 0},
-            "LogConfig": {"Type": container.log_driver, "Config": options(container)},
-            "DeviceRequests": devices(container), "CapAdd": list("cap-add"), "CapDrop": list("cap-drop"), "SecurityOpt": list("security-opt"),
+            "LogConfig": {"Type": container.log_driver, "Config": host_config_json(container)},
+            "DeviceRequests": device_requests_json(container), "CapAdd": list("cap-add"), "CapDrop": list("cap-drop"), "SecurityOpt": list("security-opt"),
             "Ulimits": list("ulimit"), "Devices": list("device"),
         },
         "NetworkSettings": {"Networks": {(container.network.as_str()): {}}},
     })
 }
 
-fn options(container: &Container) -> Map<String, Value> {
+fn host_config_json(container: &DockerContainer) -> Map<String, Value> {
     let list = container.lists.get("log-opt").into_iter().flatten();
     list.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (k.to_owned(), v.into())).collect()
 }
 
-fn devices(container: &Container) -> Value {
+fn device_requests_json(container: &DockerContainer) -> Value {
     match (&container.gpus, container.all_gpus) {
         (None, _) => Value::Null,
         (Some(_), true) => json!([{"Driver": "", "Count": -1, "DeviceIDs": Value::Null, "Capabilities": [["gpu"]], "Options": {}}]),
@@ -95,21 +95,21 @@ fn devices(container: &Container) -> Value {
 }
 
 /// `docker inspect` and `docker container inspect`.
-pub(super) fn inspect(store: &Store, flags: &Flags) -> Result<Answer, Failure> {
-    let state = store.read();
-    let kind = flags.last("type").unwrap_or_default();
+pub(super) fn docker_inspect(store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+    let state = store.read_state();
+    let kind = flags.last_value("type").unwrap_or_default();
     let mut values = Vec::new();
     let mut missing = Vec::new();
-    for word in &flags.words {
-        let container = state.find(word).filter(|_| kind != "image").map(shape);
-        match container.or_else(|| image::find(store, word).filter(|_| kind != "container")) {
+    for word in &flags.positional {
+        let container = state.find_container(word).filter(|_| kind != "image").map(container_json);
+        match container.or_else(|| image::inspect_image(store, word).filter(|_| kind != "container")) {
             Some(value) => values.push(value),
             None => missing.push(word),
         }
     }
     // Docker prints an empty line where a template found nothing to fill.
-    let mut answer = print(&values, flags.last("format"))?;
-    if values.is_empty() && flags.last("format").is_some() {
+    let mut answer = format_values(&values, flags.last_value("format"))?;
+    if values.is_empty() && flags.last_value("format").is_some() {
         answer.stdout.push('\n');
     }
     for word in missing {
@@ -125,11 +125,14 @@ pub(super) fn inspect(store: &Store, flags: &Flags) -> Result<Answer, Failure> {
 }
 
 /// Whether a container passes the `--filter`s: several of one kind are alternatives, except labels, which must all be there.
-fn passes(container: &Container, filters: &[String]) -> Result<bool, Failure> {
+fn matches_filters(container: &DockerContainer, filters: &[String]) -> Result<bool, DockerError> {
     let mut kinds: Vec<(&str, bool)> = Vec::new();
     for filter in filters {
         let (key, value) = filter.split_once('=').ok_or_else(|| {
-            Failure::new(1, format!("invalid argument \"{filter}\" for \"-f, --filter\" flag: bad format of filter (expected name=value)"))
+            DockerError::new(
+                1,
+                format!("invalid argument \"{filter}\" for \"-f, --filter\" flag: bad format of filter (expected name=value)"),
+            )
         })?;
         let fits = match key {
             "label" => match value.split_once('=') {
@@ -138,10 +141,10 @@ fn passes(container: &Container, filters: &[String]) -> Result<bool, Failure> {
             },
             "name" => regex::Regex::new(value).is_ok_and(|r| r.is_match(&container.name) || r.is_match(&format!("/{}", container.name))),
             "id" => container.id.starts_with(value),
-            "status" => container.status.word() == value,
-            "exited" => container.status == Status::Exited && container.exit_code.to_string() == value,
+            "status" => container.status.as_str() == value,
+            "exited" => container.status == ContainerStatus::Exited && container.exit_code.to_string() == value,
             "ancestor" => container.image == value,
-            _ => return Err(Failure::new(1, format!("Error response from daemon: invalid filter '{key}'"))),
+            _ => return Err(DockerError::new(1, format!("Error response from daemon: invalid filter '{key}'"))),
         };
         match kinds.iter_mut().find(|(k, _)| *k == key) {
             Some((_, all)) if key == "label" => *all = *all && fits,
@@ -153,17 +156,17 @@ fn passes(container: &Container, filters: &[String]) -> Result<bool, Failure> {
 }
 
 /// A container as `docker ps --format` knows it.
-fn row(container: &Container, full: bool) -> Value {
+fn ps_row(container: &DockerContainer, full: bool) -> Value {
     let words: Vec<&str> = container.entrypoint.iter().chain(&container.cmd).map(String::as_str).collect();
     let status = match container.status {
-        Status::Created => "Created".to_owned(),
-        Status::Running => "Up Less than a second".to_owned(),
-        Status::Exited => format!("Exited ({}) 1 second ago", container.exit_code),
+        ContainerStatus::Created => "Created".to_owned(),
+        ContainerStatus::Running => "Up Less than a second".to_owned(),
+        ContainerStatus::Exited => format!("Exited ({}) 1 second ago", container.exit_code),
     };
     let labels = container.labels.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(",");
     json!({
-        "ID": if full { container.id.as_str() } else { container.short() }, "Names": container.name, "Image": container.image,
-        "Command": format!("\"{}\"", words.join(" ")), "State": container.status.word(), "Status": status, "Labels": labels,
+        "ID": if full { container.id.as_str() } else { container.short_id() }, "Names": container.name, "Image": container.image,
+        "Command": format!("\"{}\"", words.join(" ")), "State": container.status.as_str(), "Status": status, "Labels": labels,
         "CreatedAt": container.created, "RunningFor": "1 second ago", "Ports": "", "Size": "0B", "LocalVolumes": "0",
         "Networks": container.network, "Mounts": container.mounts.iter().map(|m| m.source.as_str()).collect::<Vec<_>>().join(","),
         "Label()": container.labels,
@@ -171,63 +174,65 @@ fn row(container: &Container, full: bool) -> Value {
 }
 
 /// `docker ps`.
-pub(super) fn ps(store: &Store, flags: &Flags) -> Result<Answer, Failure> {
-    let filters = flags.all("filter");
+pub(super) fn docker_ps(store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+    let filters = flags.all_values("filter");
     let every = flags.has("all") || filters.iter().any(|f| f.starts_with("status=") || f.starts_with("exited="));
-    let state = store.read();
-    let format = flags.last("format").unwrap_or_default();
+    let state = store.read_state();
+    let format = flags.last_value("format").unwrap_or_default();
     let (table, text) = match format.strip_prefix("table ") {
         Some(rest) => (true, rest),
         None => (format.is_empty(), if format.is_empty() { "{{.ID}}\t{{.Image}}\t{{.Command}}\t{{.Status}}\t{{.Names}}" } else { format }),
     };
-    let template = parse(match text {
+    let template = parse_template(match text {
         "json" => "{{json .}}",
         _ if flags.has("quiet") => "{{.ID}}",
         text => text,
     })?;
     let mut out = if table && !flags.has("quiet") { "CONTAINER ID\tIMAGE\tCOMMAND\tSTATUS\tNAMES\n".to_owned() } else { String::new() };
-    for container in state.containers.iter().rev().filter(|c| every || c.status == Status::Running) {
-        if passes(container, &filters)? {
-            out.push_str(&fill(&template, &row(container, flags.has("no-trunc")))?);
+    for container in state.containers.iter().rev().filter(|c| every || c.status == ContainerStatus::Running) {
+        if matches_filters(container, &filters)? {
+            out.push_str(&render_template(&template, &ps_row(container, flags.has("no-trunc")))?);
             out.push('\n');
         }
     }
-    Ok(Answer::ok(out))
+    Ok(ProgramOutput::ok(out))
 }
 
 /// `docker version`.
-pub(super) fn version(flags: &Flags) -> Result<Answer, Failure> {
-    let side = json!({"Version": VERSION, "ApiVersion": "1.43", "MinAPIVersion": "1.12", "Os": "linux", "Arch": "amd64", "GoVersion": "go1.20.10"});
+pub(super) fn docker_version(flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+    let side = json!({"Version": DOCKER_VERSION, "ApiVersion": "1.43", "MinAPIVersion": "1.12", "Os": "linux", "Arch": "amd64", "GoVersion": "go1.20.10"});
     let value = json!({"Client": side, "Server": side});
-    match flags.last("format") {
-        Some("json") => Ok(Answer::ok(format!("{value}\n"))),
-        Some(text) => Ok(Answer::ok(format!("{}\n", fill(&parse(text)?, &value)?))),
-        None => Ok(Answer::ok(format!("Client:\n Version:           {VERSION}\n\nServer:\n Engine:\n  Version:          {VERSION}\n"))),
+    match flags.last_value("format") {
+        Some("json") => Ok(ProgramOutput::ok(format!("{value}\n"))),
+        Some(text) => Ok(ProgramOutput::ok(format!("{}\n", render_template(&parse_template(text)?, &value)?))),
+        None => Ok(ProgramOutput::ok(format!(
+            "Client:\n Version:           {DOCKER_VERSION}\n\nServer:\n Engine:\n  Version:          {DOCKER_VERSION}\n"
+        ))),
     }
 }
 
 /// `docker info`.
-pub(super) fn info(here: &Here, store: &Store, flags: &Flags) -> Result<Answer, Failure> {
-    let state = store.read();
-    let running = state.containers.iter().filter(|c| c.status == Status::Running).count();
+pub(super) fn docker_info(here: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+    let state = store.read_state();
+    let running = state.containers.iter().filter(|c| c.status == ContainerStatus::Running).count();
     let mut runtimes = json!({"runc": {"path": "runc"}, "io.containerd.runc.v2": {"path": "runc"}});
-    if !here.place.faults().no_gpu_runtime
-        && here.place.settings().gpus > 0
+    if !here.host.faults().no_gpu_runtime
+        && here.host.settings().gpus > 0
         && let Some(map) = runtimes.as_object_mut()
     {
         map.insert("nvidia".to_owned(), json!({"path": "nvidia-container-runtime"}));
     }
     let value = json!({
-        "ServerVersion": VERSION, "Containers": state.containers.len(), "ContainersRunning": running, "Images": state.images.len(),
+        "ServerVersion": DOCKER_VERSION, "Containers": state.containers.len(), "ContainersRunning": running, "Images": state.images.len(),
         "Driver": "overlay2", "CgroupDriver": "cgroupfs", "CgroupVersion": "2", "DefaultRuntime": "runc", "Runtimes": runtimes,
-        "DockerRootDir": here.place.root().join("docker"), "Name": here.place.settings().name, "OSType": "linux", "Architecture": "x86_64",
+        "DockerRootDir": here.host.root().join("docker"), "Name": here.host.settings().name, "OSType": "linux", "Architecture": "x86_64",
         "SecurityOptions": ["name=seccomp,profile=builtin"], "ServerErrors": Value::Null, "OperatingSystem": "Sandbox",
     });
-    match flags.last("format") {
-        Some("json") => Ok(Answer::ok(format!("{value}\n"))),
-        Some(text) => Ok(Answer::ok(format!("{}\n", fill(&parse(text)?, &value)?))),
-        None => Ok(Answer::ok(format!(
-            "Server:\n Containers: {}\n Server Version: {VERSION}\n Storage Driver: overlay2\n",
+    match flags.last_value("format") {
+        Some("json") => Ok(ProgramOutput::ok(format!("{value}\n"))),
+        Some(text) => Ok(ProgramOutput::ok(format!("{}\n", render_template(&parse_template(text)?, &value)?))),
+        None => Ok(ProgramOutput::ok(format!(
+            "Server:\n Containers: {}\n Server Version: {DOCKER_VERSION}\n Storage Driver: overlay2\n",
             state.containers.len()
         ))),
     }

@@ -3,10 +3,10 @@
 //!
 //! Uses `place` and `processes`. Knows nothing of SSH and nothing of how `orchestrate` uses docker.
 
+mod container_state;
 mod flags;
 mod image;
 mod inspect;
-mod life;
 mod login;
 mod run;
 mod store;
@@ -15,42 +15,42 @@ mod tty;
 
 use std::process::ExitCode;
 
-use super::program::{Answer, Here};
-use store::Store;
+use super::fake_program::{ProgramContext, ProgramOutput};
+use store::DockerStore;
 
-pub(super) use supervise::supervise;
+pub(super) use supervise::supervise_container;
 
 /// The version it claims to be.
-const VERSION: &str = "24.0.7";
+const DOCKER_VERSION: &str = "24.0.7";
 
 /// How a command failed: its exit code and what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Failure {
+struct DockerError {
     code: u8,
-    text: String,
+    message: String,
 }
 
-impl Failure {
+impl DockerError {
     fn new(code: u8, text: impl Into<String>) -> Self {
-        Failure { code, text: text.into() }
+        DockerError { code, message: text.into() }
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for DockerError {
     fn from(error: std::io::Error) -> Self {
-        Failure::new(1, format!("Error response from daemon: {error}"))
+        DockerError::new(1, format!("Error response from daemon: {error}"))
     }
 }
 
 /// Acts as `docker`.
-pub(super) fn main(here: &Here, words: &[String]) -> ExitCode {
+pub(super) fn docker_main(here: &ProgramContext, words: &[String]) -> ExitCode {
     match dispatch(here, words) {
         Ok(code) => code,
-        Err(failure) => Answer::fail(failure.code, failure.text).say(),
+        Err(failure) => ProgramOutput::fail(failure.code, failure.message).print(),
     }
 }
 
-fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
+fn dispatch(here: &ProgramContext, words: &[String]) -> Result<ExitCode, DockerError> {
     let mut words = words;
     let mut config = None;
     // Global flags: which daemon is meant makes no difference here.
@@ -64,7 +64,7 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
             "-H" | "--host" | "--config" | "-c" | "--context" | "-l" | "--log-level" => words = rest.get(1..).unwrap_or_default(),
             _ if word.starts_with("--host=") || word.starts_with("--config=") || word.starts_with("--context=") => words = rest,
             "container" | "image" if rest.first().is_some_and(|next| !next.starts_with('-')) => break,
-            "--version" | "-v" => return Ok(Answer::ok(format!("Docker version {VERSION}, build sandbox\n")).say()),
+            "--version" | "-v" => return Ok(ProgramOutput::ok(format!("Docker version {DOCKER_VERSION}, build sandbox\n")).print()),
             _ => break,
         }
     }
@@ -72,44 +72,49 @@ fn dispatch(here: &Here, words: &[String]) -> Result<ExitCode, Failure> {
         Some((kind, rest)) if kind == "container" || kind == "image" => (kind.as_str(), rest),
         _ => ("", words),
     };
-    let Some((command, args)) = words.split_first() else { return Ok(Answer::ok("Usage:  docker [OPTIONS] COMMAND\n").say()) };
-    faults(here, command, words)?;
-    let store = Store::of(&here.place);
-    let config = login::folder(config);
-    let parsed =
-        |anywhere| flags::of(command).parse(args, anywhere).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")));
+    let Some((command, args)) = words.split_first() else { return Ok(ProgramOutput::ok("Usage:  docker [OPTIONS] COMMAND\n").print()) };
+    check_faults(here, command, words)?;
+    let store = DockerStore::for_host(&here.host);
+    let config = login::config_dir(config);
+    let parsed = |anywhere| {
+        flags::flags_of_command(command)
+            .parse(args, anywhere)
+            .map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker {command} --help'.")))
+    };
     match (kind, command.as_str()) {
-        ("image", "inspect") => image::inspect(&store, &parsed(true)?).map(|a| a.say()),
+        ("image", "inspect") => image::docker_image_inspect(&store, &parsed(true)?).map(|a| a.print()),
         ("image", "ls") | (_, "images") => {
-            Ok(image::list(&store, &flags::of("images").parse(args, true).map_err(|e| Failure::new(125, e))?).say())
+            Ok(image::docker_images(&store, &flags::flags_of_command("images").parse(args, true).map_err(|e| DockerError::new(125, e))?)
+                .print())
         }
-        (_, "pull") => image::pull(here, &store, &config, &parsed(true)?).map(|a| a.say()),
-        (_, "login") => login::login(here, &config, &parsed(true)?).map(|a| a.say()),
-        (_, "version") => inspect::version(&parsed(true)?).map(|a| a.say()),
-        (_, "info") => inspect::info(here, &store, &parsed(true)?).map(|a| a.say()),
-        (_, "run" | "create") => run::run(here, &store, &config, args, command),
-        (_, "start") => life::start(here, &store, &parsed(true)?).map(|a| a.say()),
-        (_, "exec") => run::exec(here, &store, args),
-        (_, "inspect") => inspect::inspect(&store, &parsed(true)?).map(|a| a.say()),
+        (_, "pull") => image::docker_pull(here, &store, &config, &parsed(true)?).map(|a| a.print()),
+        (_, "login") => login::docker_login(here, &config, &parsed(true)?).map(|a| a.print()),
+        (_, "version") => inspect::docker_version(&parsed(true)?).map(|a| a.print()),
+        (_, "info") => inspect::docker_info(here, &store, &parsed(true)?).map(|a| a.print()),
+        (_, "run" | "create") => run::docker_run(here, &store, &config, args, command),
+        (_, "start") => container_state::docker_start(here, &store, &parsed(true)?).map(|a| a.print()),
+        (_, "exec") => run::docker_exec(here, &store, args),
+        (_, "inspect") => inspect::docker_inspect(&store, &parsed(true)?).map(|a| a.print()),
         (_, "ps") | ("container", "ls") => {
-            inspect::ps(&store, &flags::of("ps").parse(args, true).map_err(|e| Failure::new(125, e))?).map(|a| a.say())
+            inspect::docker_ps(&store, &flags::flags_of_command("ps").parse(args, true).map_err(|e| DockerError::new(125, e))?)
+                .map(|a| a.print())
         }
-        (_, "stop") => life::stop(&store, &parsed(true)?).map(|a| a.say()),
-        (_, "kill") => life::kill(&store, &parsed(true)?).map(|a| a.say()),
-        (_, "rm") => life::remove(&store, &parsed(true)?).map(|a| a.say()),
-        (_, "wait") => life::wait(&store, &parsed(true)?).map(|a| a.say()),
-        (_, "logs") => life::logs(&store, &parsed(true)?),
-        (_, "top") => life::top(&store, args).map(|a| a.say()),
-        _ => Err(Failure::new(1, format!("docker: '{command}' is not a docker command.\nSee 'docker --help'"))),
+        (_, "stop") => container_state::docker_stop(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "kill") => container_state::docker_kill(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "rm") => container_state::docker_rm(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "wait") => container_state::docker_wait(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "logs") => container_state::docker_logs(&store, &parsed(true)?),
+        (_, "top") => container_state::docker_top(&store, args).map(|a| a.print()),
+        _ => Err(DockerError::new(1, format!("docker: '{command}' is not a docker command.\nSee 'docker --help'"))),
     }
 }
 
 /// What is wrong with docker itself on this host.
-fn faults(here: &Here, command: &str, words: &[String]) -> Result<(), Failure> {
-    let faults = here.place.faults();
+fn check_faults(here: &ProgramContext, command: &str, words: &[String]) -> Result<(), DockerError> {
+    let faults = here.host.faults();
     // The stand-in stays in its place even so: a script that adds folders to its PATH must not come upon this machine's own docker.
     if faults.docker_missing {
-        return Err(Failure::new(127, "sh: 1: docker: not found"));
+        return Err(DockerError::new(127, "sh: 1: docker: not found"));
     }
     if faults.hang_on.as_ref().is_some_and(|phrase| format!("docker {}", words.join(" ")).contains(phrase.as_str())) {
         loop {
@@ -118,12 +123,12 @@ fn faults(here: &Here, command: &str, words: &[String]) -> Result<(), Failure> {
     }
     let socket = "unix:///var/run/docker.sock";
     if faults.docker_down {
-        return Err(Failure::new(1, format!("Cannot connect to the Docker daemon at {socket}. Is the docker daemon running?")));
+        return Err(DockerError::new(1, format!("Cannot connect to the Docker daemon at {socket}. Is the docker daemon running?")));
     }
-    if faults.docker_permission_denied && !here.root {
+    if faults.docker_permission_denied && !here.via_sudo {
         let verb = if command == "run" { "docker: " } else { "" };
         let code = if command == "run" { 126 } else { 1 };
-        return Err(Failure::new(
+        return Err(DockerError::new(
             code,
             format!(
                 "{verb}permission denied while trying to connect to the Docker daemon socket at {socket}: Get \
@@ -135,6 +140,6 @@ fn faults(here: &Here, command: &str, words: &[String]) -> Result<(), Failure> {
 }
 
 /// No container of this name, as every command but `inspect` says it.
-fn no_container(word: &str) -> Failure {
-    Failure::new(1, format!("Error response from daemon: No such container: {word}"))
+fn no_such_container(word: &str) -> DockerError {
+    DockerError::new(1, format!("Error response from daemon: No such container: {word}"))
 }

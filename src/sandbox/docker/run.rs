@@ -7,53 +7,60 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
-use super::super::place::Place;
-use super::super::program::{Answer, Here, again};
-use super::flags::{EXEC, Flags, RUN};
-use super::store::{Bind, Container, Status, Store, image_id, new_id, now};
-use super::{Failure, image, life, no_container};
+use super::super::fake_host::FakeHost;
+use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
+use super::flags::{EXEC_FLAGS, ParsedFlags, RUN_FLAGS};
+use super::store::{BindMount, ContainerStatus, DockerContainer, DockerStore, docker_timestamp, image_id, new_container_id};
+use super::{DockerError, container_state, image, no_such_container};
 
 /// Lists that docker remembers and this stand-in does not act upon.
-const REMEMBERED: &[&str] = &["ulimit", "device", "cap-add", "cap-drop", "security-opt", "log-opt", "add-host", "group-add", "tmpfs"];
+const IGNORED_LIST_FLAGS: &[&str] =
+    &["ulimit", "device", "cap-add", "cap-drop", "security-opt", "log-opt", "add-host", "group-add", "tmpfs"];
 
 /// `docker run` and `docker create`.
-pub(super) fn run(here: &Here, store: &Store, config: &std::path::Path, args: &[String], command: &str) -> Result<ExitCode, Failure> {
-    let said = |text: String| Failure::new(125, format!("docker: {text}.\nSee 'docker run --help'."));
-    let flags = RUN.parse(args, false).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker {command} --help'.")))?;
-    let Some(reference) = flags.words.first() else {
-        return Err(Failure::new(1, format!("\"docker {command}\" requires at least 1 argument.\nSee 'docker {command} --help'.")));
+pub(super) fn docker_run(
+    here: &ProgramContext,
+    store: &DockerStore,
+    config: &std::path::Path,
+    args: &[String],
+    command: &str,
+) -> Result<ExitCode, DockerError> {
+    let said = |text: String| DockerError::new(125, format!("docker: {text}.\nSee 'docker run --help'."));
+    let flags = RUN_FLAGS.parse(args, false).map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker {command} --help'.")))?;
+    let Some(reference) = flags.positional.first() else {
+        return Err(DockerError::new(1, format!("\"docker {command}\" requires at least 1 argument.\nSee 'docker {command} --help'.")));
     };
-    if let Some(text) = here.place.faults().run_fails {
+    if let Some(text) = here.host.faults().run_fails {
         return Err(said(format!("Error response from daemon: {text}")));
     }
-    image::ensure(here, store, config, reference, flags.last("pull").unwrap_or("missing"))
-        .map_err(|failure| said(failure.text.trim_end_matches('.').to_owned()))?;
-    let container = build(here, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
+    image::ensure_image(here, store, config, reference, flags.last_value("pull").unwrap_or("missing"))
+        .map_err(|failure| said(failure.message.trim_end_matches('.').to_owned()))?;
+    let container = build_container(here, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
     let id = container.id.clone();
     store
-        .change(|state| -> Result<(), Failure> {
+        .update(|state| -> Result<(), DockerError> {
             if let Some(other) = state.containers.iter().find(|c| c.name == container.name) {
-                return Err(Failure::new(125, conflict(&container.name, &other.id)));
+                return Err(DockerError::new(125, name_conflict_message(&container.name, &other.id)));
             }
             state.containers.push(container);
             Ok(())
         })
-        .map_err(|failure| said(format!("Error response from daemon: {}", failure.text.trim_end_matches('.'))))?;
+        .map_err(|failure| said(format!("Error response from daemon: {}", failure.message.trim_end_matches('.'))))?;
     if command == "create" {
-        return Ok(Answer::ok(format!("{id}\n")).say());
+        return Ok(ProgramOutput::ok(format!("{id}\n")).print());
     }
     let reads = flags.has("interactive") && !flags.has("detach");
-    if let Err(failure) = life::launch(here, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
+    if let Err(failure) = container_state::start_container(here, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
         let code = if failure.code == 127 || failure.code == 126 { failure.code } else { 125 };
-        return Err(Failure::new(code, said(failure.text.trim_end_matches('.').to_owned()).text));
+        return Err(DockerError::new(code, said(failure.message.trim_end_matches('.').to_owned()).message));
     }
     if flags.has("detach") {
-        return Ok(Answer::ok(format!("{id}\n")).say());
+        return Ok(ProgramOutput::ok(format!("{id}\n")).print());
     }
-    foreground(store, &id)
+    run_in_foreground(store, &id)
 }
 
-fn conflict(name: &str, other: &str) -> String {
+fn name_conflict_message(name: &str, other: &str) -> String {
     format!(
         "Conflict. The container name \"/{name}\" is already in use by container \"{other}\". You have to remove (or rename) that container to \
          be able to reuse that name."
@@ -61,68 +68,72 @@ fn conflict(name: &str, other: &str) -> String {
 }
 
 /// Follows a container that was started without `-d` to its end.
-fn foreground(store: &Store, id: &str) -> Result<ExitCode, Failure> {
-    life::follow(store, id)?;
-    let code = store.read().find(id).map_or(0, |c| c.exit_code);
-    let auto_remove = store.read().find(id).is_some_and(|c| c.auto_remove);
+fn run_in_foreground(store: &DockerStore, id: &str) -> Result<ExitCode, DockerError> {
+    container_state::follow_logs(store, id)?;
+    let code = store.read_state().find_container(id).map_or(0, |c| c.exit_code);
+    let auto_remove = store.read_state().find_container(id).is_some_and(|c| c.auto_remove);
     if auto_remove {
-        life::forget(store, id)?;
+        container_state::delete_container(store, id)?;
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
 }
 
-fn build(here: &Here, store: &Store, flags: &Flags) -> Result<Container, String> {
-    let (reference, cmd) = flags.words.split_first().ok_or("no image")?;
-    let spec = store.image(reference);
-    let id = new_id().map_err(|e| e.to_string())?;
-    let entrypoint = flags.last("entrypoint");
-    let (all_gpus, gpus) = gpus(flags.last("gpus"), here.place.settings().gpus)?;
+fn build_container(here: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<DockerContainer, String> {
+    let (reference, cmd) = flags.positional.split_first().ok_or("no image")?;
+    let spec = store.image_spec(reference);
+    let id = new_container_id().map_err(|e| e.to_string())?;
+    let entrypoint = flags.last_value("entrypoint");
+    let (all_gpus, gpus) = parse_gpus_flag(flags.last_value("gpus"), here.host.settings().gpus)?;
     let mut env = spec.env.clone();
-    env.extend(environment(flags)?);
+    env.extend(parse_env_flags(flags)?);
     let own_cmd = entrypoint.is_none() && cmd.is_empty();
-    let name = flags.last("name").map_or_else(|| format!("brave_{}", id.get(..6).unwrap_or_default()), str::to_owned);
+    let name = flags.last_value("name").map_or_else(|| format!("brave_{}", id.get(..6).unwrap_or_default()), str::to_owned);
     if !name.bytes().enumerate().all(|(at, b)| b.is_ascii_alphanumeric() || (at > 0 && b"_.-".contains(&b))) {
         return Err(format!("Invalid container name ({name}), only [a-zA-Z0-9][a-zA-Z0-9_.-] are allowed"));
     }
-    Ok(Container {
+    Ok(DockerContainer {
         name,
         image: reference.clone(),
-        created: now(),
-        labels: pairs(&flags.all("label")),
+        created: docker_timestamp(),
+        labels: parse_labels(&flags.all_values("label")),
         env,
         entrypoint: entrypoint.map_or(spec.entrypoint, |e| if e.is_empty() { Vec::new() } else { vec![e.to_owned()] }),
         cmd: if own_cmd { spec.cmd } else { cmd.to_vec() },
-        workdir: flags.last("workdir").map_or(spec.workdir, str::to_owned),
-        user: flags.last("user").map_or(spec.user, str::to_owned),
-        mounts: mounts(flags)?,
-        network: flags.last("network").or(flags.last("net")).unwrap_or("bridge").to_owned(),
+        workdir: flags.last_value("workdir").map_or(spec.workdir, str::to_owned),
+        user: flags.last_value("user").map_or(spec.user, str::to_owned),
+        mounts: parse_mounts(flags)?,
+        network: flags.last_value("network").or(flags.last_value("net")).unwrap_or("bridge").to_owned(),
         gpus,
         all_gpus,
         init: flags.has("init"),
         auto_remove: flags.has("rm"),
-        stop_timeout: flags.last("stop-timeout").and_then(|t| t.parse().ok()),
-        stop_signal: flags.last("stop-signal").unwrap_or("SIGTERM").to_owned(),
-        shm_size: flags.last("shm-size").map_or(Ok(64 << 20), size)?,
-        ipc: flags.last("ipc").unwrap_or("private").to_owned(),
-        restart: flags.last("restart").unwrap_or("no").to_owned(),
+        stop_timeout: flags.last_value("stop-timeout").and_then(|t| t.parse().ok()),
+        stop_signal: flags.last_value("stop-signal").unwrap_or("SIGTERM").to_owned(),
+        shm_size: flags.last_value("shm-size").map_or(Ok(64 << 20), parse_size)?,
+        ipc: flags.last_value("ipc").unwrap_or("private").to_owned(),
+        restart: flags.last_value("restart").unwrap_or("no").to_owned(),
         privileged: flags.has("privileged"),
-        lists: REMEMBERED.iter().map(|name| ((*name).to_owned(), flags.all(name))).filter(|(_, list)| !list.is_empty()).collect(),
-        log_driver: flags.last("log-driver").unwrap_or("json-file").to_owned(),
-        started: super::store::NEVER.to_owned(),
-        finished: super::store::NEVER.to_owned(),
+        lists: IGNORED_LIST_FLAGS
+            .iter()
+            .map(|name| ((*name).to_owned(), flags.all_values(name)))
+            .filter(|(_, list)| !list.is_empty())
+            .collect(),
+        log_driver: flags.last_value("log-driver").unwrap_or("json-file").to_owned(),
+        started: super::store::ZERO_TIME.to_owned(),
+        finished: super::store::ZERO_TIME.to_owned(),
         id,
-        ..Container::default()
+        ..DockerContainer::default()
     })
 }
 
 /// `-e K=V`, `-e K` (the client's own value) and `--env-file`.
-fn environment(flags: &Flags) -> Result<Vec<String>, String> {
+fn parse_env_flags(flags: &ParsedFlags) -> Result<Vec<String>, String> {
     let mut variables = Vec::new();
-    for file in flags.all("env-file") {
+    for file in flags.all_values("env-file") {
         let text = fs::read_to_string(&file).map_err(|_| format!("open {file}: no such file or directory"))?;
         variables.extend(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned));
     }
-    for variable in flags.all("env") {
+    for variable in flags.all_values("env") {
         if variable.contains('=') {
             variables.push(variable);
         } else if let Ok(value) = std::env::var(&variable) {
@@ -132,12 +143,12 @@ fn environment(flags: &Flags) -> Result<Vec<String>, String> {
     Ok(variables)
 }
 
-fn pairs(list: &[String]) -> BTreeMap<String, String> {
+fn parse_labels(list: &[String]) -> BTreeMap<String, String> {
     list.iter().map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
 /// Which GPUs `--gpus` gives: whether all, and the indexes.
-fn gpus(asked: Option<&str>, there: u32) -> Result<(bool, Option<Vec<u32>>), String> {
+fn parse_gpus_flag(asked: Option<&str>, there: u32) -> Result<(bool, Option<Vec<u32>>), String> {
     let Some(asked) = asked.map(|a| a.trim_matches('"')) else { return Ok((false, None)) };
     let unknown = || format!("invalid argument \"{asked}\" for \"--gpus\" flag");
     if asked == "all" || asked == "count=all" || asked == "count=-1" || asked == "-1" {
@@ -157,23 +168,23 @@ fn gpus(asked: Option<&str>, there: u32) -> Result<(bool, Option<Vec<u32>>), Str
     Ok((false, Some((0..count.min(there)).collect())))
 }
 
-fn mounts(flags: &Flags) -> Result<Vec<Bind>, String> {
+fn parse_mounts(flags: &ParsedFlags) -> Result<Vec<BindMount>, String> {
     let mut binds = Vec::new();
-    for text in flags.all("mount") {
-        let bind = mount(&text)?;
+    for text in flags.all_values("mount") {
+        let bind = parse_mount(&text)?;
         if !Path::new(&bind.source).exists() {
             return Err(format!("invalid mount config for type \"bind\": bind source path does not exist: {}", bind.source));
         }
         binds.push(bind);
     }
-    for text in flags.all("volume") {
+    for text in flags.all_values("volume") {
         let mut parts = text.split(':');
         let (Some(source), Some(target)) = (parts.next(), parts.next()) else { continue };
         if source.starts_with('/') && !Path::new(source).exists() {
             fs::create_dir_all(source).map_err(|e| format!("error while creating mount source path '{source}': {e}"))?;
         }
         let read_only = parts.next().is_some_and(|options| options.split(',').any(|o| o == "ro"));
-        binds.push(Bind { source: source.to_owned(), target: target.to_owned(), read_only });
+        binds.push(BindMount { source: source.to_owned(), target: target.to_owned(), read_only });
     }
     for (index, bind) in binds.iter().enumerate() {
         if binds.iter().take(index).any(|other| other.target == bind.target) {
@@ -184,9 +195,9 @@ fn mounts(flags: &Flags) -> Result<Vec<Bind>, String> {
 }
 
 /// `type=bind,source=…,target=…[,readonly]`; a field with a comma is in double quotes, as in CSV.
-fn mount(text: &str) -> Result<Bind, String> {
-    let mut bind = Bind::default();
-    for field in csv(text) {
+fn parse_mount(text: &str) -> Result<BindMount, String> {
+    let mut bind = BindMount::default();
+    for field in split_csv(text) {
         let (key, value) = field.split_once('=').unwrap_or((&field, "true"));
         match key {
             "type" if value == "bind" => {}
@@ -209,7 +220,7 @@ fn mount(text: &str) -> Result<Bind, String> {
     }
 }
 
-fn csv(text: &str) -> Vec<String> {
+fn split_csv(text: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
     let mut chars = text.chars().peekable();
@@ -227,7 +238,7 @@ fn csv(text: &str) -> Vec<String> {
     fields
 }
 
-fn size(text: &str) -> Result<u64, String> {
+fn parse_size(text: &str) -> Result<u64, String> {
     let lower = text.to_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_alphabetic());
     let shift = match lower.get(digits.len()..).unwrap_or_default().trim_end_matches('b').trim_end_matches('i') {
@@ -245,27 +256,27 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// The environment of a container's processes.
-pub(super) fn inside(place: &Place, store: &Store, container: &Container) -> Vec<(String, String)> {
+pub(super) fn container_env(place: &FakeHost, store: &DockerStore, container: &DockerContainer) -> Vec<(String, String)> {
     let settings = place.settings();
-    let home = store.folder(&container.id).join("root");
+    let home = store.container_dir(&container.id).join("root");
     let mut variables = vec![
-        ("PATH".to_owned(), place.inside_path(container.gpus.is_some())),
-        ("HOSTNAME".to_owned(), if container.network == "host" { settings.name } else { container.short().to_owned() }),
+        ("PATH".to_owned(), place.container_path(container.gpus.is_some())),
+        ("HOSTNAME".to_owned(), if container.network == "host" { settings.name } else { container.short_id().to_owned() }),
         ("HOME".to_owned(), home.display().to_string()),
-        ("TMPDIR".to_owned(), store.folder(&container.id).join("tmp").display().to_string()),
+        ("TMPDIR".to_owned(), store.container_dir(&container.id).join("tmp").display().to_string()),
     ];
     if let Some(gpus) = &container.gpus {
         let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         variables.push(("NVIDIA_VISIBLE_DEVICES".to_owned(), if container.all_gpus { "all".to_owned() } else { list }));
     }
     variables.extend(container.env.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
-    variables.extend(place.marks());
+    variables.extend(place.marker_variables());
     variables.push(("SANDBOX_CONTAINER".to_owned(), container.id.clone()));
     variables
 }
 
 /// Where a path of the container really lies: behind a mount at its source, else as it is if it is there, else in the container's own folder.
-pub(super) fn translate(store: &Store, container: &Container, path: &str) -> PathBuf {
+pub(super) fn resolve_container_path(store: &DockerStore, container: &DockerContainer, path: &str) -> PathBuf {
     let behind = container
         .mounts
         .iter()
@@ -276,16 +287,16 @@ pub(super) fn translate(store: &Store, container: &Container, path: &str) -> Pat
     match behind {
         Some((_, path)) => path,
         None if Path::new(path).is_dir() => PathBuf::from(path),
-        None => store.folder(&container.id).join("root").join(path.trim_start_matches('/')),
+        None => store.container_dir(&container.id).join("root").join(path.trim_start_matches('/')),
     }
 }
 
 /// Where a process of the container starts.
-pub(super) fn workdir(store: &Store, container: &Container, asked: Option<&str>) -> std::io::Result<PathBuf> {
+pub(super) fn resolve_workdir(store: &DockerStore, container: &DockerContainer, asked: Option<&str>) -> std::io::Result<PathBuf> {
     // Without a working directory it is the container's own root, not this machine's: what is written there goes with the container.
     let folder = match asked.or(Some(container.workdir.as_str()).filter(|path| !path.is_empty())) {
-        Some(path) => translate(store, container, path),
-        None => store.folder(&container.id).join("root"),
+        Some(path) => resolve_container_path(store, container, path),
+        None => store.container_dir(&container.id).join("root"),
     };
     fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -293,15 +304,15 @@ pub(super) fn workdir(store: &Store, container: &Container, asked: Option<&str>)
 
 /// Where a program is, or docker's words for its absence with the exit code.
 pub(super) fn find_program(
-    store: &Store,
-    container: &Container,
+    store: &DockerStore,
+    container: &DockerContainer,
     variables: &[(String, String)],
     program: &str,
-) -> Result<PathBuf, Failure> {
+) -> Result<PathBuf, DockerError> {
     use std::os::unix::fs::PermissionsExt;
     let path = variables.iter().rev().find(|(k, _)| k == "PATH").map(|(_, v)| v.as_str()).unwrap_or_default();
     let candidates: Vec<PathBuf> = if program.contains('/') {
-        vec![PathBuf::from(program), translate(store, container, program)]
+        vec![PathBuf::from(program), resolve_container_path(store, container, program)]
     } else {
         path.split(':').map(|dir| Path::new(dir).join(program)).collect()
     };
@@ -312,47 +323,47 @@ pub(super) fn find_program(
     }
     let start = format!("unable to start container process: exec: \"{program}\"");
     Err(match (found.is_empty(), program.contains('/')) {
-        (false, _) => Failure::new(126, format!("{start}: permission denied: unknown")),
-        (true, true) => Failure::new(127, format!("{start}: stat {program}: no such file or directory: unknown")),
-        (true, false) => Failure::new(127, format!("{start}: executable file not found in $PATH: unknown")),
+        (false, _) => DockerError::new(126, format!("{start}: permission denied: unknown")),
+        (true, true) => DockerError::new(127, format!("{start}: stat {program}: no such file or directory: unknown")),
+        (true, false) => DockerError::new(127, format!("{start}: executable file not found in $PATH: unknown")),
     })
 }
 
 /// `docker exec`.
-pub(super) fn exec(here: &Here, store: &Store, args: &[String]) -> Result<ExitCode, Failure> {
-    let flags = EXEC.parse(args, false).map_err(|e| Failure::new(125, format!("{e}\nSee 'docker exec --help'.")))?;
-    let [name, program, rest @ ..] = flags.words.as_slice() else {
-        return Err(Failure::new(1, "\"docker exec\" requires at least 2 arguments.\nSee 'docker exec --help'."));
+pub(super) fn docker_exec(here: &ProgramContext, store: &DockerStore, args: &[String]) -> Result<ExitCode, DockerError> {
+    let flags = EXEC_FLAGS.parse(args, false).map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker exec --help'.")))?;
+    let [name, program, rest @ ..] = flags.positional.as_slice() else {
+        return Err(DockerError::new(1, "\"docker exec\" requires at least 2 arguments.\nSee 'docker exec --help'."));
     };
-    let state = store.read();
-    let container = state.find(name).ok_or_else(|| no_container(name))?;
-    if container.status != Status::Running {
-        return Err(Failure::new(1, format!("Error response from daemon: container {} is not running", container.id)));
+    let state = store.read_state();
+    let container = state.find_container(name).ok_or_else(|| no_such_container(name))?;
+    if container.status != ContainerStatus::Running {
+        return Err(DockerError::new(1, format!("Error response from daemon: container {} is not running", container.id)));
     }
-    let mut variables = inside(&here.place, store, container);
-    let extra = environment(&flags).map_err(|e| Failure::new(125, e))?;
+    let mut variables = container_env(&here.host, store, container);
+    let extra = parse_env_flags(&flags).map_err(|e| DockerError::new(125, e))?;
     variables.extend(extra.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
     let found = match find_program(store, container, &variables, program) {
         Ok(found) => found,
         Err(_) if flags.has("detach") => return Ok(ExitCode::SUCCESS),
-        Err(failure) => return Err(Failure::new(failure.code, format!("OCI runtime exec failed: exec failed: {}", failure.text))),
+        Err(failure) => return Err(DockerError::new(failure.code, format!("OCI runtime exec failed: exec failed: {}", failure.message))),
     };
     let tty = flags.has("tty") && !flags.has("detach");
     if tty && flags.has("interactive") && !rustix::termios::isatty(std::io::stdin()) {
-        return Err(Failure::new(1, "the input device is not a TTY"));
+        return Err(DockerError::new(1, "the input device is not a TTY"));
     }
-    let mut command = again("sandbox-shim")?;
+    let mut command = reexec_as("sandbox-shim")?;
     command.arg("setsid").args(tty.then_some("-c")).arg(found).args(rest).env_clear();
     if tty {
         command.env("TERM", "xterm");
     }
-    command.envs(variables).current_dir(workdir(store, container, flags.last("workdir"))?);
+    command.envs(variables).current_dir(resolve_workdir(store, container, flags.last_value("workdir"))?);
     if tty {
-        return super::tty::run(command, flags.has("interactive"));
+        return super::tty::run_with_tty(command, flags.has("interactive"));
     }
     if flags.has("detach") {
         if container.gpus.is_some() {
-            fs::write(store.gpu_record(&container.id), "")?;
+            fs::write(store.gpu_record_path(&container.id), "")?;
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         return Ok(ExitCode::SUCCESS);
@@ -366,7 +377,7 @@ pub(super) fn exec(here: &Here, store: &Store, args: &[String]) -> Result<ExitCo
 }
 
 /// The id that `docker inspect` shows as `.Image`.
-pub(super) fn image_of(container: &Container) -> String {
+pub(super) fn container_image_id(container: &DockerContainer) -> String {
     image_id(&container.image)
 }
 
@@ -375,29 +386,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_read_as_docker_reads_them() {
-        let bind = mount("type=bind,source=/a b,target=/c,readonly").expect("a bind");
+    fn mounts_parse_like_docker() {
+        let bind = parse_mount("type=bind,source=/a b,target=/c,readonly").expect("a bind");
         assert_eq!((bind.source.as_str(), bind.target.as_str(), bind.read_only), ("/a b", "/c", true));
-        let bind = mount("type=bind,\"source=/a,b\",target=/c").expect("a quoted field");
+        let bind = parse_mount("type=bind,\"source=/a,b\",target=/c").expect("a quoted field");
         assert_eq!(bind.source, "/a,b");
-        assert!(mount("type=bind,source=a,target=/c").expect_err("relative").contains("must be absolute"));
-        assert!(mount("type=bind,sauce=/a,target=/c").expect_err("unknown").contains("unexpected key 'sauce'"));
+        assert!(parse_mount("type=bind,source=a,target=/c").expect_err("relative").contains("must be absolute"));
+        assert!(parse_mount("type=bind,sauce=/a,target=/c").expect_err("unknown").contains("unexpected key 'sauce'"));
     }
 
     #[test]
-    fn gpus_are_chosen() {
-        assert_eq!(gpus(Some("all"), 4), Ok((true, Some(vec![0, 1, 2, 3]))));
-        assert_eq!(gpus(Some("\"device=1,3\""), 4), Ok((false, Some(vec![1, 3]))));
-        assert_eq!(gpus(Some("2"), 4), Ok((false, Some(vec![0, 1]))));
-        assert_eq!(gpus(None, 4), Ok((false, None)));
-        assert!(gpus(Some("device=9"), 4).expect_err("no such device").contains("unknown device"));
+    fn gpus_flag_selects_indexes() {
+        assert_eq!(parse_gpus_flag(Some("all"), 4), Ok((true, Some(vec![0, 1, 2, 3]))));
+        assert_eq!(parse_gpus_flag(Some("\"device=1,3\""), 4), Ok((false, Some(vec![1, 3]))));
+        assert_eq!(parse_gpus_flag(Some("2"), 4), Ok((false, Some(vec![0, 1]))));
+        assert_eq!(parse_gpus_flag(None, 4), Ok((false, None)));
+        assert!(parse_gpus_flag(Some("device=9"), 4).expect_err("no such device").contains("unknown device"));
     }
 
     #[test]
-    fn sizes_have_units() {
-        assert_eq!(size("64m"), Ok(64 << 20));
-        assert_eq!(size("32g"), Ok(32 << 30));
-        assert_eq!(size("1024"), Ok(1024));
-        assert!(size("3x").is_err());
+    fn sizes_parse_with_units() {
+        assert_eq!(parse_size("64m"), Ok(64 << 20));
+        assert_eq!(parse_size("32g"), Ok(32 << 30));
+        assert_eq!(parse_size("1024"), Ok(1024));
+        assert!(parse_size("3x").is_err());
     }
 }

@@ -8,22 +8,22 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::place::{Place, read_json, write_json};
+use super::super::fake_host::{FakeHost, read_json, write_json};
 use super::super::scenario::ImageSpec;
 
 /// Everything docker knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(super) struct DockerState {
     /// References of images that are here.
     pub(super) images: Vec<String>,
     /// Oldest first.
-    pub(super) containers: Vec<Container>,
+    pub(super) containers: Vec<DockerContainer>,
 }
 
 /// `State.Status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Status {
+pub(super) enum ContainerStatus {
     /// Made, never started.
     #[default]
     Created,
@@ -33,20 +33,20 @@ pub(super) enum Status {
     Exited,
 }
 
-impl Status {
+impl ContainerStatus {
     /// As docker prints it.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
-            Status::Created => "created",
-            Status::Running => "running",
-            Status::Exited => "exited",
+            ContainerStatus::Created => "created",
+            ContainerStatus::Running => "running",
+            ContainerStatus::Exited => "exited",
         }
     }
 }
 
 /// A bind mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Bind {
+pub(super) struct BindMount {
     /// On the host.
     pub(super) source: String,
     /// In the container.
@@ -57,7 +57,7 @@ pub(super) struct Bind {
 
 /// One container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Container {
+pub(super) struct DockerContainer {
     /// 64 hexadecimal digits.
     pub(super) id: String,
     /// Without the slash.
@@ -79,7 +79,7 @@ pub(super) struct Container {
     /// `-u`.
     pub(super) user: String,
     /// Its mounts.
-    pub(super) mounts: Vec<Bind>,
+    pub(super) mounts: Vec<BindMount>,
     /// `--network`.
     pub(super) network: String,
     /// What `--gpus` gave: indexes. `None`: no `--gpus`.
@@ -107,7 +107,7 @@ pub(super) struct Container {
     /// `--log-driver`.
     pub(super) log_driver: String,
     /// Where it stands.
-    pub(super) status: Status,
+    pub(super) status: ContainerStatus,
     /// The main process; 0: none.
     pub(super) pid: i32,
     /// Of the main process.
@@ -123,111 +123,111 @@ pub(super) struct Container {
 }
 
 /// Docker's zero time.
-pub(super) const NEVER: &str = "0001-01-01T00:00:00Z";
+pub(super) const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-impl Container {
+impl DockerContainer {
     /// The first twelve digits, as docker shows them.
-    pub(super) fn short(&self) -> &str {
+    pub(super) fn short_id(&self) -> &str {
         self.id.get(..12).unwrap_or(&self.id)
     }
 
     /// Whether a person means this one: its name, its id or the beginning of its id.
-    pub(super) fn answers_to(&self, word: &str) -> bool {
+    pub(super) fn matches_reference(&self, word: &str) -> bool {
         let word = word.strip_prefix('/').unwrap_or(word);
         self.name == word || (!word.is_empty() && self.id.starts_with(word))
     }
 
     /// The variable by which its processes are known.
-    pub(super) fn marker(&self) -> String {
+    pub(super) fn env_marker(&self) -> String {
         format!("SANDBOX_CONTAINER={}", self.id)
     }
 }
 
-impl State {
+impl DockerState {
     /// The container a person means.
-    pub(super) fn find(&self, word: &str) -> Option<&Container> {
+    pub(super) fn find_container(&self, word: &str) -> Option<&DockerContainer> {
         let exact = self.containers.iter().find(|c| c.name == word.strip_prefix('/').unwrap_or(word));
-        exact.or_else(|| self.containers.iter().find(|c| c.answers_to(word)))
+        exact.or_else(|| self.containers.iter().find(|c| c.matches_reference(word)))
     }
 
     /// The same, to change it.
-    pub(super) fn find_mut(&mut self, word: &str) -> Option<&mut Container> {
-        let id = self.find(word)?.id.clone();
+    pub(super) fn find_container_mut(&mut self, word: &str) -> Option<&mut DockerContainer> {
+        let id = self.find_container(word)?.id.clone();
         self.containers.iter_mut().find(|c| c.id == id)
     }
 }
 
 /// The way to the state of one host.
 #[derive(Debug, Clone)]
-pub(super) struct Store {
-    place: Place,
+pub(super) struct DockerStore {
+    host: FakeHost,
 }
 
-impl Store {
+impl DockerStore {
     /// The host's.
-    pub(super) fn of(place: &Place) -> Self {
-        Store { place: place.clone() }
+    pub(super) fn for_host(place: &FakeHost) -> Self {
+        DockerStore { host: place.clone() }
     }
 
     /// The folder of a container's own files.
-    pub(super) fn folder(&self, id: &str) -> PathBuf {
-        self.place.root().join("docker").join(id.get(..12).unwrap_or(id))
+    pub(super) fn container_dir(&self, id: &str) -> PathBuf {
+        self.host.root().join("docker").join(id.get(..12).unwrap_or(id))
     }
 
     /// Where it is noted that a container's processes may use GPUs.
-    pub(super) fn gpu_record(&self, id: &str) -> PathBuf {
-        self.place.root().join("gpu").join(id.get(..12).unwrap_or(id))
+    pub(super) fn gpu_record_path(&self, id: &str) -> PathBuf {
+        self.host.root().join("gpu").join(id.get(..12).unwrap_or(id))
     }
 
-    fn file(&self) -> PathBuf {
-        self.place.root().join("docker/state.json")
+    fn state_path(&self) -> PathBuf {
+        self.host.root().join("docker/state.json")
     }
 
     /// The state as it is; made from the host's settings the first time.
-    pub(super) fn read(&self) -> State {
-        read_json(&self.file()).unwrap_or_else(|| State { images: self.place.settings().images, containers: Vec::new() })
+    pub(super) fn read_state(&self) -> DockerState {
+        read_json(&self.state_path()).unwrap_or_else(|| DockerState { images: self.host.settings().images, containers: Vec::new() })
     }
 
     /// Changes the state while nobody else does; nothing is kept when `change` fails.
-    pub(super) fn change<T, E: From<io::Error>>(&self, change: impl FnOnce(&mut State) -> Result<T, E>) -> Result<T, E> {
-        let lock = File::create(self.place.root().join("docker/lock"))?;
+    pub(super) fn update<T, E: From<io::Error>>(&self, change: impl FnOnce(&mut DockerState) -> Result<T, E>) -> Result<T, E> {
+        let lock = File::create(self.host.root().join("docker/lock"))?;
         lock.lock()?;
-        let mut state = self.read();
+        let mut state = self.read_state();
         let before = state.clone();
         let answer = change(&mut state)?;
         if state != before {
-            write_json(&self.file(), &state)?;
+            write_json(&self.state_path(), &state)?;
         }
         Ok(answer)
     }
 
     /// What is said about an image beyond its name.
-    pub(super) fn image(&self, reference: &str) -> ImageSpec {
-        self.place.settings().image_details.get(reference).cloned().unwrap_or_default()
+    pub(super) fn image_spec(&self, reference: &str) -> ImageSpec {
+        self.host.settings().image_details.get(reference).cloned().unwrap_or_default()
     }
 }
 
 /// An image's id: its reference's fingerprint.
 pub(super) fn image_id(reference: &str) -> String {
     use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(with_tag(reference).as_bytes());
+    let digest = Sha256::digest(with_default_tag(reference).as_bytes());
     format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
 /// `image` means `image:latest`.
-pub(super) fn with_tag(reference: &str) -> String {
+pub(super) fn with_default_tag(reference: &str) -> String {
     let last = reference.rsplit('/').next().unwrap_or(reference);
     if last.contains(':') || last.contains('@') { reference.to_owned() } else { format!("{reference}:latest") }
 }
 
 /// A new container's id.
-pub(super) fn new_id() -> io::Result<String> {
+pub(super) fn new_container_id() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Now, as docker prints it.
-pub(super) fn now() -> String {
+pub(super) fn docker_timestamp() -> String {
     jiff::Timestamp::now().to_string()
 }

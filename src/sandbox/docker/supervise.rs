@@ -7,58 +7,58 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
 use super::super::processes;
-use super::super::program::{Answer, Here, again};
-use super::Failure;
-use super::run::{find_program, inside, workdir};
-use super::store::{Container, Status, Store, now};
+use super::DockerError;
+use super::run::{container_env, find_program, resolve_workdir};
+use super::store::{ContainerStatus, DockerContainer, DockerStore, docker_timestamp};
 
-const TICK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the rest of a container may take to die of KILL.
-const END: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `sandbox-shim container ID`: says `ok` once the main process lives, then lives as long as the container.
-pub(in super::super) fn supervise(here: &Here, words: &[String]) -> ExitCode {
-    let Some(id) = words.first() else { return Answer::fail(125, "sandbox-shim: which container?").say() };
+pub(in super::super) fn supervise_container(here: &ProgramContext, words: &[String]) -> ExitCode {
+    let Some(id) = words.first() else { return ProgramOutput::fail(125, "sandbox-shim: which container?").print() };
     // The one who started us may be the leader of a group that gets signals: from here on we are in none of them.
     if let Err(error) = rustix::process::setsid() {
         tracing::debug!(%error, "setsid");
     }
-    let store = Store::of(&here.place);
-    match begin(here, &store, id) {
-        Ok((child, container)) => watch(here, &store, child, &container),
-        Err(failure) => Answer::ok(failure.text).say(),
+    let store = DockerStore::for_host(&here.host);
+    match spawn_main_process(here, &store, id) {
+        Ok((child, container)) => watch_container(here, &store, child, &container),
+        Err(failure) => ProgramOutput::ok(failure.message).print(),
     }
 }
 
-fn begin(here: &Here, store: &Store, id: &str) -> Result<(Child, Container), Failure> {
-    let container = store.read().find(id).cloned().ok_or_else(|| super::no_container(id))?;
-    let folder = store.folder(id);
-    let variables = inside(&here.place, store, &container);
+fn spawn_main_process(here: &ProgramContext, store: &DockerStore, id: &str) -> Result<(Child, DockerContainer), DockerError> {
+    let container = store.read_state().find_container(id).cloned().ok_or_else(|| super::no_such_container(id))?;
+    let folder = store.container_dir(id);
+    let variables = container_env(&here.host, store, &container);
     let mut words = container.entrypoint.iter().chain(&container.cmd);
     let program = find_program(store, &container, &variables, words.next().map_or("", String::as_str))?;
-    let mut command: Command = again("sandbox-shim")?;
-    command.arg("setsid").arg(program).args(words).env_clear().envs(variables).current_dir(workdir(store, &container, None)?);
+    let mut command: Command = reexec_as("sandbox-shim")?;
+    command.arg("setsid").arg(program).args(words).env_clear().envs(variables).current_dir(resolve_workdir(store, &container, None)?);
     let log = |name: &str| File::options().create(true).append(true).open(folder.join(name));
     // Our own input is the client's, where `docker run -i` gives one, and /dev/null else.
     command.stdin(Stdio::inherit()).stdout(log("out")?).stderr(log("err")?);
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
-    store.change(|state| -> Result<(), Failure> {
-        state.find_mut(id).into_iter().for_each(|c| {
-            c.status = Status::Running;
+    store.update(|state| -> Result<(), DockerError> {
+        state.find_container_mut(id).into_iter().for_each(|c| {
+            c.status = ContainerStatus::Running;
             c.pid = pid;
             c.exit_code = 0;
             c.oom_killed = false;
             c.error.clear();
-            c.started = now();
+            c.started = docker_timestamp();
         });
         Ok(())
     })?;
     Ok((child, container))
 }
 
-fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) -> ExitCode {
+fn watch_container(here: &ProgramContext, store: &DockerStore, mut child: Child, container: &DockerContainer) -> ExitCode {
     // Our output is the pipe on which `docker run` waits: the answer, and its end.
     let said = std::io::stdout().write_all(b"ok\n").and_then(|()| std::io::stdout().flush());
     let devnull = File::options().write(true).open("/dev/null");
@@ -76,45 +76,45 @@ fn watch(here: &Here, store: &Store, mut child: Child, container: &Container) ->
         }
         if looked.elapsed() > Duration::from_millis(500) {
             looked = Instant::now();
-            if here.place.abandoned() {
-                processes::kill_all(&container.marker(), END);
+            if here.host.is_abandoned() {
+                processes::kill_marked(&container.env_marker(), KILL_TIMEOUT);
             }
-            let fault = here.place.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
-            if !oom_killed && fault.is_some_and(|fault| processes::starve(&container.marker(), &fault)) {
+            let fault = here.host.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
+            if !oom_killed && fault.is_some_and(|fault| processes::oom_kill_rank(&container.env_marker(), &fault)) {
                 oom_killed = true;
-                note_oom(store, &container.id);
+                record_oom_kill(store, &container.id);
             }
         }
-        std::thread::sleep(TICK);
+        std::thread::sleep(POLL_INTERVAL);
     };
-    let left = processes::kill_all(&container.marker(), END);
-    record(store, &container.id, status, &left)
+    let left = processes::kill_marked(&container.env_marker(), KILL_TIMEOUT);
+    record_exit(store, &container.id, status, &left)
 }
 
-fn note_oom(store: &Store, id: &str) {
-    let noted = store.change(|state| -> Result<(), Failure> {
-        state.find_mut(id).into_iter().for_each(|c| c.oom_killed = true);
+fn record_oom_kill(store: &DockerStore, id: &str) {
+    let noted = store.update(|state| -> Result<(), DockerError> {
+        state.find_container_mut(id).into_iter().for_each(|c| c.oom_killed = true);
         Ok(())
     });
     if let Err(failure) = noted {
-        tracing::debug!(text = failure.text, "OOMKilled is not noted");
+        tracing::debug!(text = failure.message, "OOMKilled is not noted");
     }
 }
 
-fn record(store: &Store, id: &str, status: ExitStatus, left: &[i32]) -> ExitCode {
+fn record_exit(store: &DockerStore, id: &str, status: ExitStatus, left: &[i32]) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
-    let changed = store.change(|state| -> Result<bool, Failure> {
-        Ok(state.find_mut(id).is_some_and(|c| {
-            c.status = Status::Exited;
+    let changed = store.update(|state| -> Result<bool, DockerError> {
+        Ok(state.find_container_mut(id).is_some_and(|c| {
+            c.status = ContainerStatus::Exited;
             c.pid = 0;
             c.exit_code = code;
-            c.finished = now();
+            c.finished = docker_timestamp();
             c.error = if left.is_empty() { String::new() } else { format!("processes are left: {left:?}") };
             c.auto_remove
         }))
     });
     match changed {
-        Ok(true) => match super::life::forget(store, id) {
+        Ok(true) => match super::container_state::delete_container(store, id) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },

@@ -12,16 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
 use super::super::pty;
-use super::Failure;
+use super::DockerError;
 
 /// How often the size of the client's terminal is looked at.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const RESIZE_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The client's terminal without an own will, until dropped.
-struct Raw(Option<Termios>);
+struct RawTerminal(Option<Termios>);
 
-impl Raw {
-    fn take() -> Raw {
+impl RawTerminal {
+    fn enable() -> RawTerminal {
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut raw = before.clone();
@@ -30,11 +30,11 @@ impl Raw {
                 tracing::debug!(%error, "the client's terminal");
             }
         }
-        Raw(before)
+        RawTerminal(before)
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.0
             && let Err(error) = tcsetattr(io::stdin(), OptionalActions::Now, before)
@@ -45,13 +45,13 @@ impl Drop for Raw {
 }
 
 /// Runs the command to its end.
-pub(super) fn run(mut command: Command, interactive: bool) -> Result<ExitCode, Failure> {
+pub(super) fn run_with_tty(mut command: Command, interactive: bool) -> Result<ExitCode, DockerError> {
     let known = tcgetwinsize(io::stdout()).unwrap_or(Winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 });
-    let (master, slave) = pty::ends(known.ws_col.into(), known.ws_row.into())?;
+    let (master, slave) = pty::open_pty_pair(known.ws_col.into(), known.ws_row.into())?;
     let mut child = command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave).spawn()?;
     drop(command);
-    let raw = Raw::take();
-    carry(master, interactive, known)?;
+    let raw = RawTerminal::enable();
+    relay_terminal(master, interactive, known)?;
     drop(raw);
     let status = child.wait()?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
@@ -59,7 +59,7 @@ pub(super) fn run(mut command: Command, interactive: bool) -> Result<ExitCode, F
 }
 
 /// Carries bytes both ways until nobody in the container has the terminal any more.
-fn carry(master: OwnedFd, interactive: bool, mut known: Winsize) -> io::Result<()> {
+fn relay_terminal(master: OwnedFd, interactive: bool, mut known: Winsize) -> io::Result<()> {
     let mut inside = File::from(master);
     let (mut keyboard, mut screen) = (File::from(io::stdin().as_fd().try_clone_to_owned()?), io::stdout());
     let (mut reads, mut chunk) = (interactive, [0; 8192]);
@@ -68,7 +68,7 @@ fn carry(master: OwnedFd, interactive: bool, mut known: Winsize) -> io::Result<(
             let mut ends = [PollFd::new(&inside, PollFlags::IN), PollFd::new(&keyboard, PollFlags::IN)];
             // A keyboard that is gone would be ready for ever.
             let ends = if reads { &mut ends[..] } else { &mut ends[..1] };
-            poll(ends, Some(&LOOK))?;
+            poll(ends, Some(&RESIZE_POLL_INTERVAL))?;
             (ends.get(1).is_some_and(|end| !end.revents().is_empty()), !ends[0].revents().is_empty())
         };
         if keys {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// What torchrun was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Args {
+pub(super) struct TorchrunArgs {
     /// How many nodes must join.
     pub(super) nnodes: u32,
     /// Workers on this node.
@@ -12,15 +12,15 @@ pub(super) struct Args {
     /// This node's rank, for the static rendezvous.
     pub(super) node_rank: u32,
     /// Where the rendezvous is.
-    pub(super) address: String,
+    pub(super) master_addr: String,
     /// Its port.
-    pub(super) port: u16,
+    pub(super) master_port: u16,
     /// `static` or `c10d`.
-    pub(super) backend: String,
+    pub(super) rdzv_backend: String,
     /// `--rdzv_id`.
     pub(super) run_id: String,
     /// `--rdzv_conf`.
-    pub(super) conf: BTreeMap<String, String>,
+    pub(super) rdzv_conf: BTreeMap<String, String>,
     /// How often failed workers are started again.
     pub(super) max_restarts: u32,
     /// The command is a program of its own.
@@ -32,7 +32,7 @@ pub(super) struct Args {
 }
 
 /// Options that take a value and change nothing here.
-const IGNORED: &[&str] = &[
+const IGNORED_OPTIONS: &[&str] = &[
     "role",
     "monitor_interval",
     "start_method",
@@ -51,7 +51,7 @@ const IGNORED: &[&str] = &[
 ];
 
 /// Options that take a value and mean something here.
-const VALUED: &[&str] = &[
+const SUPPORTED_OPTIONS: &[&str] = &[
     "nnodes",
     "nproc_per_node",
     "node_rank",
@@ -65,18 +65,18 @@ const VALUED: &[&str] = &[
 ];
 
 /// What `--help` prints, in both spellings, as newer torch does.
-pub(super) fn help() -> String {
-    let options = VALUED.iter().chain(IGNORED).filter(|name| name.len() > 1);
+pub(super) fn help_text() -> String {
+    let options = SUPPORTED_OPTIONS.iter().chain(IGNORED_OPTIONS).filter(|name| name.len() > 1);
     let lines = options.map(|name| format!("  --{}, --{name} {}\n", name.replace('_', "-"), name.to_uppercase()));
     format!("usage: torchrun [-h] ... training_script ...\n\noptions:\n{}", lines.collect::<String>())
 }
 
-fn usage(text: &str) -> String {
+fn usage_error(text: &str) -> String {
     format!("usage: torchrun [-h] [--nnodes NNODES] [--nproc-per-node NPROC_PER_NODE] ... training_script ...\ntorchrun: error: {text}")
 }
 
 /// Reads the words; `gpus` is what `--nproc_per_node gpu` means here. The error is what torchrun prints before it exits with 2.
-pub(super) fn parse(words: &[String], gpus: u32) -> Result<Args, String> {
+pub(super) fn parse_args(words: &[String], gpus: u32) -> Result<TorchrunArgs, String> {
     let mut given: BTreeMap<String, String> = BTreeMap::new();
     let mut rest = words.iter();
     let mut command = Vec::new();
@@ -92,29 +92,32 @@ pub(super) fn parse(words: &[String], gpus: u32) -> Result<Args, String> {
             "no_python" | "module" | "m" | "standalone" => {
                 given.insert(if name == "m" { "module".to_owned() } else { name }, String::new());
             }
-            _ if VALUED.contains(&name.as_str()) => {
-                let value =
-                    value.or_else(|| rest.next().cloned()).ok_or_else(|| usage(&format!("argument --{name}: expected one argument")))?;
+            _ if SUPPORTED_OPTIONS.contains(&name.as_str()) => {
+                let value = value
+                    .or_else(|| rest.next().cloned())
+                    .ok_or_else(|| usage_error(&format!("argument --{name}: expected one argument")))?;
                 given.insert(name, value);
             }
-            _ if IGNORED.contains(&name.as_str()) => {
+            _ if IGNORED_OPTIONS.contains(&name.as_str()) => {
                 if value.is_none() {
                     rest.next();
                 }
             }
-            _ => return Err(usage(&format!("unrecognized arguments: {word}"))),
+            _ => return Err(usage_error(&format!("unrecognized arguments: {word}"))),
         }
     }
     if command.is_empty() {
-        return Err(usage("the following arguments are required: training_script, training_script_args"));
+        return Err(usage_error("the following arguments are required: training_script, training_script_args"));
     }
-    build(&given, command, gpus)
+    build_args(&given, command, gpus)
 }
 
-fn build(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> Result<Args, String> {
+fn build_args(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> Result<TorchrunArgs, String> {
     let text = |name: &str, default: &str| given.get(name).cloned().unwrap_or_else(|| default.to_owned());
     let number = |name: &str, default: &str| {
-        text(name, default).parse::<u32>().map_err(|_| usage(&format!("argument --{name}: invalid int value: '{}'", text(name, default))))
+        text(name, default)
+            .parse::<u32>()
+            .map_err(|_| usage_error(&format!("argument --{name}: invalid int value: '{}'", text(name, default))))
     };
     let nproc = match text("nproc_per_node", "1").as_str() {
         "gpu" | "auto" => gpus.max(1),
@@ -131,7 +134,7 @@ fn build(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> R
         (false, None) => (endpoint, "29400".to_owned()),
     };
     let conf = text("rdzv_conf", "");
-    let args = Args {
+    let args = TorchrunArgs {
         nnodes: nnodes
             .split(':')
             .next()
@@ -140,13 +143,13 @@ fn build(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> R
             .map_err(|_| format!("ValueError: invalid literal for int() with base 10: '{nnodes}'"))?,
         nproc,
         node_rank: number("node_rank", "0")?,
-        port: port.parse().map_err(|_| {
+        master_port: port.parse().map_err(|_| {
             format!("ValueError: The port number of the rendezvous endpoint '{address}:{port}' must be an integer between 0 and 65536.")
         })?,
-        address,
-        backend,
+        master_addr: address,
+        rdzv_backend: backend,
         run_id: text("rdzv_id", "none"),
-        conf: conf.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        rdzv_conf: conf.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
         max_restarts: number("max_restarts", "0")?,
         no_python: given.contains_key("no_python"),
         module: given.contains_key("module"),
@@ -155,8 +158,11 @@ fn build(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> R
     if args.no_python && args.module {
         return Err("ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same time.".to_owned());
     }
-    if args.backend != "static" && args.backend != "c10d" {
-        return Err(format!("ValueError: The rendezvous backend '{}' is not registered. Did you forget to call `register`?", args.backend));
+    if args.rdzv_backend != "static" && args.rdzv_backend != "c10d" {
+        return Err(format!(
+            "ValueError: The rendezvous backend '{}' is not registered. Did you forget to call `register`?",
+            args.rdzv_backend
+        ));
     }
     Ok(args)
 }
@@ -165,33 +171,34 @@ fn build(given: &BTreeMap<String, String>, command: Vec<String>, gpus: u32) -> R
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Args, String> {
-        parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), 8)
+    fn parse_line(line: &str) -> Result<TorchrunArgs, String> {
+        parse_args(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), 8)
     }
 
     #[test]
-    fn both_spellings_and_both_forms_are_read() {
-        let args = read("--nnodes=2 --nproc-per-node 5 --node_rank 1 --master_addr 10.0.0.1 --master-port=29501 --no_python /w --x -y")
-            .expect("args");
-        assert_eq!((args.nnodes, args.nproc, args.node_rank, args.port), (2, 5, 1, 29501));
-        assert_eq!((args.address.as_str(), args.backend.as_str()), ("10.0.0.1", "static"));
+    fn both_option_spellings_are_accepted() {
+        let args =
+            parse_line("--nnodes=2 --nproc-per-node 5 --node_rank 1 --master_addr 10.0.0.1 --master-port=29501 --no_python /w --x -y")
+                .expect("args");
+        assert_eq!((args.nnodes, args.nproc, args.node_rank, args.master_port), (2, 5, 1, 29501));
+        assert_eq!((args.master_addr.as_str(), args.rdzv_backend.as_str()), ("10.0.0.1", "static"));
         assert!(args.no_python);
         assert_eq!(args.command, ["/w", "--x", "-y"]);
     }
 
     #[test]
-    fn c10d_takes_its_endpoint() {
-        let args = read("--nnodes 2:4 --rdzv_backend=c10d --rdzv_endpoint=[::1]:4000 --rdzv_id=r7 --rdzv_conf=is_host=1,timeout=9 --nproc_per_node gpu t.py")
+    fn c10d_reads_rdzv_endpoint() {
+        let args = parse_line("--nnodes 2:4 --rdzv_backend=c10d --rdzv_endpoint=[::1]:4000 --rdzv_id=r7 --rdzv_conf=is_host=1,timeout=9 --nproc_per_node gpu t.py")
             .expect("args");
-        assert_eq!((args.address.as_str(), args.port, args.nproc, args.run_id.as_str()), ("::1", 4000, 8, "r7"));
-        assert_eq!(args.conf.get("is_host").map(String::as_str), Some("1"));
+        assert_eq!((args.master_addr.as_str(), args.master_port, args.nproc, args.run_id.as_str()), ("::1", 4000, 8, "r7"));
+        assert_eq!(args.rdzv_conf.get("is_host").map(String::as_str), Some("1"));
     }
 
     #[test]
-    fn wrong_words_are_refused() {
-        assert!(read("--nope t.py").expect_err("unknown").contains("unrecognized arguments: --nope"));
-        assert!(read("--nnodes 2").expect_err("no script").contains("training_script"));
-        assert!(read("--no_python -m x").expect_err("both").contains("at the same time"));
-        assert!(read("--rdzv_backend etcd t.py").expect_err("backend").contains("'etcd' is not registered"));
+    fn invalid_options_are_rejected() {
+        assert!(parse_line("--nope t.py").expect_err("unknown").contains("unrecognized arguments: --nope"));
+        assert!(parse_line("--nnodes 2").expect_err("no script").contains("training_script"));
+        assert!(parse_line("--no_python -m x").expect_err("both").contains("at the same time"));
+        assert!(parse_line("--rdzv_backend etcd t.py").expect_err("backend").contains("'etcd' is not registered"));
     }
 }

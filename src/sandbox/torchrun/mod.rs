@@ -16,91 +16,91 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::task::JoinSet;
 
+use super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
 use super::processes;
-use super::program::{Answer, Here, again};
-use args::Args;
-use rendezvous::{Seat, meet};
+use args::TorchrunArgs;
+use rendezvous::{NodeAssignment, join_rendezvous};
 
 /// From TERM to KILL.
-const GRACE: Duration = Duration::from_secs(30);
+const STOP_GRACE: Duration = Duration::from_secs(30);
 /// How often the faults are looked at.
-const LOOK: Duration = Duration::from_millis(300);
+const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Acts as `torchrun`.
-pub(super) fn main(here: &Here, words: &[String]) -> ExitCode {
+pub(super) fn torchrun_main(here: &ProgramContext, words: &[String]) -> ExitCode {
     if matches!(words, [word] if word == "--help" || word == "-h") {
-        return Answer::ok(args::help()).say();
+        return ProgramOutput::ok(args::help_text()).print();
     }
     let gpus = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|list| list != "all");
-    let gpus = gpus.map_or_else(|| here.place.settings().gpus, |list| u32::try_from(list.split(',').count()).unwrap_or(1));
-    let args = match args::parse(words, gpus) {
+    let gpus = gpus.map_or_else(|| here.host.settings().gpus, |list| u32::try_from(list.split(',').count()).unwrap_or(1));
+    let args = match args::parse_args(words, gpus) {
         Ok(args) => args,
-        Err(text) => return Answer::fail(if text.starts_with("usage") { 2 } else { 1 }, text).say(),
+        Err(text) => return ProgramOutput::fail(if text.starts_with("usage") { 2 } else { 1 }, text).print(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(agent(here, &args)),
-        Err(error) => Answer::fail(1, format!("torchrun: {error}")).say(),
+        Ok(runtime) => runtime.block_on(run_agent(here, &args)),
+        Err(error) => ProgramOutput::fail(1, format!("torchrun: {error}")).print(),
     }
 }
 
-fn say(text: &str) {
+fn print_stderr(text: &str) {
     if std::io::stderr().write_all(format!("{text}\n").as_bytes()).is_err() {
         tracing::debug!("nobody reads torchrun's standard error");
     }
 }
 
-fn stamp() -> String {
+fn log_timestamp() -> String {
     jiff::Zoned::now().strftime("%m%d %H:%M:%S.%6f").to_string()
 }
 
-async fn agent(here: &Here, args: &Args) -> ExitCode {
+async fn run_agent(here: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
     if args.nproc > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
-        say(&format!(
+        print_stderr(&format!(
             "W{} {} torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your \
              system being overloaded, please further tune the variable for optimal performance in your application as needed.",
-            stamp(),
+            log_timestamp(),
             std::process::id()
         ));
     }
-    let (seat, store) = match meet(args).await {
+    let (seat, store) = match join_rendezvous(args).await {
         Ok(found) => found,
         Err(text) => {
-            say(&format!("Traceback (most recent call last):\n{text}"));
+            print_stderr(&format!("Traceback (most recent call last):\n{text}"));
             return ExitCode::from(1);
         }
     };
-    let Ok(mut stops) = Stops::new() else { return Answer::fail(1, "torchrun: no signal handlers").say() };
+    let Ok(mut stops) = StopSignals::new() else { return ProgramOutput::fail(1, "torchrun: no signal handlers").print() };
     for restart in 0..=args.max_restarts {
-        let mut gang = match Gang::start(here, args, seat, restart) {
+        let mut gang = match WorkerGroup::start(here, args, seat, restart) {
             Ok(gang) => gang,
             Err(text) => {
-                say(&text);
+                print_stderr(&text);
                 return ExitCode::from(1);
             }
         };
-        match gang.watch(here, &mut stops).await {
-            End::Success => {
-                store.leave().await;
+        match gang.wait(here, &mut stops).await {
+            WorkerGroupExit::Success => {
+                store.wait_exit_barrier().await;
                 return ExitCode::SUCCESS;
             }
-            End::Stopped(name, number) => {
-                gang.close().await;
+            WorkerGroupExit::Signaled(name, number) => {
+                gang.stop_workers().await;
                 let text = format!(
                     "torch.distributed.elastic.multiprocessing.api.SignalException: Process {} got signal: {number}",
                     std::process::id()
                 );
-                say(&format!(
+                print_stderr(&format!(
                     "W{} {} torch/distributed/elastic/agent/server/api.py:719] Received {name} death signal, shutting down workers\nTraceback (most recent call last):\n{text}",
-                    stamp(),
+                    log_timestamp(),
                     std::process::id()
                 ));
                 return ExitCode::from(1);
             }
-            End::Failed => {
-                gang.close().await;
+            WorkerGroupExit::Failed => {
+                gang.stop_workers().await;
                 if restart == args.max_restarts {
-                    say(&gang.summary(here, args));
+                    print_stderr(&gang.failure_summary(here, args));
                     return ExitCode::from(1);
                 }
             }
@@ -110,11 +110,11 @@ async fn agent(here: &Here, args: &Args) -> ExitCode {
 }
 
 /// The signals that end torchrun.
-struct Stops {
-    each: Vec<(Signals, &'static str, i32)>,
+struct StopSignals {
+    streams: Vec<(Signals, &'static str, i32)>,
 }
 
-impl Stops {
+impl StopSignals {
     fn new() -> std::io::Result<Self> {
         let each = [
             (SignalKind::terminate(), "Signals.SIGTERM"),
@@ -123,11 +123,11 @@ impl Stops {
             (SignalKind::quit(), "Signals.SIGQUIT"),
         ];
         let each = each.into_iter().map(|(kind, name)| Ok((signal(kind)?, name, kind.as_raw_value()))).collect::<std::io::Result<_>>()?;
-        Ok(Stops { each })
+        Ok(StopSignals { streams: each })
     }
 
-    async fn next(&mut self) -> (&'static str, i32) {
-        let waiting = self.each.iter_mut().map(|(stream, name, number)| {
+    async fn recv(&mut self) -> (&'static str, i32) {
+        let waiting = self.streams.iter_mut().map(|(stream, name, number)| {
             Box::pin(async move {
                 stream.recv().await;
                 (*name, *number)
@@ -137,53 +137,59 @@ impl Stops {
     }
 }
 
-enum End {
+enum WorkerGroupExit {
     Success,
     Failed,
-    Stopped(&'static str, i32),
+    Signaled(&'static str, i32),
 }
 
 struct Worker {
     pid: i32,
-    local: u32,
+    local_rank: u32,
     rank: u32,
     status: Option<ExitStatus>,
 }
 
 /// The workers of this node.
-struct Gang {
+struct WorkerGroup {
     workers: Vec<Worker>,
-    waiting: JoinSet<(u32, ExitStatus)>,
+    exits: JoinSet<(u32, ExitStatus)>,
     failures: Vec<usize>,
     started: Instant,
-    record: std::path::PathBuf,
+    gpu_record_path: std::path::PathBuf,
 }
 
-impl Gang {
-    fn start(here: &Here, args: &Args, seat: Seat, restart: u32) -> Result<Self, String> {
-        let record = here.place.root().join("gpu").join(std::process::id().to_string());
+impl WorkerGroup {
+    fn start(here: &ProgramContext, args: &TorchrunArgs, seat: NodeAssignment, restart: u32) -> Result<Self, String> {
+        let record = here.host.root().join("gpu").join(std::process::id().to_string());
         if let Err(error) = std::fs::write(&record, "") {
-            say(&format!("torchrun: {error}"));
+            print_stderr(&format!("torchrun: {error}"));
         }
-        let mut gang = Gang { workers: Vec::new(), waiting: JoinSet::new(), failures: Vec::new(), started: Instant::now(), record };
+        let mut gang = WorkerGroup {
+            workers: Vec::new(),
+            exits: JoinSet::new(),
+            failures: Vec::new(),
+            started: Instant::now(),
+            gpu_record_path: record,
+        };
         for local in 0..args.nproc {
-            let mut command = again("sandbox-shim").map_err(|e| format!("torchrun: {e}"))?;
+            let mut command = reexec_as("sandbox-shim").map_err(|e| format!("torchrun: {e}"))?;
             command.arg("setsid");
             match (args.no_python, args.module) {
                 (true, _) => {}
                 (false, true) => drop(command.args(["python3", "-u", "-m"])),
                 (false, false) => drop(command.args(["python3", "-u"])),
             }
-            command.args(&args.command).envs(environment(args, seat, local, restart));
+            command.args(&args.command).envs(worker_env(args, seat, local, restart));
             let mut child = tokio::process::Command::from(command).spawn().map_err(|e| format!("torchrun: {e}"))?;
             let pid = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or_default();
-            gang.workers.push(Worker { pid, local, rank: seat.offset + local, status: None });
-            gang.waiting.spawn(async move { (local, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))) });
+            gang.workers.push(Worker { pid, local_rank: local, rank: seat.first_rank + local, status: None });
+            gang.exits.spawn(async move { (local, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))) });
         }
         Ok(gang)
     }
 
-    fn note(&mut self, local: u32, status: ExitStatus) {
+    fn record_exit(&mut self, local: u32, status: ExitStatus) {
         let index = local as usize;
         if let Some(worker) = self.workers.get_mut(index) {
             worker.status = Some(status);
@@ -194,61 +200,61 @@ impl Gang {
     }
 
     /// Follows the workers until all have ended well, one has not, or torchrun is told to end.
-    async fn watch(&mut self, here: &Here, stops: &mut Stops) -> End {
+    async fn wait(&mut self, here: &ProgramContext, stops: &mut StopSignals) -> WorkerGroupExit {
         let mut starved = false;
         loop {
             tokio::select! {
-                (name, number) = stops.next() => return End::Stopped(name, number),
-                () = tokio::time::sleep(LOOK) => {
-                    starved = starved || self.starve(here);
-                    if here.place.abandoned() {
+                (name, number) = stops.recv() => return WorkerGroupExit::Signaled(name, number),
+                () = tokio::time::sleep(FAULT_POLL_INTERVAL) => {
+                    starved = starved || self.apply_oom_fault(here);
+                    if here.host.is_abandoned() {
                         self.workers.iter().for_each(|w| kill_group(w.pid, Signal::KILL));
                     }
                 }
-                ended = self.waiting.join_next() => match ended {
-                    None => return End::Success,
+                ended = self.exits.join_next() => match ended {
+                    None => return WorkerGroupExit::Success,
                     Some(Ok((local, status))) => {
-                        self.note(local, status);
+                        self.record_exit(local, status);
                         if !status.success() {
-                            return End::Failed;
+                            return WorkerGroupExit::Failed;
                         }
                     }
-                    Some(Err(_)) => return End::Failed,
+                    Some(Err(_)) => return WorkerGroupExit::Failed,
                 },
             }
         }
     }
 
     /// The kernel kills a rank for lack of memory; in a container its supervisor does that.
-    fn starve(&self, here: &Here) -> bool {
-        let fault = here.place.faults().oom_kill.filter(|_| here.container.is_none());
+    fn apply_oom_fault(&self, here: &ProgramContext) -> bool {
+        let fault = here.host.faults().oom_kill.filter(|_| here.container_id.is_none());
         let Some(fault) = fault.filter(|fault| self.workers.iter().any(|w| w.rank == fault.rank)) else { return false };
-        let marker = format!("SANDBOX_HOST={}", here.place.root().display());
-        self.started.elapsed().as_secs_f64() >= fault.after && processes::starve(&marker, &fault)
+        let marker = format!("SANDBOX_HOST={}", here.host.root().display());
+        self.started.elapsed().as_secs_f64() >= fault.after && processes::oom_kill_rank(&marker, &fault)
     }
 
     /// TERM to each worker's group, KILL after the grace.
-    async fn close(&mut self) {
+    async fn stop_workers(&mut self) {
         for worker in self.workers.iter().filter(|w| w.status.is_none()) {
-            say(&format!(
+            print_stderr(&format!(
                 "W{} {} torch/distributed/elastic/multiprocessing/api.py:897] Sending process {} closing signal SIGTERM",
-                stamp(),
+                log_timestamp(),
                 std::process::id(),
                 worker.pid
             ));
             kill_group(worker.pid, Signal::TERM);
         }
-        let end = tokio::time::Instant::now() + GRACE;
+        let end = tokio::time::Instant::now() + STOP_GRACE;
         let first = self.failures.len();
         loop {
-            match tokio::time::timeout_at(end, self.waiting.join_next()).await {
-                Ok(Some(Ok((local, status)))) => self.note(local, status),
+            match tokio::time::timeout_at(end, self.exits.join_next()).await {
+                Ok(Some(Ok((local, status)))) => self.record_exit(local, status),
                 Ok(Some(Err(_))) => {}
                 Ok(None) => break,
                 Err(_) => {
                     self.workers.iter().filter(|w| w.status.is_none()).for_each(|w| kill_group(w.pid, Signal::KILL));
-                    while let Some(ended) = self.waiting.join_next().await {
-                        ended.into_iter().for_each(|(local, status)| self.note(local, status));
+                    while let Some(ended) = self.exits.join_next().await {
+                        ended.into_iter().for_each(|(local, status)| self.record_exit(local, status));
                     }
                     break;
                 }
@@ -259,7 +265,7 @@ impl Gang {
     }
 
     /// What torchrun prints about its failed workers.
-    fn summary(&self, here: &Here, args: &Args) -> String {
+    fn failure_summary(&self, here: &ProgramContext, args: &TorchrunArgs) -> String {
         let Some(worker) = self.failures.first().and_then(|index| self.workers.get(*index)) else { return String::new() };
         let status = worker.status.unwrap_or_default();
         let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
@@ -274,42 +280,42 @@ impl Gang {
              Traceback (most recent call last):\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{double}\n{} FAILED\n{single}\n\
              Failures:\n  <NO_OTHER_FAILURES>\n{single}\nRoot Cause (first observed failure):\n[0]:\n  time      : {}\n  host      : {}\n  rank      : \
              {} (local_rank: {})\n  exitcode  : {code} (pid: {})\n  error_file: <N/A>\n  traceback : {traceback}\n{double}",
-            stamp(),
+            log_timestamp(),
             std::process::id(),
-            worker.local,
+            worker.local_rank,
             worker.pid,
             args.command.first().map(String::as_str).unwrap_or_default(),
             jiff::Zoned::now().strftime("%Y-%m-%d_%H:%M:%S"),
-            here.place.settings().name,
+            here.host.settings().name,
             worker.rank,
-            worker.local,
+            worker.local_rank,
             worker.pid,
         )
     }
 }
 
-impl Drop for Gang {
+impl Drop for WorkerGroup {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.record) {
+        if let Err(error) = std::fs::remove_file(&self.gpu_record_path) {
             tracing::debug!(%error, "the record of busy GPUs stays");
         }
     }
 }
 
-fn environment(args: &Args, seat: Seat, local: u32, restart: u32) -> Vec<(String, String)> {
-    let rank = seat.offset + local;
+fn worker_env(args: &TorchrunArgs, seat: NodeAssignment, local: u32, restart: u32) -> Vec<(String, String)> {
+    let rank = seat.first_rank + local;
     let mut variables = vec![
         ("RANK", rank.to_string()),
         ("LOCAL_RANK", local.to_string()),
-        ("GROUP_RANK", seat.node.to_string()),
+        ("GROUP_RANK", seat.group_rank.to_string()),
         ("ROLE_RANK", rank.to_string()),
         ("ROLE_NAME", "default".to_owned()),
-        ("WORLD_SIZE", seat.world.to_string()),
+        ("WORLD_SIZE", seat.world_size.to_string()),
         ("LOCAL_WORLD_SIZE", args.nproc.to_string()),
         ("GROUP_WORLD_SIZE", args.nnodes.to_string()),
-        ("ROLE_WORLD_SIZE", seat.world.to_string()),
-        ("MASTER_ADDR", args.address.clone()),
-        ("MASTER_PORT", seat.port.to_string()),
+        ("ROLE_WORLD_SIZE", seat.world_size.to_string()),
+        ("MASTER_ADDR", args.master_addr.clone()),
+        ("MASTER_PORT", seat.master_port.to_string()),
         ("TORCHELASTIC_RESTART_COUNT", restart.to_string()),
         ("TORCHELASTIC_MAX_RESTARTS", args.max_restarts.to_string()),
         ("TORCHELASTIC_RUN_ID", args.run_id.clone()),

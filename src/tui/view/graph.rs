@@ -2,48 +2,48 @@
 //!
 //! Uses the theme for what is drawn with. The axis is fixed by the caller (0 to 100), the newest value stands at the right, and what was not told is a gap.
 
-use crate::tui::theme::Graph;
+use crate::tui::theme::GraphStyle;
 
 /// A bar a value, from 0 to 100; the last `width` values.
-pub(super) fn spark(values: &[Option<f32>], width: usize, ascii: bool) -> String {
+pub(super) fn sparkline(values: &[Option<f32>], width: usize, ascii: bool) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    const PLAIN: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
-    let bars = if ascii { PLAIN } else { BARS };
+    const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
+    let bars = if ascii { ASCII_BARS } else { BARS };
     let shown = &values[values.len().saturating_sub(width)..];
-    shown.iter().map(|value| value.map_or(' ', |percent| bars.get(level(percent, 7)).copied().unwrap_or(' '))).collect()
+    shown.iter().map(|value| value.map_or(' ', |percent| bars.get(scale_level(percent, 7)).copied().unwrap_or(' '))).collect()
 }
 
 /// A graph of `height` rows, the upper one first: two values a column of `width`, four steps a row; as blocks one value and
 /// eight steps, in ASCII one value and two steps.
-pub(super) fn graph(values: &[Option<f32>], width: usize, height: usize, kind: Graph) -> Vec<String> {
+pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, kind: GraphStyle) -> Vec<String> {
     let (across, steps) = match kind {
-        Graph::Braille => (2, 4),
-        Graph::Block => (1, 8),
-        Graph::Ascii => (1, 2),
+        GraphStyle::Braille => (2, 4),
+        GraphStyle::Block => (1, 8),
+        GraphStyle::Ascii => (1, 2),
     };
     let full = height * steps;
     let shown = &values[values.len().saturating_sub(width * across)..];
     // What is missing at the left is a gap, so that time moves and never stretches.
     let gap = width * across - shown.len();
     let levels: Vec<usize> = std::iter::repeat_n(0, gap)
-        .chain(shown.iter().map(|value| value.map_or(0, |percent| level(percent, full.saturating_sub(1)) + 1)))
+        .chain(shown.iter().map(|value| value.map_or(0, |percent| scale_level(percent, full.saturating_sub(1)) + 1)))
         .collect();
     (0..height)
         .map(|row| {
             let floor = (height - 1 - row) * steps;
-            levels.chunks(across).map(|pair| cell(pair, floor, kind)).collect()
+            levels.chunks(across).map(|pair| graph_char(pair, floor, kind)).collect()
         })
         .collect()
 }
 
 /// The character of a column whose row begins at `floor` steps.
-fn cell(levels: &[usize], floor: usize, kind: Graph) -> char {
+fn graph_char(levels: &[usize], floor: usize, kind: GraphStyle) -> char {
     let filled = |at: usize| levels.get(at).map_or(0, |level| level.saturating_sub(floor));
-    if kind == Graph::Block {
+    if kind == GraphStyle::Block {
         const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         return BLOCKS.get(filled(0)).copied().unwrap_or('█');
     }
-    if kind == Graph::Ascii {
+    if kind == GraphStyle::Ascii {
         return match filled(0) {
             0 => ' ',
             1 => '.',
@@ -51,15 +51,15 @@ fn cell(levels: &[usize], floor: usize, kind: Graph) -> char {
         };
     }
     // The dots of Unicode's braille patterns from the lowest row up, of the left and of the right column.
-    const LEFT: [u32; 4] = [0x40, 0x04, 0x02, 0x01];
-    const RIGHT: [u32; 4] = [0x80, 0x20, 0x10, 0x08];
+    const LEFT_DOTS: [u32; 4] = [0x40, 0x04, 0x02, 0x01];
+    const RIGHT_DOTS: [u32; 4] = [0x80, 0x20, 0x10, 0x08];
     let dots = |column: [u32; 4], count: usize| column.iter().take(count).sum::<u32>();
-    let all = dots(LEFT, filled(0)) + dots(RIGHT, filled(1));
+    let all = dots(LEFT_DOTS, filled(0)) + dots(RIGHT_DOTS, filled(1));
     if all == 0 { ' ' } else { char::from_u32(0x2800 + all).unwrap_or(' ') }
 }
 
 /// From 0 to `most`; what is beyond either end is that end.
-fn level(percent: f32, most: usize) -> usize {
+fn scale_level(percent: f32, most: usize) -> usize {
     // Few steps, and within the bounds.
     #[expect(clippy::cast_precision_loss, reason = "a few steps")]
     let scaled = percent.clamp(0.0, 100.0) / 100.0 * most as f32;
@@ -73,20 +73,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_keep_the_newest_and_leave_gaps() {
+    fn sparkline_keeps_newest_and_gaps() {
         let values = [Some(0.0), None, Some(50.0), Some(100.0), Some(f32::NAN), Some(900.0)];
-        assert_eq!(spark(&values, 4, false), "▅█▁█");
-        assert_eq!(spark(&values, 9, true), "_ =#_#");
-        assert_eq!(spark(&[], 3, false), "");
+        assert_eq!(sparkline(&values, 4, false), "▅█▁█");
+        assert_eq!(sparkline(&values, 9, true), "_ =#_#");
+        assert_eq!(sparkline(&[], 3, false), "");
     }
 
     #[test]
-    fn a_graph_has_two_values_a_column_and_stands_at_the_right() {
-        assert_eq!(graph(&[Some(100.0), Some(0.0)], 2, 2, Graph::Braille), [" ⡇", " ⣇"]);
-        assert_eq!(graph(&[None, Some(100.0)], 1, 1, Graph::Braille), ["⢸"]);
-        assert_eq!(graph(&[Some(0.0), Some(40.0), Some(100.0)], 3, 2, Graph::Ascii), ["  #", ".##"]);
-        assert_eq!(graph(&[], 3, 1, Graph::Ascii), ["   "]);
-        assert_eq!(graph(&[Some(0.0), Some(40.0), Some(100.0)], 3, 1, Graph::Block), ["▁▄█"]);
-        assert!(graph(&[Some(1.0)], 3, 0, Graph::Braille).is_empty());
+    fn graph_is_right_aligned() {
+        assert_eq!(render_graph(&[Some(100.0), Some(0.0)], 2, 2, GraphStyle::Braille), [" ⡇", " ⣇"]);
+        assert_eq!(render_graph(&[None, Some(100.0)], 1, 1, GraphStyle::Braille), ["⢸"]);
+        assert_eq!(render_graph(&[Some(0.0), Some(40.0), Some(100.0)], 3, 2, GraphStyle::Ascii), ["  #", ".##"]);
+        assert_eq!(render_graph(&[], 3, 1, GraphStyle::Ascii), ["   "]);
+        assert_eq!(render_graph(&[Some(0.0), Some(40.0), Some(100.0)], 3, 1, GraphStyle::Block), ["▁▄█"]);
+        assert!(render_graph(&[Some(1.0)], 3, 0, GraphStyle::Braille).is_empty());
     }
 }

@@ -7,216 +7,242 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::{GpuProcess, Millis};
-use crate::report::words;
-use crate::state::{HostState, Liveness};
+use crate::event::{GpuProcess, UnixMillis};
+use crate::report::style;
+use crate::state::{ConnectionStatus, HostState};
 use crate::tui::app::{App, Screen};
-use crate::tui::feed::{Ask, Role};
-use crate::tui::keymap::Cmd;
-use crate::tui::theme::Status;
+use crate::tui::feed::{DashboardRole, UserAction};
+use crate::tui::keymap::UiCommand;
+use crate::tui::theme::DisplayStatus;
 
-use super::{cards, overview, put, sum, text};
+use super::{formatting, gpu_table, host_status, overview, render_lines};
 
 /// From so many columns on there is a second column.
-const WIDE: u16 = 180;
+const WIDE_COLUMNS: u16 = 180;
 /// The columns that nvidia-smi's table has since driver 525, and one more.
-const SIDE: u16 = 92;
+const SIDE_COLUMNS: u16 = 92;
 /// From so many rows on there are graphs and empty lines.
-const TALL: usize = 30;
+const TALL_ROWS: usize = 30;
 /// An answer that has not come by then is asked for again.
-const PATIENCE: i64 = 30_000;
+const SMI_TIMEOUT_MS: i64 = 30_000;
 
 /// What the host's pane remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct View {
+pub struct HostPane {
     /// Which; the first one until another is opened.
     pub(crate) host: u32,
     /// The first line that is shown.
-    top: usize,
+    first_line: usize,
     /// What nvidia-smi prints is shown.
-    pub(crate) raw: bool,
+    pub(crate) show_smi: bool,
     /// When and of which host that was asked for last.
-    asked: Option<(u32, Millis)>,
+    smi_asked: Option<(u32, UnixMillis)>,
 }
 
-impl View {
+impl HostPane {
     /// That host, from its first line.
-    pub(super) fn of(host: u32) -> View {
-        View { host, ..View::default() }
+    pub(super) fn new(host: u32) -> HostPane {
+        HostPane { host, ..HostPane::default() }
     }
 }
 
 /// Shows another host, and asks it too what nvidia-smi prints where that is shown.
-fn turn(app: &mut App, host: u32) {
-    app.host = View { host, top: 0, ..app.host };
-    let known = app.state.hosts.get(host as usize).is_some_and(|host| host.smi_at > 0);
-    if app.host.raw && !known {
-        ask(app);
+fn show_host(app: &mut App, host: u32) {
+    app.host_pane = HostPane { host, first_line: 0, ..app.host_pane };
+    let known = app.state.hosts.get(host as usize).is_some_and(|host| host.nvidia_smi_at > 0);
+    if app.host_pane.show_smi && !known {
+        query_nvidia_smi(app);
     }
 }
 
-fn ask(app: &mut App) {
-    let host = app.host.host;
-    let waits = app.host.asked.is_some_and(|(of, at)| {
-        let answered = app.state.hosts.get(host as usize).map_or(0, |host| host.smi_at);
-        of == host && answered <= at && app.now - at < PATIENCE
+fn query_nvidia_smi(app: &mut App) {
+    let host = app.host_pane.host;
+    let waits = app.host_pane.smi_asked.is_some_and(|(of, at)| {
+        let answered = app.state.hosts.get(host as usize).map_or(0, |host| host.nvidia_smi_at);
+        of == host && answered <= at && app.now - at < SMI_TIMEOUT_MS
     });
-    if app.offer.role != Role::Replay && !waits {
-        app.host.asked = Some((host, app.now));
-        app.asks.push(Ask::Look(host));
+    if app.capabilities.role != DashboardRole::Replay && !waits {
+        app.host_pane.smi_asked = Some((host, app.now));
+        app.pending_actions.push(UserAction::QueryNvidiaSmi(host));
     }
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: Cmd) {
-    let page = app.page.max(1);
+pub(crate) fn update(app: &mut App, cmd: UiCommand) {
+    let page = app.page_rows.max(1);
     let hosts = u32::try_from(app.state.hosts.len()).unwrap_or(u32::MAX).max(1);
-    let top = app.host.top;
+    let top = app.host_pane.first_line;
     match cmd {
-        Cmd::PrevHost | Cmd::PrevRank | Cmd::Left => turn(app, (app.host.host + hosts - 1) % hosts),
-        Cmd::NextHost | Cmd::NextRank | Cmd::Right => turn(app, (app.host.host + 1) % hosts),
-        Cmd::Raw => {
-            app.host = View { raw: !app.host.raw, top: 0, ..app.host };
-            if app.host.raw {
-                ask(app);
+        UiCommand::PrevHost | UiCommand::PrevRank | UiCommand::Left => show_host(app, (app.host_pane.host + hosts - 1) % hosts),
+        UiCommand::NextHost | UiCommand::NextRank | UiCommand::Right => show_host(app, (app.host_pane.host + 1) % hosts),
+        UiCommand::Raw => {
+            app.host_pane = HostPane { show_smi: !app.host_pane.show_smi, first_line: 0, ..app.host_pane };
+            if app.host_pane.show_smi {
+                query_nvidia_smi(app);
             }
         }
-        Cmd::Again if app.host.raw => ask(app),
-        Cmd::Open | Cmd::Output => {
-            let log = overview::worst_log(app, app.host.host);
-            app.logs.show(log);
+        UiCommand::Again if app.host_pane.show_smi => query_nvidia_smi(app),
+        UiCommand::Open | UiCommand::Output => {
+            let log = overview::most_relevant_log(app, app.host_pane.host);
+            app.logs_pane.show_log(log);
             app.screen = Screen::Logs;
         }
-        Cmd::Up => app.host.top = top.saturating_sub(1),
-        Cmd::Down => app.host.top = top + 1,
-        Cmd::PageUp => app.host.top = top.saturating_sub(page),
-        Cmd::PageDown => app.host.top = top + page,
-        Cmd::HalfUp => app.host.top = top.saturating_sub(page / 2),
-        Cmd::HalfDown => app.host.top = top + page / 2,
-        Cmd::Top => app.host.top = 0,
-        Cmd::Bottom => app.host.top = usize::MAX / 2,
+        UiCommand::Up => app.host_pane.first_line = top.saturating_sub(1),
+        UiCommand::Down => app.host_pane.first_line = top + 1,
+        UiCommand::PageUp => app.host_pane.first_line = top.saturating_sub(page),
+        UiCommand::PageDown => app.host_pane.first_line = top + page,
+        UiCommand::HalfUp => app.host_pane.first_line = top.saturating_sub(page / 2),
+        UiCommand::HalfDown => app.host_pane.first_line = top + page / 2,
+        UiCommand::Top => app.host_pane.first_line = 0,
+        UiCommand::Bottom => app.host_pane.first_line = usize::MAX / 2,
         _ => {}
     }
 }
 
 /// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    app.page = usize::from(area.height);
-    let at = app.host.host as usize;
+    app.page_rows = usize::from(area.height);
+    let at = app.host_pane.host as usize;
     let Some(host) = app.state.hosts.get(at) else {
-        put(frame, area, vec![Line::styled(" no host is known yet", app.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no host is known yet", app.theme.dim())]);
         return;
     };
-    let wide = area.width >= WIDE;
-    let left = if wide { Rect { width: area.width - SIDE - 1, ..area } } else { area };
+    let wide = area.width >= WIDE_COLUMNS;
+    let left = if wide { Rect { width: area.width - SIDE_COLUMNS - 1, ..area } } else { area };
     let (width, room) = (usize::from(left.width), usize::from(left.height));
-    let tall = room >= TALL;
-    let mut lines = head(app, at, host, width);
-    lines.extend(machine(app, host, width, if tall { 4 } else { 1 }));
-    if app.host.raw && !wide {
-        lines.extend(raw(app, host, width));
+    let tall = room >= TALL_ROWS;
+    let mut lines = header_lines(app, at, host, width);
+    lines.extend(machine_lines(app, host, width, if tall { 4 } else { 1 }));
+    if app.host_pane.show_smi && !wide {
+        lines.extend(smi_lines(app, host, width));
     }
-    let mut sections = vec![cards::gpus(app, host, width)];
+    let mut sections = vec![gpu_table::gpu_rows(app, host, width)];
     if tall && !wide {
-        sections.push(cards::means(app, host, width));
+        sections.push(gpu_table::mean_graphs(app, host, width));
     }
-    sections.push(ranks(app, at, width));
-    sections.push(processes(app, host, width));
+    sections.push(rank_lines(app, at, width));
+    sections.push(process_lines(app, host, width));
     for section in sections.into_iter().filter(|section| !section.is_empty()) {
         if tall {
             lines.push(Line::raw(""));
         }
         lines.extend(section);
     }
-    let side = wide.then(|| if app.host.raw { raw(app, host, usize::from(SIDE)) } else { cards::graphs(app, host, usize::from(SIDE)) });
-    let top = app.host.top.min(lines.len().saturating_sub(room));
-    app.host.top = top;
-    put(frame, left, lines.split_off(top));
+    let side = wide.then(|| {
+        if app.host_pane.show_smi {
+            smi_lines(app, host, usize::from(SIDE_COLUMNS))
+        } else {
+            gpu_table::gpu_graphs(app, host, usize::from(SIDE_COLUMNS))
+        }
+    });
+    let top = app.host_pane.first_line.min(lines.len().saturating_sub(room));
+    app.host_pane.first_line = top;
+    render_lines(frame, left, lines.split_off(top));
     if let Some(side) = side {
-        put(frame, Rect { x: area.x + left.width + 1, width: SIDE, ..area }, side);
+        render_lines(frame, Rect { x: area.x + left.width + 1, width: SIDE_COLUMNS, ..area }, side);
     }
 }
 
 /// What nvidia-smi printed there, with its age; or why there is nothing.
-fn raw(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let asked = app.host.asked.filter(|(of, at)| *of == app.host.host && *at >= host.smi_at).map(|(_, at)| at);
-    let age = if host.smi_at > 0 { format!("  {} ago", text::age(host.smi_at, app.now)) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", text::age(at, app.now)));
-    let mut lines = vec![title(app, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
-    if !host.smi_error.is_empty() {
-        lines.push(Line::styled(words::cut(&format!(" {}", app.clean(&host.smi_error)), width), app.theme.status(Status::Warn)));
+fn smi_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let asked = app.host_pane.smi_asked.filter(|(of, at)| *of == app.host_pane.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
+    let age = if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, app.now)) } else { String::new() };
+    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, app.now)));
+    let mut lines = vec![section_title(app, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
+    if !host.nvidia_smi_error.is_empty() {
+        lines.push(Line::styled(
+            style::truncate_text(&format!(" {}", app.sanitize(&host.nvidia_smi_error)), width),
+            app.theme.status_style(DisplayStatus::Warn),
+        ));
     }
-    if host.smi_at == 0 {
-        let text = if app.offer.role == Role::Replay { " the journal has none of this host until now" } else { " waiting for its answer" };
+    if host.nvidia_smi_at == 0 {
+        let text = if app.capabilities.role == DashboardRole::Replay {
+            " the journal has none of this host until now"
+        } else {
+            " waiting for its answer"
+        };
         lines.push(Line::styled(text, app.theme.dim()));
     }
-    lines.extend(host.smi.lines().map(|line| Line::raw(words::cut(&app.clean(line), width))));
+    lines.extend(host.nvidia_smi_output.lines().map(|line| Line::raw(style::truncate_text(&app.sanitize(line), width))));
     lines
 }
 
 /// How old a value is, in words.
-pub(super) fn aged(app: &App, at: Millis) -> String {
+pub(super) fn age_text(app: &App, at: UnixMillis) -> String {
     match at {
         0 => "never seen".to_owned(),
-        at if app.stale(at) => format!("? {} old", text::age(at, app.now)),
-        at => format!("{} ago", text::age(at, app.now)),
+        at if app.is_stale(at) => format!("? {} old", formatting::format_age(at, app.now)),
+        at => format!("{} ago", formatting::format_age(at, app.now)),
     }
 }
 
-pub(super) fn title(app: &App, text: &str, width: usize) -> Line<'static> {
-    Line::styled(text::pad(&format!(" {text}"), width), app.theme.head())
+pub(super) fn section_title(app: &App, text: &str, width: usize) -> Line<'static> {
+    Line::styled(formatting::pad(&format!(" {text}"), width), app.theme.header())
 }
 
-fn head(app: &App, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let (status, why) = app.standings.get(at).map(|host| (host.status, host.why.as_str())).unwrap_or_default();
+fn header_lines(app: &App, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let (status, why) = app.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
     let place = format!("{} of {}  ", at + 1, app.state.hosts.len());
-    let clock = host.clock.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
-    let link = match host.liveness {
-        Liveness::Unknown => "not tried",
-        Liveness::Connecting => "connecting",
-        Liveness::Connected => "connected",
-        Liveness::Retrying => "lost, trying again",
-        Liveness::Unreachable => "unreachable",
+    let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
+    let link = match host.connection_status {
+        ConnectionStatus::Unknown => "not tried",
+        ConnectionStatus::Connecting => "connecting",
+        ConnectionStatus::Connected => "connected",
+        ConnectionStatus::Retrying => "lost, trying again",
+        ConnectionStatus::Unreachable => "unreachable",
     };
-    let since = if host.since > 0 { format!(" for {}", words::span(app.now - host.since)) } else { String::new() };
+    let since =
+        if host.connection_since > 0 { format!(" for {}", style::format_duration(app.now - host.connection_since)) } else { String::new() };
     let first = Line::from(vec![
-        Span::styled(format!(" {}  ", app.clean(&host.name)), app.theme.accent()),
-        Span::styled(app.theme.symbol(status), app.theme.status(status)),
-        Span::raw(words::cut(&format!(" {why}  {place}"), width.saturating_sub(host.name.len() + 6))),
+        Span::styled(format!(" {}  ", app.sanitize(&host.name)), app.theme.accent()),
+        Span::styled(app.theme.symbol(status), app.theme.status_style(status)),
+        Span::raw(style::truncate_text(&format!(" {why}  {place}"), width.saturating_sub(host.name.len() + 6))),
     ]);
-    vec![first, Line::raw(words::cut(&format!(" {link}{since}{clock}"), width))]
+    vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
 }
 
-fn machine(app: &App, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
-    let vitals = &host.vitals;
+fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
+    let vitals = &host.host_metrics;
     let mut parts = Vec::new();
-    if host.vitals_at > 0 {
-        parts.extend(vitals.cpu.map(|cpu| format!("cpu {cpu:.0}%")));
-        parts.extend(vitals.load.map(|load| format!("load {load:.1}")));
+    if host.host_metrics_at > 0 {
+        parts.extend(vitals.cpu_percent.map(|cpu| format!("cpu {cpu:.0}%")));
+        parts.extend(vitals.load_average.map(|load| format!("load {load:.1}")));
         if vitals.memory_total > 0 {
             let used = vitals.memory_total.saturating_sub(vitals.memory_available);
-            parts.push(format!("mem {}", text::part(used, vitals.memory_total)));
+            parts.push(format!("mem {}", formatting::format_part_of(used, vitals.memory_total)));
         }
     }
     if let Some(disk) = host.disk {
-        let age = if host.vitals_at > 0 && disk.at + 15_000 > app.now { String::new() } else { format!(" ({})", aged(app, disk.at)) };
-        parts.push(format!("disk {} free{age}", text::part(disk.free, disk.total)));
+        let age =
+            if host.host_metrics_at > 0 && disk.at + 15_000 > app.now { String::new() } else { format!(" ({})", age_text(app, disk.at)) };
+        parts.push(format!("disk {} free{age}", formatting::format_part_of(disk.free, disk.total)));
     }
     let mut lines = Vec::new();
-    let age = if host.vitals_at > 0 { format!("  {}", aged(app, host.vitals_at)) } else { String::new() };
-    let dim = if app.stale(host.vitals_at) { app.theme.dim() } else { ratatui::style::Style::new() };
+    let age = if host.host_metrics_at > 0 { format!("  {}", age_text(app, host.host_metrics_at)) } else { String::new() };
+    let dim = if app.is_stale(host.host_metrics_at) { app.theme.dim() } else { ratatui::style::Style::new() };
     if !parts.is_empty() {
-        lines.push(Line::styled(words::cut(&format!(" {}{age}", parts.join("  ")), width), dim));
+        lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", parts.join("  ")), width), dim));
     }
     let mut nets: Vec<_> = vitals.networks.iter().collect();
     // InfiniBand first, then the busiest.
-    nets.sort_by(|a, b| b.port.is_empty().cmp(&a.port.is_empty()).reverse().then((b.received + b.sent).total_cmp(&(a.received + a.sent))));
+    nets.sort_by(|a, b| {
+        b.infiniband_port_state
+            .is_empty()
+            .cmp(&a.infiniband_port_state.is_empty())
+            .reverse()
+            .then((b.received_bytes_per_sec + b.sent_bytes_per_sec).total_cmp(&(a.received_bytes_per_sec + a.sent_bytes_per_sec)))
+    });
     let mut row = String::new();
     for net in nets {
-        let name = app.clean(&[net.name.as_str(), net.port.as_str()].join(" "));
-        let one = format!(" {}  in {}/s out {}/s ", name.trim_end(), text::rate(net.received), text::rate(net.sent));
+        let name = app.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
+        let one = format!(
+            " {}  in {}/s out {}/s ",
+            name.trim_end(),
+            formatting::format_rate(net.received_bytes_per_sec),
+            formatting::format_rate(net.sent_bytes_per_sec)
+        );
         if !row.is_empty() && row.chars().count() + one.chars().count() > width {
-            lines.push(Line::styled(words::cut(&std::mem::take(&mut row), width), dim));
+            lines.push(Line::styled(style::truncate_text(&std::mem::take(&mut row), width), dim));
         }
         row += &one;
         if lines.len() > most {
@@ -224,30 +250,35 @@ fn machine(app: &App, host: &HostState, width: usize, most: usize) -> Vec<Line<'
         }
     }
     if !row.is_empty() {
-        lines.push(Line::styled(words::cut(&row, width), dim));
+        lines.push(Line::styled(style::truncate_text(&row, width), dim));
     }
     lines
 }
 
-fn processes(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    if host.processes_at == 0 {
+fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    if host.gpu_processes_at == 0 {
         return Vec::new();
     }
-    let foreign = host.processes.iter().filter(|process| !process.ours).count();
-    let count = words::count(host.processes.len(), "process").replace("processs", "processes");
-    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", aged(app, host.processes_at));
-    let mut lines = vec![title(app, &head, width)];
-    let mut all: Vec<&GpuProcess> = host.processes.iter().collect();
-    all.sort_by_key(|process| (process.ours, process.pid));
+    let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
+    let count = style::count_noun(host.gpu_processes.len(), "process").replace("processs", "processes");
+    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(app, host.gpu_processes_at));
+    let mut lines = vec![section_title(app, &head, width)];
+    let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
+    all.sort_by_key(|process| (process.belongs_to_run, process.pid));
     for process in all {
         let gpu = host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map_or_else(|| "?".to_owned(), |gpu| gpu.index.to_string());
         let memory = process.memory.map_or_else(|| "-".to_owned(), |mib| format!("{:.1} GiB", mib / 1024.0));
-        let (whose, status) = if process.ours { ("ours   ", Status::Ok) } else { ("foreign", Status::Warn) };
+        let (whose, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
         lines.push(Line::from(vec![
             Span::raw(format!("   g{gpu:<3} ")),
-            Span::styled(whose, app.theme.status(status)),
-            Span::raw(words::cut(
-                &format!(" {:>8} {memory:>10}  {} {}", process.pid, text::pad(&app.clean(&process.user), 10), app.clean(&process.name)),
+            Span::styled(whose, app.theme.status_style(status)),
+            Span::raw(style::truncate_text(
+                &format!(
+                    " {:>8} {memory:>10}  {} {}",
+                    process.pid,
+                    formatting::pad(&app.sanitize(&process.user), 10),
+                    app.sanitize(&process.name)
+                ),
                 width.saturating_sub(15),
             )),
         ]));
@@ -255,20 +286,23 @@ fn processes(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn ranks(app: &App, at: usize, width: usize) -> Vec<Line<'static>> {
+fn rank_lines(app: &App, at: usize, width: usize) -> Vec<Line<'static>> {
     let own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host as usize == at).collect();
     if own.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![title(app, "Ranks", width)];
+    let mut lines = vec![section_title(app, "Ranks", width)];
     for rank in own {
-        let (status, word) = sum::rank_status(&app.state, rank);
-        let last = rank.tail.last(1).pop().map(|line| app.clean(&line)).unwrap_or_default();
+        let (status, word) = host_status::rank_status(&app.state, rank);
+        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.sanitize(&line)).unwrap_or_default();
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
         lines.push(Line::from(vec![
             Span::raw(format!("   {local:<4} ")),
-            Span::styled(app.theme.symbol(status), app.theme.status(status)),
-            Span::raw(words::cut(&format!(" rank {:<5} {}  {last}", rank.rank, text::pad(&word, 12)), width.saturating_sub(9))),
+            Span::styled(app.theme.symbol(status), app.theme.status_style(status)),
+            Span::raw(style::truncate_text(
+                &format!(" rank {:<5} {}  {last}", rank.rank, formatting::pad(&word, 12)),
+                width.saturating_sub(9),
+            )),
         ]));
     }
     lines

@@ -2,24 +2,24 @@
 //!
 //! Uses the app. Which pane gets which room depends on the size of the terminal alone; every size is drawn, down to one cell.
 
-mod cards;
-mod cells;
+pub(crate) mod dialog;
 pub(crate) mod events;
+mod formatting;
+mod gpu_matrix;
+mod gpu_table;
 pub(crate) mod gpus;
 mod graph;
 pub(crate) mod help;
 pub(crate) mod host;
-mod hosts;
-pub(crate) mod launch;
-mod list;
+pub(crate) mod host_status;
+mod host_table;
+pub(crate) mod launch_matrix;
 pub(crate) mod logs;
 pub(crate) mod overview;
 pub(crate) mod palette;
 pub(crate) mod problems;
-pub(crate) mod question;
 pub(crate) mod ranks;
-pub(crate) mod sum;
-mod text;
+mod selectable_list;
 pub(crate) mod training;
 
 use ratatui::Frame;
@@ -28,48 +28,48 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use crate::event::Goal;
-use crate::report::words;
-use crate::state::Liveness;
+use crate::report::style;
+use crate::state::ConnectionStatus;
 
 use super::app::{App, Overlay, Screen};
-use super::feed::Role;
-use super::keymap::Cmd;
-use super::theme::Status;
+use super::feed::DashboardRole;
+use super::keymap::UiCommand;
+use super::theme::DisplayStatus;
 
 /// Below this many columns or rows only what is wrong is shown.
-const SMALL: (u16, u16) = (40, 10);
+const MIN_FULL_SIZE: (u16, u16) = (40, 10);
 /// Below this only that it is too small.
-const TINY: (u16, u16) = (20, 3);
+const MIN_SIZE: (u16, u16) = (20, 3);
 
 /// `14:02:11` on a clock that is so many seconds ahead of UTC.
-pub(super) fn time_of_day(at: crate::event::Millis, zone: i64) -> String {
-    text::clock((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
+pub(super) fn time_of_day(at: crate::event::UnixMillis, zone: i64) -> String {
+    formatting::format_hms((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
 }
 
 /// Draws all.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let area = frame.area();
-    app.standings = sum::standings(app);
-    if area.width < TINY.0 || area.height < TINY.1 {
-        tiny(frame, area, app);
-    } else if area.width < SMALL.0 || area.height < SMALL.1 {
-        small(frame, area, app);
+    app.host_statuses = host_status::compute_host_statuses(app);
+    if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
+        draw_tiny(frame, area, app);
+    } else if area.width < MIN_FULL_SIZE.0 || area.height < MIN_FULL_SIZE.1 {
+        draw_small(frame, area, app);
     } else {
-        whole(frame, area, app);
+        draw_full(frame, area, app);
     }
     match &app.overlay {
-        Some(Overlay::Help(_)) if area.width >= TINY.0 && area.height >= TINY.1 => help::draw(frame, area, app),
-        Some(Overlay::Dialog(dialog)) => question::draw(frame, area, app, &dialog.clone()),
+        Some(Overlay::Help(_)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => help::draw(frame, area, app),
+        Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, app, &dialog.clone()),
         Some(Overlay::Palette(_)) => palette::draw(frame, area, app),
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
     if app.theme.ascii {
-        plain(frame.buffer_mut());
+        replace_non_ascii(frame.buffer_mut());
     }
 }
 
 /// Where the terminal knows ASCII only, nothing else is drawn.
-fn plain(buffer: &mut ratatui::buffer::Buffer) {
+fn replace_non_ascii(buffer: &mut ratatui::buffer::Buffer) {
     for cell in &mut buffer.content {
         if !cell.symbol().is_ascii() {
             cell.set_symbol(if cell.symbol() == "…" { ">" } else { "?" });
@@ -77,25 +77,25 @@ fn plain(buffer: &mut ratatui::buffer::Buffer) {
     }
 }
 
-fn rows(area: Rect, from: u16, count: u16) -> Rect {
+fn row_range(area: Rect, from: u16, count: u16) -> Rect {
     Rect { y: area.y.saturating_add(from), height: count.min(area.height.saturating_sub(from)), ..area }
 }
 
-fn put(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
+fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     if area.width > 0 && area.height > 0 {
         frame.render_widget(Paragraph::new(lines), area);
     }
 }
 
-fn tiny(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let (word, status) = standing(app);
-    put(frame, area, vec![Line::styled(word, app.theme.status(status)), Line::raw("too small")]);
+fn draw_tiny(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let (word, status) = run_status(app);
+    render_lines(frame, area, vec![Line::styled(word, app.theme.status_style(status)), Line::raw("too small")]);
 }
 
 /// One line that says how it stands, and what is wrong.
-fn small(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let mut lines = vec![title(app, usize::from(area.width))];
-    let found = problems::problems(app);
+fn draw_small(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let mut lines = vec![title_line(app, usize::from(area.width))];
+    let found = problems::collect_problems(app);
     let room = usize::from(area.height) - 1;
     for problem in found.iter().take(room) {
         lines.push(problem_line(app, problem, usize::from(area.width)));
@@ -103,22 +103,22 @@ fn small(frame: &mut Frame<'_>, area: Rect, app: &App) {
     if found.is_empty() {
         lines.push(Line::styled(" nothing is wrong; make the window larger for more", app.theme.dim()));
     }
-    put(frame, area, lines);
+    render_lines(frame, area, lines);
 }
 
-fn problem_line(app: &App, problem: &problems::Problem, width: usize) -> Line<'static> {
-    let symbol = Span::styled(format!(" {} ", app.theme.symbol(problem.status)), app.theme.status(problem.status));
-    Line::from(vec![symbol, Span::raw(words::cut(&problem.text, width.saturating_sub(3)))])
+fn problem_line(app: &App, problem: &problems::RunProblem, width: usize) -> Line<'static> {
+    let symbol = Span::styled(format!(" {} ", app.theme.symbol(problem.status)), app.theme.status_style(problem.status));
+    Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
 }
 
-fn whole(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    if app.screen == Screen::Logs && app.logs.zoomed() {
+fn draw_full(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+    if app.screen == Screen::Logs && app.logs_pane.is_zoomed() {
         return logs::draw(frame, area, app);
     }
     let width = usize::from(area.width);
-    let head = vec![title(app, width), tabs(app, width)];
-    put(frame, rows(area, 0, 2), head);
-    let body = rows(area, 2, area.height - 3);
+    let head = vec![title_line(app, width), tab_line(app, width)];
+    render_lines(frame, row_range(area, 0, 2), head);
+    let body = row_range(area, 2, area.height - 3);
     match app.screen {
         Screen::Overview => overview::draw(frame, body, app),
         Screen::Host => host::draw(frame, body, app),
@@ -128,22 +128,22 @@ fn whole(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
         Screen::Events => events::draw(frame, body, app),
         Screen::Problems => problems::draw(frame, body, app),
     }
-    let foot = footer(app, width);
-    put(frame, rows(area, area.height - 1, 1), vec![foot]);
+    let foot = footer_line(app, width);
+    render_lines(frame, row_range(area, area.height - 1, 1), vec![foot]);
 }
 
 /// A click on a pane puts the cursor there; `false`: nothing is there.
-pub(super) fn touch(app: &mut App, x: u16, y: u16) -> bool {
+pub(super) fn handle_click(app: &mut App, x: u16, y: u16) -> bool {
     if y == 1 {
         let Some(screen) = tab_at(app.screen, usize::from(x)) else { return false };
         app.screen = screen;
         return true;
     }
     match app.screen {
-        Screen::Overview => overview::touch(app, y),
-        Screen::Ranks => ranks::touch(app, y),
-        Screen::Gpus => gpus::touch(app, x, y),
-        Screen::Problems => problems::touch(app, y),
+        Screen::Overview => overview::handle_click(app, y),
+        Screen::Ranks => ranks::handle_click(app, y),
+        Screen::Gpus => gpus::handle_click(app, x, y),
+        Screen::Problems => problems::handle_click(app, y),
         Screen::Host | Screen::Logs | Screen::Events => false,
     }
 }
@@ -161,107 +161,107 @@ fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
 }
 
 /// How the run stands, in a word.
-pub(super) fn standing(app: &App) -> (&'static str, Status) {
+pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
     let state = &app.state;
-    if let Some((word, role)) = words::ending(state) {
+    if let Some((word, role)) = style::operation_outcome_label(state) {
         let status = match role {
-            words::Role::Ok => Status::Done,
-            words::Role::Bad => Status::Bad,
-            words::Role::Warn | words::Role::Dim | words::Role::Plain => Status::Warn,
+            style::Tone::Ok => DisplayStatus::Done,
+            style::Tone::Bad => DisplayStatus::Error,
+            style::Tone::Warn | style::Tone::Dim | style::Tone::Plain => DisplayStatus::Warn,
         };
         return (word, status);
     }
-    if app.offer.start.is_some() {
-        return ("PLAN", Status::Pending);
+    if app.capabilities.start_summary.is_some() {
+        return ("PLAN", DisplayStatus::Pending);
     }
     match state.goal.0 {
-        _ if app.tearing_down() => return ("TEARING DOWN", Status::Warn),
-        Goal::Stop => return ("STOPPING", Status::Warn),
-        Goal::Kill => return ("KILLING", Status::Bad),
-        Goal::Down => return ("TEARING DOWN", Status::Warn),
+        _ if app.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
+        Goal::Stop => return ("STOPPING", DisplayStatus::Warn),
+        Goal::Kill => return ("KILLING", DisplayStatus::Error),
+        Goal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
         Goal::Up => {}
     }
     let counts = state.rank_counts();
-    if app.stepping() {
-        return ("LAUNCHING", Status::Busy);
+    if app.has_open_steps() {
+        return ("LAUNCHING", DisplayStatus::Busy);
     }
     if counts.failed > 0 {
-        return ("FAILING", Status::Bad);
+        return ("FAILING", DisplayStatus::Error);
     }
     if counts.running > 0 {
         // Whoever attaches cannot know whether the mark of readiness was seen.
         let launched = state.phases.iter().any(|(phase, _)| *phase == crate::event::Phase::Master);
-        return if state.ready.is_some() || !launched { ("RUNNING", Status::Ok) } else { ("STARTED", Status::Busy) };
+        return if state.ready_at.is_some() || !launched { ("RUNNING", DisplayStatus::Ok) } else { ("STARTED", DisplayStatus::Busy) };
     }
     if counts.ok > 0 && counts.waiting == 0 {
-        return ("ENDED", Status::Done);
+        return ("ENDED", DisplayStatus::Done);
     }
-    if state.hosts.iter().any(|host| host.liveness != Liveness::Connected) {
-        ("CONNECTING", Status::Busy)
+    if state.hosts.iter().any(|host| host.connection_status != ConnectionStatus::Connected) {
+        ("CONNECTING", DisplayStatus::Busy)
     } else {
-        ("LOOKING", Status::Busy)
+        ("LOOKING", DisplayStatus::Busy)
     }
 }
 
-fn title(app: &App, width: usize) -> Line<'static> {
+fn title_line(app: &App, width: usize) -> Line<'static> {
     let state = &app.state;
-    let (word, status) = standing(app);
-    let name = match (state.info.run.as_str(), state.info.name.as_str()) {
-        ("", name) => app.clean(name),
-        (run, name) => format!("{} {}", app.clean(name), app.clean(run)),
+    let (word, status) = run_status(app);
+    let name = match (state.info.run_id.as_str(), state.info.name.as_str()) {
+        ("", name) => app.sanitize(name),
+        (run, name) => format!("{} {}", app.sanitize(name), app.sanitize(run)),
     };
     // The time of a run that is over stands still.
-    let until = if state.outcome.is_some() { state.run_ended().unwrap_or(state.now) } else { app.now };
+    let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { app.now };
     // Whoever attaches counts from the launch, as everybody does.
-    let elapsed = state.run_began().or(state.began).map_or_else(String::new, |began| text::clock(until - began));
+    let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
     let (mut bad, mut warn, mut lost) = (0, 0, 0);
-    for host in &app.standings {
+    for host in &app.host_statuses {
         match host.status {
-            Status::Bad => bad += 1,
-            Status::Warn => warn += 1,
-            Status::Lost => lost += 1,
-            Status::Done | Status::Ok | Status::Pending | Status::Busy => {}
+            DisplayStatus::Error => bad += 1,
+            DisplayStatus::Warn => warn += 1,
+            DisplayStatus::Lost => lost += 1,
+            DisplayStatus::Done | DisplayStatus::Ok | DisplayStatus::Pending | DisplayStatus::Busy => {}
         }
     }
     let mut counts = vec![Span::raw(format!("{}h/{}r", state.hosts.len(), state.ranks.len()))];
-    for (n, status, mark) in [(bad, Status::Bad, '!'), (warn, Status::Warn, '~'), (lost, Status::Lost, '?')] {
+    for (n, status, mark) in [(bad, DisplayStatus::Error, '!'), (warn, DisplayStatus::Warn, '~'), (lost, DisplayStatus::Lost, '?')] {
         if n > 0 {
             counts.push(Span::raw(" "));
-            counts.push(Span::styled(format!("{mark}{n}"), app.theme.status(status)));
+            counts.push(Span::styled(format!("{mark}{n}"), app.theme.status_style(status)));
         }
     }
-    counts.push(Span::styled(format!(" {} ", mode(app)), app.theme.dim()));
-    let right = text::width(&counts);
+    counts.push(Span::styled(format!(" {} ", mode_text(app)), app.theme.dim()));
+    let right = formatting::spans_width(&counts);
     let left_room = width.saturating_sub(right);
     let program = if width >= 60 { " orchestrate  " } else { " " };
     let fixed = program.len() + word.len() + elapsed.len() + 4;
     let mut left = vec![
         Span::styled(program, app.theme.accent()),
-        Span::raw(if left_room > fixed { words::cut(&name, left_room - fixed) } else { String::new() }),
+        Span::raw(if left_room > fixed { style::truncate_text(&name, left_room - fixed) } else { String::new() }),
         Span::raw(" "),
-        Span::styled(word, app.theme.status(status)),
+        Span::styled(word, app.theme.status_style(status)),
         Span::raw(format!(" {elapsed} ")),
     ];
-    let gap = left_room.saturating_sub(text::width(&left));
+    let gap = left_room.saturating_sub(formatting::spans_width(&left));
     left.push(Span::raw(" ".repeat(gap)));
     left.extend(counts);
     Line::from(left)
 }
 
-fn mode(app: &App) -> String {
-    match (app.offer.role, app.pace) {
-        (Role::Replay, Some(pace)) => {
-            let whole = (pace.to - pace.from).max(1);
-            let percent = ((app.now - pace.from) * 100 / whole).clamp(0, 100);
+fn mode_text(app: &App) -> String {
+    match (app.capabilities.role, app.replay_clock) {
+        (DashboardRole::Replay, Some(pace)) => {
+            let whole = (pace.end - pace.start).max(1);
+            let percent = ((app.now - pace.start) * 100 / whole).clamp(0, 100);
             let speed = if pace.paused { "paused".to_owned() } else { format!("x{}", pace.speed) };
             format!("replay {percent}% {speed}")
         }
-        (Role::Replay, None) => "replay".to_owned(),
-        (Role::Launcher | Role::Onlooker, _) => "live".to_owned(),
+        (DashboardRole::Replay, None) => "replay".to_owned(),
+        (DashboardRole::Owner | DashboardRole::Observer, _) => "live".to_owned(),
     }
 }
 
-fn tabs(app: &App, width: usize) -> Line<'static> {
+fn tab_line(app: &App, width: usize) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     for screen in Screen::ALL {
         let (key, name) = screen.title();
@@ -273,44 +273,44 @@ fn tabs(app: &App, width: usize) -> Line<'static> {
         spans.push(Span::styled(text, style));
     }
     spans.push(Span::styled("?-help", app.theme.dim()));
-    let used = text::width(&spans);
+    let used = formatting::spans_width(&spans);
     let goal = &app.state.goal.1;
     let why = match &app.state.outcome {
-        Some((_, why)) => app.clean(why),
-        None if !goal.is_empty() => app.clean(goal),
+        Some((_, why)) => app.sanitize(why),
+        None if !goal.is_empty() => app.sanitize(goal),
         None => String::new(),
     };
     if !why.is_empty() && width > used + 12 {
-        spans.push(Span::raw(text::right(&words::cut(&why, width - used - 3), width - used - 1)));
+        spans.push(Span::raw(formatting::pad_left(&style::truncate_text(&why, width - used - 3), width - used - 1)));
     }
     Line::from(spans)
 }
 
 /// The line for the person, or the keys that count here.
-fn footer(app: &App, width: usize) -> Line<'static> {
+fn footer_line(app: &App, width: usize) -> Line<'static> {
     if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &app.overlay {
         let sign = if matches!(app.overlay, Some(Overlay::Filter(_))) { " &" } else { " /" };
         // The end of a long text is what is being typed.
         let skip = prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
         let seen: String = prompt.text.chars().skip(skip).collect();
-        return Line::from(vec![Span::styled(sign, app.theme.accent()), Span::raw(seen), Span::styled(" ", app.theme.chosen())]);
+        return Line::from(vec![Span::styled(sign, app.theme.accent()), Span::raw(seen), Span::styled(" ", app.theme.selected())]);
     }
     if let Some((text, _)) = &app.toast {
-        return Line::styled(text::pad(&format!(" {text}"), width), app.theme.chosen());
+        return Line::styled(formatting::pad(&format!(" {text}"), width), app.theme.selected());
     }
-    let places = app.places();
+    let places = app.key_contexts();
     let mut hints: Vec<(String, &'static str)> = places
         .iter()
-        .flat_map(|place| app.bindings.rows(*place).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
-        .map(|row| (row.names("/"), row.hint))
+        .flat_map(|place| app.bindings.bindings_in(*place).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
+        .map(|row| (row.join_keys("/"), row.hint))
         .collect();
-    if let Some(keys) = app.bindings.keys(Cmd::Quit, &places) {
+    if let Some(keys) = app.bindings.keys_for(UiCommand::Quit, &places) {
         hints.push((keys, if app.screen == Screen::Overview { "leave" } else { "back" }));
     }
     let mut spans = vec![Span::raw(" ")];
     for (key, help) in hints {
         let more = key.len() + help.len() + 3;
-        if text::width(&spans) + more > width {
+        if formatting::spans_width(&spans) + more > width {
             break;
         }
         spans.push(Span::styled(key, app.theme.accent()));

@@ -10,75 +10,75 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use crate::event::LogFile;
-use crate::report::words;
+use crate::report::style;
 use crate::tui::app::{App, Screen};
-use crate::tui::keymap::Cmd;
+use crate::tui::keymap::UiCommand;
 
-use super::list::List;
-use super::{hosts, launch, problems, put, rows, text, training};
+use super::selectable_list::SelectableList;
+use super::{formatting, host_table, launch_matrix, problems, render_lines, row_range, training};
 
 /// From so many columns and rows on, what is wrong has a column of its own.
-const WIDE: (u16, u16) = (180, 36);
+const WIDE_SIZE: (u16, u16) = (180, 36);
 /// The width of that column.
-const SIDE: u16 = 60;
+const SIDE_COLUMNS: u16 = 60;
 
 /// What the overview remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct View {
+pub struct OverviewPane {
     /// The rows: whether one stands for several hosts, and its first host.
-    pub(super) list: List<(bool, u32)>,
+    pub(super) list: SelectableList<(bool, u32)>,
     /// The groups of equal hosts that are unfolded, by what their hosts have in common.
-    pub(super) open: BTreeSet<String>,
+    pub(super) expanded: BTreeSet<String>,
     /// The group and the group's first host of every host that is in one, as it was drawn.
-    pub(super) groups: BTreeMap<u32, (String, u32)>,
+    pub(super) host_groups: BTreeMap<u32, (String, u32)>,
     /// The last lines of the ranks, made anew only for those that have said something since.
-    said: BTreeMap<u32, Said>,
+    last_lines: BTreeMap<u32, LastLine>,
 }
 
 /// What a rank last said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Said {
+struct LastLine {
     /// How much of which log was seen then.
-    seen: (u32, u64),
+    log_position: (u32, u64),
     /// Clean.
     line: String,
     /// The same without what differs between ranks.
-    key: String,
+    group_key: String,
 }
 
 /// A click in this row of the terminal; `false`: nothing is there.
-pub(super) fn touch(app: &mut App, y: u16) -> bool {
-    app.overview.list.touch(y)
+pub(super) fn handle_click(app: &mut App, y: u16) -> bool {
+    app.overview_pane.list.select_at(y)
 }
 
 /// The host under the cursor.
-pub(crate) fn under(app: &App) -> Option<u32> {
-    app.overview.list.at().map(|(_, host)| host)
+pub(crate) fn host_at_cursor(app: &App) -> Option<u32> {
+    app.overview_pane.list.selected().map(|(_, host)| host)
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: Cmd) {
-    if app.overview.list.go(cmd, app.page) {
+pub(crate) fn update(app: &mut App, cmd: UiCommand) {
+    if app.overview_pane.list.move_cursor(cmd, app.page_rows) {
         return;
     }
-    let Some((_, host)) = app.overview.list.at() else { return };
-    let view = &mut app.overview;
+    let Some((_, host)) = app.overview_pane.list.selected() else { return };
+    let view = &mut app.overview_pane;
     match cmd {
-        Cmd::Right => view.open.extend(view.groups.get(&host).map(|(group, _)| group.clone())),
-        Cmd::Left => {
-            if let Some((group, first)) = view.groups.get(&host).cloned()
-                && view.open.remove(&group)
+        UiCommand::Right => view.expanded.extend(view.host_groups.get(&host).map(|(group, _)| group.clone())),
+        UiCommand::Left => {
+            if let Some((group, first)) = view.host_groups.get(&host).cloned()
+                && view.expanded.remove(&group)
             {
-                view.list.choose((true, first));
+                view.list.select((true, first));
             }
         }
-        Cmd::Open => {
-            app.host = super::host::View::of(host);
+        UiCommand::Open => {
+            app.host_pane = super::host::HostPane::new(host);
             app.screen = Screen::Host;
         }
-        Cmd::Output => {
-            let log = worst_log(app, host);
-            app.logs.show(log);
+        UiCommand::Output => {
+            let log = most_relevant_log(app, host);
+            app.logs_pane.show_log(log);
             app.screen = Screen::Logs;
         }
         _ => {}
@@ -86,36 +86,36 @@ pub(crate) fn update(app: &mut App, cmd: Cmd) {
 }
 
 /// The log that tells most about a host: that of a rank that failed, of its first rank, or of its launcher.
-pub(super) fn worst_log(app: &App, host: u32) -> (u32, LogFile) {
+pub(super) fn most_relevant_log(app: &App, host: u32) -> (u32, LogFile) {
     let mut own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host == host).collect();
-    own.sort_by_key(|rank| (!rank.failed() || app.state.was_stopped(rank), rank.started.is_none(), rank.rank));
-    let seen = own.first().filter(|rank| rank.started.is_some());
-    seen.map_or((host, LogFile::Node), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
+    own.sort_by_key(|rank| (!rank.has_failed() || app.state.was_stopped(rank), rank.started_at.is_none(), rank.rank));
+    let seen = own.first().filter(|rank| rank.started_at.is_some());
+    seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
 }
 
 /// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    let area = training::head(frame, area, app);
-    let found = problems::problems(app);
-    if area.width >= WIDE.0 && area.height >= WIDE.1 {
-        let left = Rect { width: area.width - SIDE - 1, ..area };
-        let right = Rect { x: left.x + left.width + 1, width: SIDE, ..area };
-        column(frame, right, app, &found);
-        stack(frame, left, app, &[]);
+    let area = training::draw_header(frame, area, app);
+    let found = problems::collect_problems(app);
+    if area.width >= WIDE_SIZE.0 && area.height >= WIDE_SIZE.1 {
+        let left = Rect { width: area.width - SIDE_COLUMNS - 1, ..area };
+        let right = Rect { x: left.x + left.width + 1, width: SIDE_COLUMNS, ..area };
+        draw_problem_column(frame, right, app, &found);
+        draw_stacked(frame, left, app, &[]);
     } else {
-        stack(frame, area, app, &found);
+        draw_stacked(frame, area, app, &found);
     }
 }
 
 /// What is wrong, each in as many rows as it needs.
-fn column(frame: &mut Frame<'_>, area: Rect, app: &App, found: &[problems::Problem]) {
+fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, app: &App, found: &[problems::RunProblem]) {
     let width = usize::from(area.width);
     let room = usize::from(area.height);
-    let mut lines = vec![Line::styled(text::pad(&format!(" problems  {}", found.len()), width), app.theme.head())];
+    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", found.len()), width), app.theme.header())];
     for (n, problem) in found.iter().enumerate() {
-        let mut own = problems::told(app, problem, width);
+        let mut own = problems::problem_lines(app, problem, width);
         if lines.len() + own.len() + usize::from(n + 1 < found.len()) > room {
-            lines.push(Line::styled(format!(" {} and {} more", app.theme.more(), found.len() - n), app.theme.dim()));
+            lines.push(Line::styled(format!(" {} and {} more", app.theme.ellipsis(), found.len() - n), app.theme.dim()));
             break;
         }
         lines.append(&mut own);
@@ -123,85 +123,89 @@ fn column(frame: &mut Frame<'_>, area: Rect, app: &App, found: &[problems::Probl
     if found.is_empty() {
         lines.push(Line::styled(" nothing is wrong", app.theme.dim()));
     }
-    put(frame, area, lines);
+    render_lines(frame, area, lines);
 }
 
 /// The table above, what is wrong and the last lines beneath it.
-fn stack(frame: &mut Frame<'_>, area: Rect, app: &mut App, found: &[problems::Problem]) {
+fn draw_stacked(frame: &mut Frame<'_>, area: Rect, app: &mut App, found: &[problems::RunProblem]) {
     let width = usize::from(area.width);
     let height = usize::from(area.height);
     let strip = found.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
-    listen(app);
-    let tails = tails(app, height / 2);
+    update_last_lines(app);
+    let tails = grouped_last_lines(app, height / 2);
     // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
     let most = height.saturating_sub(strip + 6);
-    let table = if app.stepping() { None } else { Some(hosts::Table::of(app, most)) };
-    let needed = 2 + table.as_ref().map_or(app.state.hosts.len(), hosts::Table::len);
+    let table = if app.has_open_steps() { None } else { Some(host_table::HostTable::new(app, most)) };
+    let needed = 2 + table.as_ref().map_or(app.state.hosts.len(), host_table::HostTable::len);
     let spare = height.saturating_sub(strip + needed.min(height));
     let least = usize::from(needed + strip + 6 > height) * 5;
     let shown = tails.len().min(if height >= 30 { 12 } else { 8 }).min(spare.max(least).saturating_sub(1)).min(height / 2);
     let below = strip + if shown > 0 { shown + 1 } else { 0 };
-    let upper = rows(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
-    app.page = usize::from(upper.height.saturating_sub(1));
+    let upper = row_range(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
+    app.page_rows = usize::from(upper.height.saturating_sub(1));
     match table {
         Some(table) => table.draw(frame, upper, app),
-        None => launch::draw(frame, upper, app),
+        None => launch_matrix::draw(frame, upper, app),
     }
     let mut lines: Vec<Line<'_>> = Vec::new();
     for (n, problem) in found.iter().take(strip).enumerate() {
         if n + 1 == strip && found.len() > strip {
-            lines.push(Line::styled(format!(" {} and {} more", app.theme.more(), found.len() - n), app.theme.dim()));
+            lines.push(Line::styled(format!(" {} and {} more", app.theme.ellipsis(), found.len() - n), app.theme.dim()));
         } else {
             lines.push(super::problem_line(app, problem, width));
         }
     }
     if shown > 0 {
-        lines.push(Line::styled(text::pad(" last lines", width), app.theme.head()));
+        lines.push(Line::styled(formatting::pad(" last lines", width), app.theme.header()));
         lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(app, &who, &line, width)));
     }
-    put(frame, rows(area, upper.height, area.height - upper.height), lines);
+    render_lines(frame, row_range(area, upper.height, area.height - upper.height), lines);
 }
 
 fn tail_line(app: &App, who: &str, line: &str, width: usize) -> Line<'static> {
     let room = (width / 4).clamp(8, 24);
     Line::from(vec![
         Span::raw(" "),
-        Span::styled(text::pad(who, room), app.theme.dim()),
+        Span::styled(formatting::pad(who, room), app.theme.dim()),
         Span::raw(" "),
-        Span::raw(words::cut(line, width.saturating_sub(room + 2))),
+        Span::raw(style::truncate_text(line, width.saturating_sub(room + 2))),
     ])
 }
 
 /// Takes the last lines of those that have said something.
-fn listen(app: &mut App) {
-    let mut said = std::mem::take(&mut app.overview.said);
+fn update_last_lines(app: &mut App) {
+    let mut said = std::mem::take(&mut app.overview_pane.last_lines);
     said.retain(|rank, _| app.state.ranks.contains_key(rank));
     for rank in app.state.ranks.values() {
-        let seen = (rank.restart, rank.tail.next);
-        if said.get(&rank.rank).is_some_and(|said| said.seen == seen) {
+        let seen = (rank.restart, rank.recent_lines.next_offset);
+        if said.get(&rank.rank).is_some_and(|said| said.log_position == seen) {
             continue;
         }
-        let line = rank.tail.last(1).pop().map(|last| app.clean(&last)).unwrap_or_default();
+        let line = rank.recent_lines.last_lines(1).pop().map(|last| app.sanitize(&last)).unwrap_or_default();
         let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-        said.insert(rank.rank, Said { seen, line, key });
+        said.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
     }
-    app.overview.said = said;
+    app.overview_pane.last_lines = said;
 }
 
 /// What the ranks last said, those who say the same but for digits as one; the largest group first.
-fn tails(app: &App, most: usize) -> Vec<(String, String)> {
+fn grouped_last_lines(app: &App, most: usize) -> Vec<(String, String)> {
     let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
-    for (rank, said) in app.overview.said.iter().filter(|(_, said)| !said.line.is_empty()) {
-        groups.entry(&said.key).or_insert_with(|| (Vec::new(), &said.line)).0.push(*rank);
+    for (rank, said) in app.overview_pane.last_lines.iter().filter(|(_, said)| !said.line.is_empty()) {
+        groups.entry(&said.group_key).or_insert_with(|| (Vec::new(), &said.line)).0.push(*rank);
     }
     let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();
     groups.sort_by_key(|(ranks, _)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
     groups.truncate(most);
-    groups.into_iter().map(|(ranks, line)| (words::ranks(&ranks).replacen("ranks ", "r[", 1), line.to_owned())).map(close).collect()
+    groups
+        .into_iter()
+        .map(|(ranks, line)| (style::format_ranks(&ranks).replacen("ranks ", "r[", 1), line.to_owned()))
+        .map(shorten_rank_label)
+        .collect()
 }
 
 /// `r[0-7]`, `r3`.
-fn close((who, line): (String, String)) -> (String, String) {
+fn shorten_rank_label((who, line): (String, String)) -> (String, String) {
     let who = match who.strip_prefix("rank ") {
         Some(one) => format!("r{one}"),
         None => format!("{who}]"),

@@ -1,48 +1,49 @@
 //! What the lines tell of the training: step, loss and speed of the run and of each rank, with their course, and progress bars.
 //!
-//! Uses `state/metrics`. An axis goes from the least to the greatest value that is shown, since a loss has no fixed one.
+//! Uses `state/training_metrics`. An axis goes from the least to the greatest value that is shown, since a loss has no fixed one.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::Millis;
-use crate::report::words;
-use crate::state::metrics::{LOSS, Metrics, Progress, STEP, Series};
+use crate::event::UnixMillis;
+use crate::report::style;
+use crate::state::training_metrics::{LOSS_INDEX, MetricSeries, STEP_INDEX, TrainingMetrics, TrainingProgress};
 use crate::tui::app::App;
-use crate::tui::theme::{Status, Theme};
+use crate::tui::theme::{DisplayStatus, Theme};
 
-use super::{put, rows, text};
+use super::{formatting, render_lines, row_range};
 
 /// A bar that was not drawn for so long says nothing of now, milliseconds.
-const FRESH: i64 = 120_000;
+const STALE_AFTER_MS: i64 = 120_000;
 /// Below this many rows there is no room for it.
-const LEAST: u16 = 12;
+const MIN_ROWS: u16 = 12;
 
 /// Draws the run's values on top of an area where there are any, and gives the rest of the area.
-pub(crate) fn head(frame: &mut Frame<'_>, area: Rect, app: &App) -> Rect {
-    if app.state.metrics.is_empty() || area.height < LEAST {
+pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App) -> Rect {
+    if app.state.metrics.is_empty() || area.height < MIN_ROWS {
         return area;
     }
-    put(frame, rows(area, 0, 1), vec![of_run(app, usize::from(area.width))]);
-    rows(area, 1, area.height - 1)
+    render_lines(frame, row_range(area, 0, 1), vec![run_metrics_line(app, usize::from(area.width))]);
+    row_range(area, 1, area.height - 1)
 }
 
-fn of_run(app: &App, width: usize) -> Line<'static> {
-    let mut spans = vec![Span::styled(" training ", app.theme.head())];
+fn run_metrics_line(app: &App, width: usize) -> Line<'static> {
+    let mut spans = vec![Span::styled(" training ", app.theme.header())];
     for (metric, series) in &app.state.metrics {
-        let name = app.clean(app.state.metric_name(*metric));
-        let Some((last, at)) = app.state.metric(*metric) else { continue };
-        let age = if app.stale_for(at, FRESH) { format!(" {} ago", text::age(at, app.now)) } else { String::new() };
-        let value = format!(" {name} {}{age} ", short(last));
-        let course = if *metric == STEP { 0 } else { (width / 12).clamp(6, 24) };
-        if text::width(&spans) + value.chars().count() + course + 1 > width {
+        let name = app.sanitize(app.state.metric_name(*metric));
+        let Some((last, at)) = app.state.combined_metric(*metric) else { continue };
+        let age =
+            if app.is_older_than(at, STALE_AFTER_MS) { format!(" {} ago", formatting::format_age(at, app.now)) } else { String::new() };
+        let value = format!(" {name} {}{age} ", format_value(last));
+        let course = if *metric == STEP_INDEX { 0 } else { (width / 12).clamp(6, 24) };
+        if formatting::spans_width(&spans) + value.chars().count() + course + 1 > width {
             break;
         }
-        let status = if last.is_finite() { Status::Ok } else { Status::Bad };
-        spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, app.theme.status(status)) });
+        let status = if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error };
+        spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, app.theme.status_style(status)) });
         if course > 0 {
-            spans.push(Span::styled(spark(series.points(), course, app.theme), app.theme.status(status)));
+            spans.push(Span::styled(sparkline(series.points(), course, app.theme), app.theme.status_style(status)));
             spans.push(Span::raw(" "));
         }
     }
@@ -50,58 +51,59 @@ fn of_run(app: &App, width: usize) -> Line<'static> {
 }
 
 /// The columns of one rank's step and loss, and how wide they are.
-pub(crate) struct Columns {
-    course: usize,
+pub(crate) struct TrainingColumns {
+    sparkline_width: usize,
 }
 
-impl Columns {
+impl TrainingColumns {
     /// The columns that fit into `room` beside a last line, if any rank told something.
-    pub(crate) fn of(app: &App, room: usize) -> Option<Columns> {
-        let any = app.state.metrics.contains_key(&STEP) || app.state.metrics.contains_key(&LOSS);
-        (any && room >= 28).then(|| Columns { course: (room / 5).clamp(4, 20) })
+    pub(crate) fn fit(app: &App, room: usize) -> Option<TrainingColumns> {
+        let any = app.state.metrics.contains_key(&STEP_INDEX) || app.state.metrics.contains_key(&LOSS_INDEX);
+        (any && room >= 28).then(|| TrainingColumns { sparkline_width: (room / 5).clamp(4, 20) })
     }
 
     /// How wide they are together.
     pub(crate) fn width(&self) -> usize {
-        7 + 8 + self.course + 1
+        7 + 8 + self.sparkline_width + 1
     }
 
     /// Their heads.
-    pub(crate) fn head(&self) -> String {
-        format!("{:>6} {:>7} {} ", "STEP", "LOSS", text::pad("", self.course))
+    pub(crate) fn header_text(&self) -> String {
+        format!("{:>6} {:>7} {} ", "STEP", "LOSS", formatting::pad("", self.sparkline_width))
     }
 
     /// A rank's values.
-    pub(crate) fn row(&self, theme: Theme, metrics: &Metrics) -> Vec<Span<'static>> {
-        let value = |metric| metrics.get(&metric).map_or_else(|| "-".to_owned(), |series: &Series| short(series.last));
-        let loss = metrics.get(&LOSS);
-        let status = if loss.is_some_and(|loss| !loss.last.is_finite()) { Status::Bad } else { Status::Ok };
-        let course = loss.map(|loss| spark(loss.points(), self.course, theme)).unwrap_or_default();
-        let number = format!("{:>7} ", words::cut(&value(LOSS), 7));
+    pub(crate) fn rank_spans(&self, theme: Theme, metrics: &TrainingMetrics) -> Vec<Span<'static>> {
+        let value = |metric| metrics.get(&metric).map_or_else(|| "-".to_owned(), |series: &MetricSeries| format_value(series.last));
+        let loss = metrics.get(&LOSS_INDEX);
+        let status = if loss.is_some_and(|loss| !loss.last.is_finite()) { DisplayStatus::Error } else { DisplayStatus::Ok };
+        let course = loss.map(|loss| sparkline(loss.points(), self.sparkline_width, theme)).unwrap_or_default();
+        let number = format!("{:>7} ", style::truncate_text(&value(LOSS_INDEX), 7));
         vec![
-            Span::raw(format!("{:>6} ", words::cut(&value(STEP), 6))),
-            if status == Status::Bad { Span::styled(number, theme.status(status)) } else { Span::raw(number) },
-            Span::styled(text::pad(&course, self.course), theme.status(status)),
+            Span::raw(format!("{:>6} ", style::truncate_text(&value(STEP_INDEX), 6))),
+            if status == DisplayStatus::Error { Span::styled(number, theme.status_style(status)) } else { Span::raw(number) },
+            Span::styled(formatting::pad(&course, self.sparkline_width), theme.status_style(status)),
             Span::raw(" "),
         ]
     }
 }
 
 /// A progress bar that is still being drawn, in `width` columns: `37% ███▌     371/1000 19s left`.
-pub(crate) fn gauge(progress: &Progress, now: Millis, width: usize, theme: Theme) -> Option<String> {
-    if now - progress.at > FRESH || width < 6 {
+pub(crate) fn progress_gauge(progress: &TrainingProgress, now: UnixMillis, width: usize, theme: Theme) -> Option<String> {
+    if now - progress.drawn_at > STALE_AFTER_MS || width < 6 {
         return None;
     }
     let percent = format!("{:>3.0}%", progress.percent);
-    let count = progress.count.map_or_else(String::new, |(done, all)| format!(" {done}/{all}"));
-    let left = progress.left.map_or_else(String::new, |left| format!(" {} left", words::span(left.saturating_mul(1000))));
+    let count = progress.done_of_total.map_or_else(String::new, |(done, all)| format!(" {done}/{all}"));
+    let left =
+        progress.seconds_left.map_or_else(String::new, |left| format!(" {} left", style::format_duration(left.saturating_mul(1000))));
     let tail = format!("{count}{left}");
     let room = width.saturating_sub(percent.len() + tail.len() + 1).min(20);
-    let bar = if room >= 4 { format!(" {}", filled(progress.percent, room, theme.ascii)) } else { String::new() };
-    Some(words::cut(&format!("{percent}{bar}{tail}"), width))
+    let bar = if room >= 4 { format!(" {}", bar_text(progress.percent, room, theme.ascii)) } else { String::new() };
+    Some(style::truncate_text(&format!("{percent}{bar}{tail}"), width))
 }
 
-fn filled(percent: f32, room: usize, ascii: bool) -> String {
+fn bar_text(percent: f32, room: usize, ascii: bool) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a few columns")]
     let share = percent.clamp(0.0, 100.0) / 100.0 * room as f32;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the columns")]
@@ -111,10 +113,10 @@ fn filled(percent: f32, room: usize, ascii: bool) -> String {
 }
 
 /// The course of a value as bars between its least and its greatest; the last `width` points, spread over what is there.
-pub(crate) fn spark(points: impl Iterator<Item = f32>, width: usize, theme: Theme) -> String {
+pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: Theme) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    const PLAIN: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
-    let bars = if theme.ascii { PLAIN } else { BARS };
+    const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
+    let bars = if theme.ascii { ASCII_BARS } else { BARS };
     let all: Vec<f32> = points.collect();
     if all.is_empty() || width == 0 {
         return String::new();
@@ -141,7 +143,7 @@ pub(crate) fn spark(points: impl Iterator<Item = f32>, width: usize, theme: Them
 }
 
 /// A value in at most seven columns: `1180`, `2.318`, `12.9k`, `3.0e-4`.
-pub(crate) fn short(value: f64) -> String {
+pub(crate) fn format_value(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
     }
@@ -164,30 +166,30 @@ pub(crate) fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const FULL: Theme = Theme::new(crate::tui::theme::Skin::Mono, false);
+    const UNICODE_THEME: Theme = Theme::new(crate::tui::theme::ColorScheme::Mono, false);
 
     #[test]
-    fn values_are_short() {
+    fn values_fit_seven_columns() {
         let values = [0.0, 3e-4, 2.3182, 31.456, 412.25, 1180.0, 12_874.3, 512_000.0, 3.2e6, 7e12, f64::NAN];
-        assert_eq!(values.map(short).join(" "), "0 3.0e-4 2.318 31.46 412.2 1180 12.9k 512k 3.2M 7.0e12 nan");
-        assert!(values.iter().all(|value| short(*value).len() <= 7));
+        assert_eq!(values.map(format_value).join(" "), "0 3.0e-4 2.318 31.46 412.2 1180 12.9k 512k 3.2M 7.0e12 nan");
+        assert!(values.iter().all(|value| format_value(*value).len() <= 7));
     }
 
     #[test]
-    fn a_course_goes_from_the_least_to_the_greatest() {
-        assert_eq!(spark([9.0, 5.0, 1.0].into_iter(), 8, FULL), "█▅▁");
-        assert_eq!(spark([2.0, 2.0].into_iter(), 8, FULL), "▅▅");
-        assert_eq!(spark(std::iter::repeat_n(3.0e-4, 1003), 8, FULL), "▅▅▅▅▅▅▅▅", "a constant lr has no spike");
-        assert_eq!(spark((0..100_u8).map(f32::from), 4, FULL), "▁▃▆█");
-        assert_eq!(spark([1.0, f32::NAN, 2.0].into_iter(), 8, FULL), "▁!█");
-        assert_eq!(spark(std::iter::empty(), 8, FULL), "");
+    fn sparkline_spans_min_to_max() {
+        assert_eq!(sparkline([9.0, 5.0, 1.0].into_iter(), 8, UNICODE_THEME), "█▅▁");
+        assert_eq!(sparkline([2.0, 2.0].into_iter(), 8, UNICODE_THEME), "▅▅");
+        assert_eq!(sparkline(std::iter::repeat_n(3.0e-4, 1003), 8, UNICODE_THEME), "▅▅▅▅▅▅▅▅", "a constant lr has no spike");
+        assert_eq!(sparkline((0..100_u8).map(f32::from), 4, UNICODE_THEME), "▁▃▆█");
+        assert_eq!(sparkline([1.0, f32::NAN, 2.0].into_iter(), 8, UNICODE_THEME), "▁!█");
+        assert_eq!(sparkline(std::iter::empty(), 8, UNICODE_THEME), "");
     }
 
     #[test]
-    fn a_gauge_fits_and_grows_old() {
-        let bar = Progress { percent: 37.1, count: Some((371, 1000)), left: Some(19), at: 1_000 };
-        assert_eq!(gauge(&bar, 2_000, 40, FULL).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
-        assert_eq!(gauge(&bar, 2_000, 14, FULL).as_deref(), Some(" 37% 371/1000…"));
-        assert_eq!((gauge(&bar, 200_000, 40, FULL), gauge(&bar, 2_000, 3, FULL)), (None, None));
+    fn gauge_fits_and_expires() {
+        let bar = TrainingProgress { percent: 37.1, done_of_total: Some((371, 1000)), seconds_left: Some(19), drawn_at: 1_000 };
+        assert_eq!(progress_gauge(&bar, 2_000, 40, UNICODE_THEME).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
+        assert_eq!(progress_gauge(&bar, 2_000, 14, UNICODE_THEME).as_deref(), Some(" 37% 371/1000…"));
+        assert_eq!((progress_gauge(&bar, 200_000, 40, UNICODE_THEME), progress_gauge(&bar, 2_000, 3, UNICODE_THEME)), (None, None));
     }
 }

@@ -3,11 +3,11 @@
 //! Uses `pager`, `scan`, `ring` and `groups`. The text of one log is read from the stored file; of several the newest lines are kept, each
 //! or those that are alike as one. Every place is a number of its own kind: a byte of the file, a line of the ring, a group.
 
-mod paint;
+mod export;
+mod render;
 mod rows;
-mod take;
 
-pub(crate) use paint::draw;
+pub(crate) use render::draw;
 
 use std::io;
 
@@ -16,19 +16,19 @@ use regex::bytes::Regex;
 use crate::event::LogFile;
 use crate::state::RunState;
 use crate::tui::app::App;
-use crate::tui::filter::{self, Filter, Level, Writer};
-use crate::tui::groups::Groups;
-use crate::tui::keymap::Cmd;
-use crate::tui::scan::{Scan, Wanted};
+use crate::tui::keymap::UiCommand;
+use crate::tui::line_filter::{self, LineFilter, LineOrigin, LogLevel};
+use crate::tui::log_groups::LogGroups;
+use crate::tui::log_index::{LineQuery, LogIndex};
 
-use rows::{Kept, Row, after, before, catch_up, newest, with};
+use rows::{LogRow, MergedLines, count_lines, rows_before, rows_from, update_merged, with_log};
 
 /// Whose lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Mode {
+enum LogScope {
     /// Of one log.
     #[default]
-    One,
+    Single,
     /// Of all logs.
     All,
     /// Of all logs of a host.
@@ -37,121 +37,122 @@ enum Mode {
 
 /// When a line came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Clock {
+enum TimeColumn {
     /// Not shown.
     #[default]
     Off,
     /// How long ago.
-    Ago,
+    Relative,
     /// The time of day.
-    Day,
+    TimeOfDay,
 }
 
 /// A line that the person marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+struct LineMark {
     log: (u32, LogFile),
-    place: u64,
+    offset: u64,
 }
 
 /// How many marks are kept.
-const MARKS: usize = 1_000;
+const MAX_MARKS: usize = 1_000;
 /// How many bytes one key searches: so much of a file is read in a moment.
-const SEARCH: u64 = 64 << 20;
+const SEARCH_BYTES: u64 = 64 << 20;
 /// How many bytes of a log are looked at while time goes by.
-const PART: u64 = 4 << 20;
+const SCAN_BYTES_PER_TICK: u64 = 4 << 20;
 
 /// What the logs remember.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct LogsPane {
     /// Whose log; none: that of the first rank.
-    who: Option<(u32, LogFile)>,
-    mode: Mode,
+    selected_log: Option<(u32, LogFile)>,
+    scope: LogScope,
     /// Equal lines of several logs are one.
     fold: bool,
     /// The newest lines are shown as they come.
     follow: bool,
     /// Else the place of the first line that is shown, and how much there was when the screen left the newest line.
-    top: u64,
-    left_at: u64,
+    first_position: u64,
+    lines_when_left: u64,
     /// Long lines are shown whole.
     wrap: bool,
     /// The first column that is shown.
-    left: usize,
-    clock: Clock,
+    first_column: usize,
+    time_column: TimeColumn,
     /// Every byte as it is.
-    raw: bool,
+    show_bytes: bool,
     /// Every picture of a progress bar.
-    pictures: bool,
-    zoom: bool,
+    show_all_redraws: bool,
+    zoomed: bool,
     /// What is looked for.
-    wanted: Option<Regex>,
+    search: Option<Regex>,
     /// The line that was found last.
-    found: Option<u64>,
-    filter: Option<Filter>,
-    marks: Vec<Mark>,
+    found_position: Option<u64>,
+    filter: Option<LineFilter>,
+    marks: Vec<LineMark>,
     /// What is known of the one log.
-    scan: Scan,
+    index: LogIndex,
     /// What is known of several.
-    kept: Kept,
-    groups: Groups,
+    merged: MergedLines,
+    groups: LogGroups,
     /// What was drawn last, and of what.
-    drawn: Option<(rows::Key, Vec<Row>)>,
+    cached_rows: Option<(rows::RowCacheKey, Vec<LogRow>)>,
 }
 
-impl Default for View {
+impl Default for LogsPane {
     fn default() -> Self {
-        View {
-            who: None,
-            mode: Mode::One,
+        LogsPane {
+            selected_log: None,
+            scope: LogScope::Single,
             fold: true,
             follow: true,
-            top: 0,
-            left_at: 0,
+            first_position: 0,
+            lines_when_left: 0,
             wrap: false,
-            left: 0,
-            clock: Clock::Off,
-            raw: false,
-            pictures: false,
-            zoom: false,
-            wanted: None,
-            found: None,
+            first_column: 0,
+            time_column: TimeColumn::Off,
+            show_bytes: false,
+            show_all_redraws: false,
+            zoomed: false,
+            search: None,
+            found_position: None,
             filter: None,
             marks: Vec::new(),
-            scan: Scan::default(),
-            kept: Kept::default(),
-            groups: Groups::default(),
-            drawn: None,
+            index: LogIndex::default(),
+            merged: MergedLines::default(),
+            groups: LogGroups::default(),
+            cached_rows: None,
         }
     }
 }
 
-impl View {
+impl LogsPane {
     /// Shows another log, from its newest lines on.
-    pub(crate) fn show(&mut self, who: (u32, LogFile)) {
-        (self.who, self.mode) = (Some(who), Mode::One);
-        self.begin();
+    pub(crate) fn show_log(&mut self, who: (u32, LogFile)) {
+        (self.selected_log, self.scope) = (Some(who), LogScope::Single);
+        self.reset_view();
     }
 
     /// Something else is shown: from its newest line on, and nothing is known of it.
-    fn begin(&mut self) {
-        (self.follow, self.top, self.left, self.found) = (true, 0, 0, None);
-        self.forget();
+    fn reset_view(&mut self) {
+        (self.follow, self.first_position, self.first_column, self.found_position) = (true, 0, 0, None);
+        self.clear_caches();
     }
 
     /// What was found out is void.
-    fn forget(&mut self) {
-        (self.scan, self.kept, self.groups, self.drawn) = (Scan::default(), Kept::default(), Groups::default(), None);
+    fn clear_caches(&mut self) {
+        (self.index, self.merged, self.groups, self.cached_rows) =
+            (LogIndex::default(), MergedLines::default(), LogGroups::default(), None);
     }
 
     /// The feed begins anew.
-    pub(crate) fn anew(&mut self) {
-        self.begin();
+    pub(crate) fn reset(&mut self) {
+        self.reset_view();
     }
 
     /// Whether nothing but the log is to be on the screen.
-    pub(crate) fn zoomed(&self) -> bool {
-        self.zoom
+    pub(crate) fn is_zoomed(&self) -> bool {
+        self.zoomed
     }
 
     /// The filter as it was typed.
@@ -161,366 +162,375 @@ impl View {
 }
 
 /// All logs of ranks in their order; those of launchers where there are no ranks yet.
-fn all(state: &RunState) -> Vec<(u32, LogFile)> {
+fn all_logs(state: &RunState) -> Vec<(u32, LogFile)> {
     let ranks: Vec<_> = state.ranks.values().map(|rank| (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })).collect();
-    if ranks.is_empty() { (0_u32..).zip(&state.hosts).map(|(at, _)| (at, LogFile::Node)).collect() } else { ranks }
+    if ranks.is_empty() { (0_u32..).zip(&state.hosts).map(|(at, _)| (at, LogFile::Launcher)).collect() } else { ranks }
 }
 
 /// The one log that is shown, or was before all of them were.
-pub(crate) fn under(app: &App) -> Option<(u32, LogFile)> {
-    who(app)
+pub(crate) fn log_at_cursor(app: &App) -> Option<(u32, LogFile)> {
+    shown_log(app)
 }
 
-fn who(app: &App) -> Option<(u32, LogFile)> {
-    app.logs.who.or_else(|| all(&app.state).first().copied())
+fn shown_log(app: &App) -> Option<(u32, LogFile)> {
+    app.logs_pane.selected_log.or_else(|| all_logs(&app.state).first().copied())
 }
 
 /// Whose line it is, for filters.
-fn writer(state: &RunState, log: (u32, LogFile)) -> Writer<'_> {
+fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
     let rank = match log.1 {
         LogFile::Rank { rank, .. } => Some(rank),
-        LogFile::Node => None,
+        LogFile::Launcher => None,
     };
-    Writer { rank, host: state.host_name(log.0) }
+    LineOrigin { rank, host: state.host_name(log.0) }
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: Cmd) {
-    catch_up(app);
-    let page = app.page.max(1);
+pub(crate) fn update(app: &mut App, cmd: UiCommand) {
+    update_merged(app);
+    let page = app.page_rows.max(1);
     let half = page.div_ceil(2);
     match cmd {
-        Cmd::Up => up(app, 1),
-        Cmd::Down => down(app, 1),
-        Cmd::PageUp => up(app, page),
-        Cmd::PageDown => down(app, page),
-        Cmd::HalfUp => up(app, half),
-        Cmd::HalfDown => down(app, half),
-        Cmd::Top => {
-            leave(app);
-            app.logs.top = 0;
+        UiCommand::Up => scroll_up(app, 1),
+        UiCommand::Down => scroll_down(app, 1),
+        UiCommand::PageUp => scroll_up(app, page),
+        UiCommand::PageDown => scroll_down(app, page),
+        UiCommand::HalfUp => scroll_up(app, half),
+        UiCommand::HalfDown => scroll_down(app, half),
+        UiCommand::Top => {
+            stop_following(app);
+            app.logs_pane.first_position = 0;
         }
-        Cmd::Bottom => app.logs.follow = true,
-        Cmd::Follow if app.logs.follow => up(app, 0),
-        Cmd::Follow => app.logs.follow = true,
-        Cmd::Wrap => app.logs.wrap = !app.logs.wrap,
-        Cmd::Left => app.logs.left = app.logs.left.saturating_sub(20),
-        Cmd::Right => app.logs.left = (app.logs.left + 20).min(16 << 10),
-        Cmd::PrevRank => neighbour(app, false),
-        Cmd::NextRank => neighbour(app, true),
-        Cmd::PrevHost => host(app, false),
-        Cmd::NextHost => host(app, true),
-        Cmd::NodeLog => node(app),
-        Cmd::FindNext => find(app, true),
-        Cmd::FindPrev => find(app, false),
-        Cmd::NextError | Cmd::PrevError => {
-            let wrong = |row: &Row| filter::level(&row.bytes) == Level::Error;
-            seek(app, cmd == Cmd::PrevError, wrong, "says that something is wrong");
+        UiCommand::Bottom => app.logs_pane.follow = true,
+        UiCommand::Follow if app.logs_pane.follow => scroll_up(app, 0),
+        UiCommand::Follow => app.logs_pane.follow = true,
+        UiCommand::Wrap => app.logs_pane.wrap = !app.logs_pane.wrap,
+        UiCommand::Left => app.logs_pane.first_column = app.logs_pane.first_column.saturating_sub(20),
+        UiCommand::Right => app.logs_pane.first_column = (app.logs_pane.first_column + 20).min(16 << 10),
+        UiCommand::PrevRank => show_adjacent_log(app, false),
+        UiCommand::NextRank => show_adjacent_log(app, true),
+        UiCommand::PrevHost => show_adjacent_host(app, false),
+        UiCommand::NextHost => show_adjacent_host(app, true),
+        UiCommand::NodeLog => toggle_launcher_log(app),
+        UiCommand::FindNext => find_match(app, true),
+        UiCommand::FindPrev => find_match(app, false),
+        UiCommand::NextError | UiCommand::PrevError => {
+            let wrong = |row: &LogRow| line_filter::detect_level(&row.bytes) == LogLevel::Error;
+            seek_row(app, cmd == UiCommand::PrevError, wrong, "says that something is wrong");
         }
-        Cmd::Merge => merge(app),
-        Cmd::Fold => {
-            app.logs.fold = !app.logs.fold;
-            app.logs.begin();
+        UiCommand::Merge => cycle_scope(app),
+        UiCommand::Fold => {
+            app.logs_pane.fold = !app.logs_pane.fold;
+            app.logs_pane.reset_view();
         }
-        Cmd::Open => open(app),
-        Cmd::Times => {
-            app.logs.clock = match app.logs.clock {
-                Clock::Off => Clock::Ago,
-                Clock::Ago => Clock::Day,
-                Clock::Day => Clock::Off,
+        UiCommand::Open => open_own_log(app),
+        UiCommand::Times => {
+            app.logs_pane.time_column = match app.logs_pane.time_column {
+                TimeColumn::Off => TimeColumn::Relative,
+                TimeColumn::Relative => TimeColumn::TimeOfDay,
+                TimeColumn::TimeOfDay => TimeColumn::Off,
             }
         }
-        Cmd::Bytes => app.logs.raw = !app.logs.raw,
-        Cmd::Collapse => app.logs.pictures = !app.logs.pictures,
-        Cmd::Zoom => app.logs.zoom = !app.logs.zoom,
-        Cmd::Mark => mark(app),
-        Cmd::NextMark => next_mark(app),
-        Cmd::Copy => take::line(app),
-        Cmd::CopyView => take::view(app),
-        Cmd::Save => take::save(app),
+        UiCommand::Bytes => app.logs_pane.show_bytes = !app.logs_pane.show_bytes,
+        UiCommand::Collapse => app.logs_pane.show_all_redraws = !app.logs_pane.show_all_redraws,
+        UiCommand::Zoom => app.logs_pane.zoomed = !app.logs_pane.zoomed,
+        UiCommand::Mark => toggle_mark(app),
+        UiCommand::NextMark => go_to_next_mark(app),
+        UiCommand::Copy => export::copy_line(app),
+        UiCommand::CopyView => export::copy_screen(app),
+        UiCommand::Save => export::save_all(app),
         _ => {}
     }
 }
 
 /// One log, all, those of its host.
-fn merge(app: &mut App) {
-    app.logs.mode = match app.logs.mode {
-        Mode::One => Mode::All,
-        Mode::All => Mode::Host,
-        Mode::Host => Mode::One,
+fn cycle_scope(app: &mut App) {
+    app.logs_pane.scope = match app.logs_pane.scope {
+        LogScope::Single => LogScope::All,
+        LogScope::All => LogScope::Host,
+        LogScope::Host => LogScope::Single,
     };
-    app.logs.begin();
+    app.logs_pane.reset_view();
 }
 
 /// From a line of several logs to its own log, at its place.
-fn open(app: &mut App) {
-    if app.logs.mode == Mode::One {
+fn open_own_log(app: &mut App) {
+    if app.logs_pane.scope == LogScope::Single {
         return;
     }
-    let Some((log, place)) = current(app).map(|row| (row.log, row.place)) else { return };
-    app.logs.show(log);
-    go_to(app, place);
+    let Some((log, place)) = current_row(app).map(|row| (row.log, row.offset)) else { return };
+    app.logs_pane.show_log(log);
+    go_to_offset(app, place);
 }
 
-fn neighbour(app: &mut App, next: bool) {
-    let all = all(&app.state);
-    let Some(at) = who(app).and_then(|who| all.iter().position(|log| *log == who).or_else(|| all.iter().position(|log| log.0 == who.0)))
+fn show_adjacent_log(app: &mut App, next: bool) {
+    let all = all_logs(&app.state);
+    let Some(at) =
+        shown_log(app).and_then(|who| all.iter().position(|log| *log == who).or_else(|| all.iter().position(|log| log.0 == who.0)))
     else {
         return;
     };
     let to = if next { (at + 1) % all.len() } else { (at + all.len() - 1) % all.len() };
-    app.logs.show(all[to]);
+    app.logs_pane.show_log(all[to]);
 }
 
-fn host(app: &mut App, next: bool) {
+fn show_adjacent_host(app: &mut App, next: bool) {
     let hosts = u32::try_from(app.state.hosts.len()).unwrap_or(u32::MAX);
-    let Some((host, _)) = who(app).filter(|_| hosts > 0) else { return };
+    let Some((host, _)) = shown_log(app).filter(|_| hosts > 0) else { return };
     let to = if next { (host + 1) % hosts } else { (host + hosts - 1) % hosts };
-    let first = all(&app.state).into_iter().find(|log| log.0 == to).unwrap_or((to, LogFile::Node));
-    let mode = app.logs.mode;
-    app.logs.show(first);
-    if mode == Mode::Host {
-        app.logs.mode = mode;
+    let first = all_logs(&app.state).into_iter().find(|log| log.0 == to).unwrap_or((to, LogFile::Launcher));
+    let mode = app.logs_pane.scope;
+    app.logs_pane.show_log(first);
+    if mode == LogScope::Host {
+        app.logs_pane.scope = mode;
     }
 }
 
-fn node(app: &mut App) {
-    let Some((host, file)) = who(app) else { return };
+fn toggle_launcher_log(app: &mut App) {
+    let Some((host, file)) = shown_log(app) else { return };
     let to = match file {
-        LogFile::Rank { .. } => (host, LogFile::Node),
-        LogFile::Node => all(&app.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Node)),
+        LogFile::Rank { .. } => (host, LogFile::Launcher),
+        LogFile::Launcher => all_logs(&app.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Launcher)),
     };
-    app.logs.show(to);
+    app.logs_pane.show_log(to);
 }
 
 /// Looks for a text from the newest line backwards: as a regular expression where it is one, without regard to case where it has no capital.
-pub(crate) fn look_for(app: &mut App, text: &str) {
-    app.logs.found = None;
+pub(crate) fn set_search(app: &mut App, text: &str) {
+    app.logs_pane.found_position = None;
     if text.is_empty() {
-        app.logs.wanted = None;
-        app.logs.forget();
+        app.logs_pane.search = None;
+        app.logs_pane.clear_caches();
         return;
     }
-    match filter::pattern(text) {
+    match line_filter::compile_pattern(text) {
         Ok(wanted) => {
-            app.logs.wanted = Some(wanted);
-            app.logs.forget();
-            catch_up(app);
-            find(app, false);
+            app.logs_pane.search = Some(wanted);
+            app.logs_pane.clear_caches();
+            update_merged(app);
+            find_match(app, false);
         }
-        Err(error) => app.say(&error),
+        Err(error) => app.show_toast(&error),
     }
 }
 
 /// Shows only lines that the typed text describes; all again for an empty one.
-pub(crate) fn filter(app: &mut App, text: &str) {
-    match Filter::parse(text) {
+pub(crate) fn set_filter(app: &mut App, text: &str) {
+    match LineFilter::parse(text) {
         Ok(filter) => {
-            app.logs.filter = filter;
-            app.logs.begin();
-            look(app, SEARCH);
-            catch_up(app);
+            app.logs_pane.filter = filter;
+            app.logs_pane.reset_view();
+            index_more(app, SEARCH_BYTES);
+            update_merged(app);
         }
-        Err(why) => app.say(&why),
+        Err(why) => app.show_toast(&why),
     }
 }
 
 /// Goes to the next line that has what is looked for, or the one before.
-fn find(app: &mut App, next: bool) {
-    let Some(wanted) = app.logs.wanted.clone() else { return app.say("nothing is looked for: / asks") };
-    seek(app, next, |row| wanted.is_match(&row.bytes), "has it");
+fn find_match(app: &mut App, next: bool) {
+    let Some(wanted) = app.logs_pane.search.clone() else { return app.show_toast("nothing is looked for: / asks") };
+    seek_row(app, next, |row| wanted.is_match(&row.bytes), "has it");
 }
 
 /// Goes to the next row that passes, or the one before.
-fn seek(app: &mut App, next: bool, passes: impl Fn(&Row) -> bool, what: &str) {
-    let from = match app.logs.found {
+fn seek_row(app: &mut App, next: bool, passes: impl Fn(&LogRow) -> bool, what: &str) {
+    let from = match app.logs_pane.found_position {
         Some(found) => found,
-        None if app.logs.follow => u64::MAX,
-        None => first(app),
+        None if app.logs_pane.follow => u64::MAX,
+        None => first_visible(app),
     };
-    let hit = if next { forward(app, from, &passes) } else { backward(app, from, &passes) };
+    let hit = if next { search_forward(app, from, &passes) } else { search_backward(app, from, &passes) };
     match hit {
-        Ok(Hit::At(at)) => {
-            leave(app);
-            app.logs.found = Some(at);
+        Ok(LogSearchResult::Found(at)) => {
+            stop_following(app);
+            app.logs_pane.found_position = Some(at);
             // A few lines of what went before help to understand it.
-            let above = before(app, at, app.page / 3).ok();
-            app.logs.top = above.and_then(|rows| rows.first().map(|row| row.at)).unwrap_or(at);
+            let above = rows_before(app, at, app.page_rows / 3).ok();
+            app.logs_pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(at);
         }
-        Ok(Hit::None) => app.say(&format!("no {} line {what}", if next { "further" } else { "earlier" })),
-        Ok(Hit::Far(at)) => {
-            app.logs.found = Some(at);
-            app.say("not within 64 MiB from here; once more looks further");
+        Ok(LogSearchResult::NotFound) => app.show_toast(&format!("no {} line {what}", if next { "further" } else { "earlier" })),
+        Ok(LogSearchResult::LimitReached(at)) => {
+            app.logs_pane.found_position = Some(at);
+            app.show_toast("not within 64 MiB from here; once more looks further");
         }
-        Err(error) => app.say(&error.to_string()),
+        Err(error) => app.show_toast(&error.to_string()),
     }
 }
 
-enum Hit {
+enum LogSearchResult {
     /// In the line that begins there.
-    At(u64),
+    Found(u64),
     /// Nowhere.
-    None,
+    NotFound,
     /// Not before that place; more is to be searched.
-    Far(u64),
+    LimitReached(u64),
 }
 
-fn forward(app: &App, from: u64, passes: &impl Fn(&Row) -> bool) -> io::Result<Hit> {
+fn search_forward(app: &App, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io::Result<LogSearchResult> {
     if from == u64::MAX {
-        return Ok(Hit::None);
+        return Ok(LogSearchResult::NotFound);
     }
     // After the line that was found before; else from the first one on the screen.
-    let mut at = match app.logs.found {
-        Some(found) => after(app, found, 1)?.first().map_or(found, |row| row.next),
+    let mut at = match app.logs_pane.found_position {
+        Some(found) => rows_from(app, found, 1)?.first().map_or(found, |row| row.next_position),
         None => from,
     };
-    let end = at.saturating_add(SEARCH);
+    let end = at.saturating_add(SEARCH_BYTES);
     while at < end {
-        let rows = after(app, at, 1_000)?;
+        let rows = rows_from(app, at, 1_000)?;
         if let Some(row) = rows.iter().find(|row| passes(row)) {
-            return Ok(Hit::At(row.at));
+            return Ok(LogSearchResult::Found(row.position));
         }
         match rows.last() {
-            Some(row) if row.next > at => at = row.next,
-            _ => return Ok(Hit::None),
+            Some(row) if row.next_position > at => at = row.next_position,
+            _ => return Ok(LogSearchResult::NotFound),
         }
     }
-    Ok(Hit::Far(at))
+    Ok(LogSearchResult::LimitReached(at))
 }
 
-fn backward(app: &App, from: u64, passes: &impl Fn(&Row) -> bool) -> io::Result<Hit> {
+fn search_backward(app: &App, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io::Result<LogSearchResult> {
     let mut at = from;
     let mut end = None;
     loop {
-        let rows = before(app, at, 1_000)?;
+        let rows = rows_before(app, at, 1_000)?;
         if let Some(row) = rows.iter().rev().find(|row| passes(row)) {
-            return Ok(Hit::At(row.at));
+            return Ok(LogSearchResult::Found(row.position));
         }
         match rows.first() {
-            Some(row) if row.at > 0 && row.at < at => at = row.at,
-            _ => return Ok(Hit::None),
+            Some(row) if row.position > 0 && row.position < at => at = row.position,
+            _ => return Ok(LogSearchResult::NotFound),
         }
-        if at < *end.get_or_insert(at.saturating_sub(SEARCH)) {
-            return Ok(Hit::Far(at));
+        if at < *end.get_or_insert(at.saturating_sub(SEARCH_BYTES)) {
+            return Ok(LogSearchResult::LimitReached(at));
         }
     }
 }
 
 /// The place of the first line that is on the screen.
-fn first(app: &App) -> u64 {
-    app.logs.drawn.as_ref().and_then(|(_, rows)| rows.first()).map_or(app.logs.top, |row| row.at)
+fn first_visible(app: &App) -> u64 {
+    app.logs_pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).map_or(app.logs_pane.first_position, |row| row.position)
 }
 
 /// The line that is meant where one is meant: the one that was found, if it is on the screen, else the newest or the first one there.
-fn current(app: &App) -> Option<&Row> {
-    let rows = &app.logs.drawn.as_ref()?.1;
-    let found = app.logs.found.and_then(|at| rows.iter().find(|row| row.at == at));
-    found.or_else(|| if app.logs.follow { rows.last() } else { rows.first() })
+fn current_row(app: &App) -> Option<&LogRow> {
+    let rows = &app.logs_pane.cached_rows.as_ref()?.1;
+    let found = app.logs_pane.found_position.and_then(|at| rows.iter().find(|row| row.position == at));
+    found.or_else(|| if app.logs_pane.follow { rows.last() } else { rows.first() })
 }
 
 /// Leaves the newest line: from now on what comes is counted.
-fn leave(app: &mut App) {
-    if app.logs.follow {
-        app.logs.left_at = newest(app);
-        app.logs.follow = false;
+fn stop_following(app: &mut App) {
+    if app.logs_pane.follow {
+        app.logs_pane.lines_when_left = count_lines(app);
+        app.logs_pane.follow = false;
     }
 }
 
 /// Shows the log from near that place on, which need not be the beginning of a line.
-pub(crate) fn go_to(app: &mut App, place: u64) {
-    let line = with(app, |source| Ok(source.before(place.saturating_add(1), 1)?.first().map_or(0, |line| line.at)));
+pub(crate) fn go_to_offset(app: &mut App, place: u64) {
+    let line = with_log(app, |source| Ok(source.lines_before(place.saturating_add(1), 1)?.first().map_or(0, |line| line.offset)));
     match line {
         Ok(Some(line)) => {
-            leave(app);
-            app.logs.found = Some(line);
-            let above = before(app, line, app.page / 3).ok();
-            app.logs.top = above.and_then(|rows| rows.first().map(|row| row.at)).unwrap_or(line);
+            stop_following(app);
+            app.logs_pane.found_position = Some(line);
+            let above = rows_before(app, line, app.page_rows / 3).ok();
+            app.logs_pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(line);
         }
         Ok(None) => {}
-        Err(error) => app.say(&error.to_string()),
+        Err(error) => app.show_toast(&error.to_string()),
     }
 }
 
-fn up(app: &mut App, by: usize) {
-    let from = if app.logs.follow { first(app) } else { app.logs.top };
-    match before(app, from, by) {
+fn scroll_up(app: &mut App, by: usize) {
+    let from = if app.logs_pane.follow { first_visible(app) } else { app.logs_pane.first_position };
+    match rows_before(app, from, by) {
         Ok(rows) => {
-            leave(app);
-            app.logs.top = rows.first().map_or(from, |row| row.at);
+            stop_following(app);
+            app.logs_pane.first_position = rows.first().map_or(from, |row| row.position);
         }
-        Err(error) => app.say(&error.to_string()),
+        Err(error) => app.show_toast(&error.to_string()),
     }
 }
 
-fn down(app: &mut App, by: usize) {
-    if app.logs.follow {
+fn scroll_down(app: &mut App, by: usize) {
+    if app.logs_pane.follow {
         return;
     }
-    let (from, page) = (app.logs.top, app.page.max(1));
-    let found = after(app, from, by + 1).and_then(|rows| {
-        let end = before(app, u64::MAX, page)?.first().map_or(0, |row| row.at);
-        Ok(rows.last().map_or(from, |row| row.at).min(end.max(from)))
+    let (from, page) = (app.logs_pane.first_position, app.page_rows.max(1));
+    let found = rows_from(app, from, by + 1).and_then(|rows| {
+        let end = rows_before(app, u64::MAX, page)?.first().map_or(0, |row| row.position);
+        Ok(rows.last().map_or(from, |row| row.position).min(end.max(from)))
     });
     match found {
-        Ok(top) => app.logs.top = top,
-        Err(error) => app.say(&error.to_string()),
+        Ok(top) => app.logs_pane.first_position = top,
+        Err(error) => app.show_toast(&error.to_string()),
     }
 }
 
-fn mark(app: &mut App) {
-    let Some((mark, text)) = current(app).map(|row| (Mark { log: row.log, place: row.place }, row.bytes.clone())) else { return };
-    let known = app.logs.marks.iter().position(|known| *known == mark);
+fn toggle_mark(app: &mut App) {
+    let Some((mark, text)) = current_row(app).map(|row| (LineMark { log: row.log, offset: row.offset }, row.bytes.clone())) else { return };
+    let known = app.logs_pane.marks.iter().position(|known| *known == mark);
     match known {
         Some(at) => {
-            app.logs.marks.remove(at);
+            app.logs_pane.marks.remove(at);
         }
-        None if app.logs.marks.len() >= MARKS => app.say("no more marks: take some away"),
+        None if app.logs_pane.marks.len() >= MAX_MARKS => app.show_toast("no more marks: take some away"),
         None => {
-            app.logs.marks.push(mark);
+            app.logs_pane.marks.push(mark);
             let text = String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned();
-            app.timeline.mark(app.now, &text, mark.log);
+            app.timeline.add_mark(app.now, &text, mark.log);
         }
     }
 }
 
 /// The mark after the line that is meant, in the order of logs and places; then the first one again.
-fn next_mark(app: &mut App) {
-    let here = current(app).map(|row| (row.log, row.place));
-    let mut marks: Vec<(_, u64)> = app.logs.marks.iter().map(|mark| (mark.log, mark.place)).collect();
+fn go_to_next_mark(app: &mut App) {
+    let here = current_row(app).map(|row| (row.log, row.offset));
+    let mut marks: Vec<(_, u64)> = app.logs_pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, place)) = next else { return app.say("no line is marked: m marks one") };
-    if app.logs.mode != Mode::One || who(app) != Some(log) {
-        app.logs.show(log);
+    let Some((log, place)) = next else { return app.show_toast("no line is marked: m marks one") };
+    if app.logs_pane.scope != LogScope::Single || shown_log(app) != Some(log) {
+        app.logs_pane.show_log(log);
     }
-    go_to(app, place);
+    go_to_offset(app, place);
 }
 
 /// Whether there is more of the log to look at.
-pub(crate) fn behind(app: &App) -> bool {
-    app.logs.mode == Mode::One && app.logs.scan.behind()
+pub(crate) fn is_indexing(app: &App) -> bool {
+    app.logs_pane.scope == LogScope::Single && app.logs_pane.index.is_scanning()
 }
 
 /// Time goes by: looks at more of the log. Whether that shows.
-pub(crate) fn work(app: &mut App) -> bool {
-    let before = (app.logs.scan.errors.all().len(), app.logs.scan.kept.all().len(), app.logs.scan.hits.all().len());
-    let percent = look(app, PART);
-    let now = (app.logs.scan.errors.all().len(), app.logs.scan.kept.all().len(), app.logs.scan.hits.all().len());
+pub(crate) fn index_on_tick(app: &mut App) -> bool {
+    let before = (
+        app.logs_pane.index.errors.offsets().len(),
+        app.logs_pane.index.filtered.offsets().len(),
+        app.logs_pane.index.matches.offsets().len(),
+    );
+    let percent = index_more(app, SCAN_BYTES_PER_TICK);
+    let now = (
+        app.logs_pane.index.errors.offsets().len(),
+        app.logs_pane.index.filtered.offsets().len(),
+        app.logs_pane.index.matches.offsets().len(),
+    );
     before != now || percent
 }
 
 /// Looks at so many bytes more of the one log; whether its beginning was reached just now.
-fn look(app: &mut App, budget: u64) -> bool {
-    if app.logs.mode != Mode::One {
+fn index_more(app: &mut App, budget: u64) -> bool {
+    if app.logs_pane.scope != LogScope::Single {
         return false;
     }
-    let mut scan = std::mem::take(&mut app.logs.scan);
-    let whole = scan.whole();
-    let done = with(app, |source| {
-        let (text, filter) = (app.logs.wanted.as_ref(), app.logs.filter.as_ref());
-        scan.step(source, Wanted { text, filter, writer: writer(&app.state, (source.host, source.file)) }, budget)
+    let mut scan = std::mem::take(&mut app.logs_pane.index);
+    let whole = scan.is_complete();
+    let done = with_log(app, |source| {
+        let (text, filter) = (app.logs_pane.search.as_ref(), app.logs_pane.filter.as_ref());
+        scan.scan_more(source, LineQuery { pattern: text, filter, origin: line_origin(&app.state, (source.host, source.file)) }, budget)
     });
-    app.logs.scan = scan;
+    app.logs_pane.index = scan;
     match done {
         Ok(done) => done.unwrap_or(false) && !whole,
         Err(error) => {

@@ -5,80 +5,80 @@
 use std::collections::VecDeque;
 use std::io;
 
-use crate::event::{LogFile, Millis};
+use crate::event::{LogFile, UnixMillis};
 use crate::state::RunState;
 use crate::tui::app::App;
-use crate::tui::feed::{Role, Stored};
-use crate::tui::filter::{Level, level};
-use crate::tui::pager::{self, Source};
-use crate::tui::redraw;
-use crate::tui::ring::Entry;
+use crate::tui::feed::{DashboardRole, StoredLogs};
+use crate::tui::line_filter::{LogLevel, detect_level};
+use crate::tui::log_pager::{self, LogSource};
+use crate::tui::log_ring::RingLine;
+use crate::tui::progress_lines;
 
-use super::{Mode, who, writer};
+use super::{LogScope, line_origin, shown_log};
 
 /// How many lines are read at most for rows into which many collapse.
-const DEEP: usize = 16_000;
+const MAX_LINES_READ: usize = 16_000;
 /// How many of the newest lines are folded between two frames.
-const AT_ONCE: usize = 5_000;
+const MAX_FOLDED_PER_FRAME: usize = 5_000;
 
 /// A row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(super) struct LogRow {
     /// Its place, and that of the row after it.
-    pub at: u64,
-    pub next: u64,
+    pub position: u64,
+    pub next_position: u64,
     /// Whose line it is, and where it stands in that log.
     pub log: (u32, LogFile),
-    pub place: u64,
+    pub offset: u64,
     /// When it came.
-    pub time: Option<Millis>,
+    pub received_at: Option<UnixMillis>,
     /// Its text as the host wrote it.
     pub bytes: Vec<u8>,
     /// How often it was drawn, as progress bars are.
-    pub drawn: u32,
+    pub draw_count: u32,
     /// What it stands for where equal lines are one.
-    pub group: Option<Alike>,
+    pub group: Option<FoldedLines>,
 }
 
 /// Who wrote equal lines, and their clean text in pieces, each with whether it differs among them.
-type Alike = (Vec<(u32, LogFile)>, Vec<(String, bool)>);
+type FoldedLines = (Vec<(u32, LogFile)>, Vec<(String, bool)>);
 
 /// What the rows on the screen depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
-    pub who: (u32, LogFile),
-    pub several: bool,
+pub(super) struct RowCacheKey {
+    pub log: (u32, LogFile),
+    pub merged: bool,
     pub size: u64,
-    pub place: Option<u64>,
-    pub room: usize,
-    pub raw: bool,
-    pub pictures: bool,
-    pub kept: usize,
+    pub first_position: Option<u64>,
+    pub max_rows: usize,
+    pub show_bytes: bool,
+    pub show_all_redraws: bool,
+    pub filtered_count: usize,
 }
 
 /// The lines of several logs that are shown, by their numbers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept {
-    upto: u64,
-    pub all: VecDeque<u64>,
+pub(super) struct MergedLines {
+    next_seq: u64,
+    pub seqs: VecDeque<u64>,
     pub errors: VecDeque<u64>,
-    folded: u64,
+    next_unfolded: u64,
 }
 
 /// The last lines that `state` keeps, as if they were the file.
-struct Last(Vec<u8>);
+struct TailLog(Vec<u8>);
 
-impl Last {
-    fn of(state: &RunState, host: u32, file: LogFile) -> Last {
+impl TailLog {
+    fn from_state(state: &RunState, host: u32, file: LogFile) -> TailLog {
         let tail = match file {
-            LogFile::Node => state.hosts.get(host as usize).map(|host| &host.tail),
-            LogFile::Rank { rank, .. } => state.ranks.get(&rank).map(|rank| &rank.tail),
+            LogFile::Launcher => state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
+            LogFile::Rank { rank, .. } => state.ranks.get(&rank).map(|rank| &rank.recent_lines),
         };
-        Last(tail.map(|tail| tail.last(usize::MAX).join("\n")).unwrap_or_default().into_bytes())
+        TailLog(tail.map(|tail| tail.last_lines(usize::MAX).join("\n")).unwrap_or_default().into_bytes())
     }
 }
 
-impl Stored for Last {
+impl StoredLogs for TailLog {
     fn len(&self, _: &str, _: LogFile) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
@@ -90,215 +90,225 @@ impl Stored for Last {
 }
 
 /// Gives `act` the log that is shown: whole and live, or as far as the replay has come.
-pub(super) fn with<T>(app: &App, act: impl FnOnce(&Source<'_>) -> io::Result<T>) -> io::Result<Option<T>> {
-    let Some((host, file)) = who(app) else { return Ok(None) };
-    let last = Last::of(&app.state, host, file);
-    let stored: &dyn Stored = app.stored.as_deref().unwrap_or(&last);
+pub(super) fn with_log<T>(app: &App, act: impl FnOnce(&LogSource<'_>) -> io::Result<T>) -> io::Result<Option<T>> {
+    let Some((host, file)) = shown_log(app) else { return Ok(None) };
+    let last = TailLog::from_state(&app.state, host, file);
+    let stored: &dyn StoredLogs = app.stored_logs.as_deref().unwrap_or(&last);
     let name = app.state.host_name(host);
     let mut len = stored.len(name, file)?;
-    if app.offer.role == Role::Replay && app.stored.is_some() {
+    if app.capabilities.role == DashboardRole::Replay && app.stored_logs.is_some() {
         let told = match file {
-            LogFile::Node => app.state.hosts.get(host as usize).map(|host| host.tail.next),
-            LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| rank.tail.next),
+            LogFile::Launcher => app.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
+            LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
         };
         len = len.min(told.unwrap_or(0));
     }
-    act(&Source { stored, host, name, file, len }).map(Some)
+    act(&LogSource { logs: stored, host, host_name: name, file, len }).map(Some)
 }
 
 /// How much there is: ended lines of the one log, or lines that came of all.
-pub(super) fn newest(app: &App) -> u64 {
-    if app.logs.mode != Mode::One {
-        return app.ring.range().1;
+pub(super) fn count_lines(app: &App) -> u64 {
+    if app.logs_pane.scope != LogScope::Single {
+        return app.log_ring.seq_range().1;
     }
-    let Some((host, file)) = who(app) else { return 0 };
+    let Some((host, file)) = shown_log(app) else { return 0 };
     let tail = match file {
-        LogFile::Node => app.state.hosts.get(host as usize).map(|host| &host.tail),
-        LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| &rank.tail),
+        LogFile::Launcher => app.state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
+        LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| &rank.recent_lines),
     };
-    tail.map_or(0, |tail| tail.lines)
+    tail.map_or(0, |tail| tail.total_lines)
 }
 
 /// Takes what came of several logs since.
-pub(super) fn catch_up(app: &mut App) {
-    if app.logs.mode == Mode::One {
+pub(super) fn update_merged(app: &mut App) {
+    if app.logs_pane.scope == LogScope::Single {
         return;
     }
-    let host = who(app).map(|(host, _)| host);
-    let of = (app.logs.mode == Mode::Host).then_some(host).flatten();
-    let App { ring, logs, state, cleaner, .. } = app;
-    let (first, next) = ring.range();
-    let kept = &mut logs.kept;
-    for entry in ring.from(kept.upto) {
+    let host = shown_log(app).map(|(host, _)| host);
+    let of = (app.logs_pane.scope == LogScope::Host).then_some(host).flatten();
+    let App { log_ring: ring, logs_pane: logs, state, sanitizer: cleaner, .. } = app;
+    let (first, next) = ring.seq_range();
+    let kept = &mut logs.merged;
+    for entry in ring.lines_from(kept.next_seq) {
         let mine = of.is_none_or(|host| entry.log.0 == host);
-        if mine && logs.filter.as_ref().is_none_or(|filter| filter.keeps(writer(state, entry.log), &entry.text)) {
-            kept.all.push_back(entry.seq);
-            if level(&entry.text) == Level::Error {
+        if mine && logs.filter.as_ref().is_none_or(|filter| filter.matches(line_origin(state, entry.log), &entry.text)) {
+            kept.seqs.push_back(entry.seq);
+            if detect_level(&entry.text) == LogLevel::Error {
                 kept.errors.push_back(entry.seq);
             }
         }
     }
-    kept.upto = next;
-    for list in [&mut kept.all, &mut kept.errors] {
+    kept.next_seq = next;
+    for list in [&mut kept.seqs, &mut kept.errors] {
         let gone = list.partition_point(|seq| *seq < first);
         list.drain(..gone);
     }
     if !logs.fold {
         return;
     }
-    let fresh = kept.all.partition_point(|seq| *seq < kept.folded);
+    let fresh = kept.seqs.partition_point(|seq| *seq < kept.next_unfolded);
     // In a flood the newest ones are folded; what is left out is in the ring and in the files.
-    let fresh = fresh.max(kept.all.len().saturating_sub(AT_ONCE));
-    for entry in kept.all.range(fresh..).filter_map(|seq| ring.get(*seq)) {
-        let text = cleaner.line(&String::from_utf8_lossy(&entry.text)).replace('\t', "    ");
+    let fresh = fresh.max(kept.seqs.len().saturating_sub(MAX_FOLDED_PER_FRAME));
+    for entry in kept.seqs.range(fresh..).filter_map(|seq| ring.get(*seq)) {
+        let text = cleaner.sanitize_line(&String::from_utf8_lossy(&entry.text)).replace('\t', "    ");
         // Empty lines are many and say nothing of anyone.
         if text.trim().is_empty() {
             continue;
         }
-        logs.groups.take(entry.log, entry.at, entry.place, &text);
+        logs.groups.add_line(entry.log, entry.received_at, entry.offset, &text);
     }
-    kept.folded = next;
+    kept.next_unfolded = next;
 }
 
 /// The last `count` rows before that place, the oldest first.
-pub(super) fn before(app: &App, end: u64, count: usize) -> io::Result<Vec<Row>> {
-    match (app.logs.mode, app.logs.fold) {
-        (Mode::One, _) => Ok(with(app, |source| of_file(app, source, end, count, true))?.unwrap_or_default()),
+pub(super) fn rows_before(app: &App, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
+    match (app.logs_pane.scope, app.logs_pane.fold) {
+        (LogScope::Single, _) => Ok(with_log(app, |source| file_rows(app, source, end, count, true))?.unwrap_or_default()),
         (_, false) => {
-            let all = &app.logs.kept.all;
+            let all = &app.logs_pane.merged.seqs;
             let to = all.partition_point(|seq| *seq < end);
-            Ok(of_ring(app, to.saturating_sub(count)..to))
+            Ok(ring_rows(app, to.saturating_sub(count)..to))
         }
         (_, true) => {
-            let (from, to) = app.logs.groups.range();
+            let (from, to) = app.logs_pane.groups.id_range();
             let to = end.clamp(from, to);
-            Ok(of_groups(app, to.saturating_sub(count as u64).max(from), to))
+            Ok(group_rows(app, to.saturating_sub(count as u64).max(from), to))
         }
     }
 }
 
 /// The first `count` rows from that place on.
-pub(super) fn after(app: &App, from: u64, count: usize) -> io::Result<Vec<Row>> {
-    match (app.logs.mode, app.logs.fold) {
-        (Mode::One, _) => Ok(with(app, |source| of_file(app, source, from, count, false))?.unwrap_or_default()),
+pub(super) fn rows_from(app: &App, from: u64, count: usize) -> io::Result<Vec<LogRow>> {
+    match (app.logs_pane.scope, app.logs_pane.fold) {
+        (LogScope::Single, _) => Ok(with_log(app, |source| file_rows(app, source, from, count, false))?.unwrap_or_default()),
         (_, false) => {
-            let all = &app.logs.kept.all;
+            let all = &app.logs_pane.merged.seqs;
             let start = all.partition_point(|seq| *seq < from);
-            Ok(of_ring(app, start..start.saturating_add(count).min(all.len())))
+            Ok(ring_rows(app, start..start.saturating_add(count).min(all.len())))
         }
         (_, true) => {
-            let (first, next) = app.logs.groups.range();
+            let (first, next) = app.logs_pane.groups.id_range();
             let from = from.clamp(first, next);
-            Ok(of_groups(app, from, from.saturating_add(count as u64).min(next)))
+            Ok(group_rows(app, from, from.saturating_add(count as u64).min(next)))
         }
     }
 }
 
 /// Whether this is the oldest row of several logs that is kept, and older lines were let go or never came here.
-pub(super) fn ends(app: &App, row: &Row) -> bool {
-    let (first, _) = app.ring.range();
-    let begun = app.ring.get(first).is_none_or(|entry| entry.place == 0);
-    let (oldest, gone) = match (app.logs.mode, app.logs.fold) {
-        (Mode::One, _) => return false,
-        (_, false) => (app.logs.kept.all.front().copied(), false),
-        (_, true) => (Some(app.logs.groups.range().0), app.logs.groups.range().0 > 0),
+pub(super) fn is_oldest_kept(app: &App, row: &LogRow) -> bool {
+    let (first, _) = app.log_ring.seq_range();
+    let begun = app.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
+    let (oldest, gone) = match (app.logs_pane.scope, app.logs_pane.fold) {
+        (LogScope::Single, _) => return false,
+        (_, false) => (app.logs_pane.merged.seqs.front().copied(), false),
+        (_, true) => (Some(app.logs_pane.groups.id_range().0), app.logs_pane.groups.id_range().0 > 0),
     };
-    oldest == Some(row.at) && (gone || first > 0 || !begun || app.ring.skipped > 0)
+    oldest == Some(row.position) && (gone || first > 0 || !begun || app.log_ring.skipped_lines > 0)
 }
 
-fn of_ring(app: &App, range: std::ops::Range<usize>) -> Vec<Row> {
-    let row = |entry: &Entry| Row {
-        at: entry.seq,
-        next: entry.seq + 1,
+fn ring_rows(app: &App, range: std::ops::Range<usize>) -> Vec<LogRow> {
+    let row = |entry: &RingLine| LogRow {
+        position: entry.seq,
+        next_position: entry.seq + 1,
         log: entry.log,
-        place: entry.place,
-        time: Some(entry.at),
+        offset: entry.offset,
+        received_at: Some(entry.received_at),
         bytes: entry.text.to_vec(),
-        drawn: 1,
+        draw_count: 1,
         group: None,
     };
-    app.logs.kept.all.range(range).filter_map(|seq| app.ring.get(*seq)).map(row).collect()
+    app.logs_pane.merged.seqs.range(range).filter_map(|seq| app.log_ring.get(*seq)).map(row).collect()
 }
 
-fn of_groups(app: &App, from: u64, to: u64) -> Vec<Row> {
-    let groups = (from..to).filter_map(|id| app.logs.groups.get(id));
-    let row = |group: &crate::tui::groups::Group| Row {
-        at: group.id,
-        next: group.id + 1,
-        log: group.logs.first().copied().unwrap_or((0, LogFile::Node)),
-        place: group.place,
-        time: Some(group.at),
+fn group_rows(app: &App, from: u64, to: u64) -> Vec<LogRow> {
+    let groups = (from..to).filter_map(|id| app.logs_pane.groups.get(id));
+    let row = |group: &crate::tui::log_groups::LogGroup| LogRow {
+        position: group.id,
+        next_position: group.id + 1,
+        log: group.logs.first().copied().unwrap_or((0, LogFile::Launcher)),
+        offset: group.offset,
+        received_at: Some(group.first_at),
         bytes: group.text().into_bytes(),
-        drawn: 1,
+        draw_count: 1,
         group: Some((group.logs.clone(), group.spans().collect())),
     };
     groups.map(row).collect()
 }
 
-fn of_file(app: &App, source: &Source<'_>, place: u64, count: usize, back: bool) -> io::Result<Vec<Row>> {
+fn file_rows(app: &App, source: &LogSource<'_>, place: u64, count: usize, back: bool) -> io::Result<Vec<LogRow>> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    if app.logs.filter.is_some() {
-        let kept = &app.logs.scan.kept;
-        let at = kept.before(place);
-        let range = if back { at.saturating_sub(count)..at } else { at..at.saturating_add(count).min(kept.all().len()) };
+    if app.logs_pane.filter.is_some() {
+        let kept = &app.logs_pane.index.filtered;
+        let at = kept.count_before(place);
+        let range = if back { at.saturating_sub(count)..at } else { at..at.saturating_add(count).min(kept.offsets().len()) };
         let mut rows = Vec::new();
-        for at in kept.all().range(range) {
-            rows.extend(shown(app, source, &source.after(*at, 1)?));
+        for at in kept.offsets().range(range) {
+            rows.extend(lines_to_rows(app, source, &source.lines_from(*at, 1)?));
         }
         return Ok(rows);
     }
     let mut deep = count;
     loop {
-        let lines = if back { source.before(place, deep)? } else { source.after(place, deep)? };
-        let rows = shown(app, source, &lines);
-        if rows.len() >= count || lines.len() < deep || deep >= DEEP {
+        let lines = if back { source.lines_before(place, deep)? } else { source.lines_from(place, deep)? };
+        let rows = lines_to_rows(app, source, &lines);
+        if rows.len() >= count || lines.len() < deep || deep >= MAX_LINES_READ {
             let from = if back { rows.len().saturating_sub(count) } else { 0 };
             return Ok(rows.into_iter().skip(from).take(count).collect());
         }
-        deep = (deep * 4).min(DEEP);
+        deep = (deep * 4).min(MAX_LINES_READ);
     }
 }
 
 /// Lines of a file as rows: bars collapsed, or every picture of them, or each byte as it is.
-fn shown(app: &App, source: &Source<'_>, lines: &[pager::Line]) -> Vec<Row> {
+fn lines_to_rows(app: &App, source: &LogSource<'_>, lines: &[log_pager::StoredLine]) -> Vec<LogRow> {
     let log = (source.host, source.file);
-    let row = |at: u64, next: u64, bytes: Vec<u8>, drawn: u32| Row {
-        at,
-        next,
+    let row = |at: u64, next: u64, bytes: Vec<u8>, drawn: u32| LogRow {
+        position: at,
+        next_position: next,
         log,
-        place: at,
-        time: app.times.of(log, at),
+        offset: at,
+        received_at: app.log_times.received_at(log, at),
         bytes,
-        drawn,
+        draw_count: drawn,
         group: None,
     };
-    if app.logs.raw {
-        return lines.iter().map(|line| row(line.at, line.next, line.bytes.clone(), 1)).collect();
+    if app.logs_pane.show_bytes {
+        return lines.iter().map(|line| row(line.offset, line.next_offset, line.bytes.clone(), 1)).collect();
     }
-    let rows = if app.logs.pictures { redraw::all(lines) } else { redraw::collapse(lines) };
-    rows.into_iter().map(|line| row(line.at, line.next, line.bytes, line.drawn)).collect()
+    let rows =
+        if app.logs_pane.show_all_redraws { progress_lines::expand_progress(lines) } else { progress_lines::collapse_progress(lines) };
+    rows.into_iter().map(|line| row(line.offset, line.next_offset, line.bytes, line.draw_count)).collect()
 }
 
 /// The rows on the screen, read again only if something changed; and how much there is to scroll through.
-pub(super) fn read(app: &mut App, room: usize) -> io::Result<(u64, Vec<Row>)> {
-    catch_up(app);
-    let Some(who) = who(app) else { return Ok((0, Vec::new())) };
-    let several = app.logs.mode != Mode::One;
-    let size = if several { app.ring.range().1 } else { with(app, |source| Ok(source.len))?.unwrap_or(0) };
-    let place = (!app.logs.follow).then_some(app.logs.top);
-    let kept = app.logs.scan.kept.all().len();
-    let key = Key { who, several, size, place, room, raw: app.logs.raw, pictures: app.logs.pictures, kept };
-    if let Some((known, rows)) = &app.logs.drawn
+pub(super) fn read_visible(app: &mut App, room: usize) -> io::Result<(u64, Vec<LogRow>)> {
+    update_merged(app);
+    let Some(who) = shown_log(app) else { return Ok((0, Vec::new())) };
+    let several = app.logs_pane.scope != LogScope::Single;
+    let size = if several { app.log_ring.seq_range().1 } else { with_log(app, |source| Ok(source.len))?.unwrap_or(0) };
+    let place = (!app.logs_pane.follow).then_some(app.logs_pane.first_position);
+    let kept = app.logs_pane.index.filtered.offsets().len();
+    let key = RowCacheKey {
+        log: who,
+        merged: several,
+        size,
+        first_position: place,
+        max_rows: room,
+        show_bytes: app.logs_pane.show_bytes,
+        show_all_redraws: app.logs_pane.show_all_redraws,
+        filtered_count: kept,
+    };
+    if let Some((known, rows)) = &app.logs_pane.cached_rows
         && *known == key
     {
         return Ok((size, rows.clone()));
     }
     let rows = match place {
-        None => before(app, u64::MAX, room)?,
-        Some(top) => after(app, top, room)?,
+        None => rows_before(app, u64::MAX, room)?,
+        Some(top) => rows_from(app, top, room)?,
     };
-    app.logs.drawn = Some((key, rows.clone()));
+    app.logs_pane.cached_rows = Some((key, rows.clone()));
     Ok((size, rows))
 }

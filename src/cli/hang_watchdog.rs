@@ -1,0 +1,101 @@
+//! Looks out for a run that hangs while it is followed: tells it as an event, and stops the gang where the inventory says so.
+
+use tokio::sync::mpsc;
+
+use crate::cli::session::Session;
+use crate::cli::signals::StopController;
+use crate::diagnose::hang_detector::{HangSettings, HangVerdict, detect_hang, is_same_hang};
+use crate::engine::emitter::Emitter;
+use crate::engine::follow::{FollowOutcome, FollowedRun};
+use crate::engine::log_stream::LogOffsets;
+use crate::event::{EventKind, Hang, RunControl, UnixMillis};
+use crate::plan::run_record::RunRecord;
+use crate::report::finding;
+use crate::report::sanitize::Sanitizer;
+use crate::state::RunState;
+
+/// How often it is judged, milliseconds.
+const CHECK_INTERVAL_MS: i64 = 1000;
+/// Who looks again after so long was asleep, and knows no silence of that time.
+const SUSPEND_GAP_MS: i64 = 20_000;
+
+/// One who looks out.
+pub struct HangWatchdog {
+    config: HangSettings,
+    emitter: Emitter,
+    /// Who is told to stop the gang; none where it is only warned of.
+    stop_sender: Option<mpsc::WeakSender<RunControl>>,
+    last_check: UnixMillis,
+    observed_since: UnixMillis,
+}
+
+impl HangWatchdog {
+    /// Looks at what is known; `deaf`: what the ranks write is not taken in.
+    pub fn check(&mut self, state: &RunState, now: UnixMillis, deaf: bool) {
+        if deaf {
+            (self.last_check, self.observed_since) = (now, now);
+            return;
+        }
+        if now - self.last_check < CHECK_INTERVAL_MS && now >= self.last_check {
+            return;
+        }
+        if now - self.last_check > SUSPEND_GAP_MS || now < self.last_check {
+            self.observed_since = now;
+        }
+        self.last_check = now;
+        match (detect_hang(state, self.config, self.observed_since, now), &state.hang) {
+            (HangVerdict::Hanging(hang), old) if old.as_ref().is_none_or(|(old, _)| !is_same_hang(old, &hang)) => {
+                self.report_hang(state, hang, now)
+            }
+            (HangVerdict::Healthy, Some((_, told))) if made_progress(state, *told) => self.emitter.send(EventKind::HangEnded),
+            _ => {}
+        }
+    }
+
+    fn report_hang(&mut self, state: &RunState, hang: Hang, now: UnixMillis) {
+        // Who shows it masks what must not be shown.
+        let why = format!("the run seems to hang: {}", finding::describe_hang(&hang, now, state, &Sanitizer::default()));
+        self.emitter.send(EventKind::Hang(hang));
+        let Some(orders) = self.stop_sender.take().and_then(|orders| orders.upgrade()) else { return };
+        if orders.try_send(RunControl::Stop { reason: why }).is_err() {
+            tracing::debug!("nobody follows the run any more");
+        }
+    }
+}
+
+/// Whether anything of the run has moved since `told`: a host that was lost in between, or a look that saw a GPU rest, is no all-clear.
+fn made_progress(state: &RunState, told: UnixMillis) -> bool {
+    let later = |at: Option<UnixMillis>| at.is_some_and(|at| at > told);
+    state.output_activity.last_output_at > told
+        || later(state.ready_at)
+        || state.ranks.values().any(|rank| later(rank.started_at) || rank.exit.is_some() && rank.ended_at > told)
+}
+
+/// What a run says of its own hangs.
+pub fn hang_config(file: &RunRecord) -> (HangSettings, bool) {
+    let after = file.hang_after_ms.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
+    (HangSettings { hang_after: after, has_ready_line: file.ready_when.is_some() }, file.stop_hung)
+}
+
+/// Follows a run to its end and looks out meanwhile.
+pub async fn follow_with_watchdog(
+    session: &Session,
+    run: &FollowedRun,
+    offsets: &LogOffsets,
+    signals: &mut StopController,
+    (terms, stop): (HangSettings, bool),
+) -> FollowOutcome {
+    let now = crate::engine::emitter::now_unix_millis();
+    let watch = HangWatchdog {
+        config: terms,
+        emitter: session.engine.emitter().clone(),
+        stop_sender: Some(signals.control_sender.clone()).filter(|_| stop && !run.read_only),
+        last_check: now,
+        observed_since: now,
+    };
+    // Who only reads logs sees no GPU, and could not judge.
+    session.reporter.set_watchdog(Some(watch).filter(|_| !run.return_when_running && !run.read_only));
+    let finish = session.engine.follow_run(run, offsets, &mut signals.controls).await;
+    session.reporter.set_watchdog(None);
+    finish
+}

@@ -1,0 +1,202 @@
+//! Preflight as `check` and `up` share it: who is asked what and in which order, and the judgement.
+
+use crate::cli::local_env::random_64_bit_hex;
+use crate::cli::session::Session;
+use crate::engine::probes::{HostPair, HostProbes};
+use crate::event::{EventKind, Phase};
+use crate::inventory::{Inventory, Job};
+use crate::plan::action::container::format_gpus_flag;
+use crate::plan::build::{facts_request, host_context};
+use crate::plan::check::context::{CheckContext, HostView};
+use crate::plan::check::probe::{self, Probe};
+use crate::plan::check::probe_output::ProbeOutput;
+use crate::plan::check::{CheckReport, PreflightCheck, evaluate_checks};
+use crate::plan::existing_run::{FoundRun, found_run};
+use crate::plan::facts::{self, DockerStatus, HostFacts};
+use crate::plan::host_context::HostContext;
+use crate::plan::rank_layout::resolve_fabric_address;
+use crate::remote::RemoteError;
+use crate::shell::RemoteCommand;
+
+/// Whether any of the checks needs an answer to this.
+pub fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {
+    checks.iter().any(|check| check.probes.contains(&probe))
+}
+
+/// Asks every host for its facts, and side by side whatever the checks need of it alone.
+pub async fn gather_facts_and_probes(
+    session: &Session,
+    job: &Job,
+    checks: &[PreflightCheck],
+) -> Vec<(Result<HostFacts, RemoteError>, ProbeOutput)> {
+    let inventory = &session.inventory;
+    if !checks.is_empty() {
+        session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
+    }
+    let alone: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
+    let (mut commands, mut questions) = (Vec::new(), Vec::new());
+    for (index, host) in inventory.hosts.iter().enumerate() {
+        let site = host_context(inventory, host, &inventory.run_dir, "", None);
+        commands.push(facts::facts_command(&site, &facts_request(inventory, Some(job), index)));
+        questions.push(HostProbes {
+            host_command: probe::host_probe_command(&site, job, index, &alone),
+            probes: alone.clone(),
+            clock_command: needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(&site)),
+        });
+    }
+    session.engine.gather_facts_and_probes(commands, questions).await
+}
+
+/// The fabric address of each host; empty where it cannot be told.
+pub fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<String> {
+    let address =
+        |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().and_then(|f| resolve_fabric_address(host, f).ok()).unwrap_or_default();
+    inventory.hosts.iter().zip(facts).map(address).collect()
+}
+
+/// Where on each host.
+pub fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
+    let place = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
+    inventory.hosts.iter().zip(facts).map(|(host, facts)| host_context(inventory, host, &place(facts), "", None)).collect()
+}
+
+/// Asks what needs the facts of all: names and ways between the hosts, and the inside of the image.
+pub async fn cross_host_probes(
+    session: &Session,
+    job: &Job,
+    checks: &[PreflightCheck],
+    facts: &[Option<HostFacts>],
+    told: &mut [ProbeOutput],
+) {
+    let inventory = &session.inventory;
+    let addresses = fabric_addresses(inventory, facts);
+    let sites = host_contexts(inventory, facts);
+    let there: Vec<usize> = facts.iter().enumerate().filter(|(_, f)| f.is_some()).map(|(i, _)| i).collect();
+    let fresh = || vec![ProbeOutput::default(); told.len()];
+    let (mut net, mut reach, mut inside) = (fresh(), fresh(), fresh());
+    tokio::join!(
+        async {
+            if needs_probe(checks, Probe::Network) {
+                session.engine.run_extra_probe(net_probes(&sites, &addresses, &there), Probe::Network, &mut net).await;
+            }
+        },
+        async {
+            if needs_probe(checks, Probe::Connectivity) {
+                let master = facts.first().and_then(Option::as_ref);
+                let live = master.is_some_and(|f| found_run(f) == FoundRun::Running);
+                let port = job.launch.master_port.filter(|p| !live && master.is_some_and(|f| !f.busy_ports.contains(p))).unwrap_or(0);
+                let known: Vec<usize> = there.iter().copied().filter(|h| addresses.get(*h).is_some_and(|a| !a.is_empty())).collect();
+                session.engine.probe_connectivity(&sites, &addresses, port, &connection_pairs(&known), &mut reach).await;
+            }
+        },
+        async {
+            if needs_probe(checks, Probe::Environment) {
+                let commands = image_probes(inventory, job, &sites, facts, &mut inside);
+                session.engine.run_extra_probe(commands, Probe::Environment, &mut inside).await;
+            }
+        },
+    );
+    for (told, more) in told.iter_mut().zip(net.into_iter().zip(reach).zip(inside)) {
+        let ((net, reach), inside) = more;
+        [net, reach, inside].into_iter().for_each(|more| told.merge(more));
+    }
+}
+
+/// How each host sees the master and the host after it.
+pub fn net_probes(sites: &[HostContext], addresses: &[String], there: &[usize]) -> Vec<(usize, RemoteCommand)> {
+    let master = addresses.first().cloned().unwrap_or_default();
+    let command = |host: &usize| {
+        let next = addresses.get((host + 1) % addresses.len().max(1)).cloned().unwrap_or_default();
+        let mut peers: Vec<String> = [&master, &next].into_iter().filter(|a| !a.is_empty()).cloned().collect();
+        peers.dedup();
+        let names: Vec<String> = peers.iter().filter(|a| a.parse::<std::net::IpAddr>().is_err()).cloned().collect();
+        let peers: Vec<String> = peers.into_iter().filter(|a| !names.contains(a)).collect();
+        Some((*host, probe::network_probe_command(sites.get(*host)?, &names, &peers)))
+    };
+    there.iter().filter_map(command).collect()
+}
+
+/// Every worker to the master and back, and each host to the next, once each.
+fn connection_pairs(hosts: &[usize]) -> Vec<HostPair> {
+    let mut pairs = Vec::new();
+    let mut add = |from: usize, to: usize| {
+        let pair = HostPair { from, to };
+        if from != to && !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    };
+    for (at, host) in hosts.iter().enumerate() {
+        if let Some(master) = hosts.first() {
+            add(*host, *master);
+            add(*master, *host);
+        }
+        if let Some(next) = hosts.get((at + 1) % hosts.len()) {
+            add(*host, *next);
+        }
+    }
+    pairs
+}
+
+/// What looks into the image on each host that has it.
+fn image_probes(
+    inventory: &Inventory,
+    job: &Job,
+    sites: &[HostContext],
+    facts: &[Option<HostFacts>],
+    told: &mut [ProbeOutput],
+) -> Vec<(usize, RemoteCommand)> {
+    let mut commands = Vec::new();
+    let nonce: String = random_64_bit_hex().chars().take(8).collect();
+    for (index, (site, facts)) in sites.iter().zip(facts).enumerate() {
+        let (Some(facts), Some(told), Some(host)) = (facts, told.get_mut(index), inventory.hosts.get(index)) else { continue };
+        let spec = job.hosts.get(index).and_then(|h| h.container.as_ref());
+        let mut flag = None;
+        if let Some(spec) = spec {
+            if let DockerStatus::Unusable(says) = &facts.docker {
+                told.set_missing_reason(Probe::Environment, format!("docker is not usable: {says}"));
+                continue;
+            }
+            if facts.image_id.is_none() {
+                told.set_missing_reason(Probe::Environment, "the image is not there yet: `up` pulls it");
+                continue;
+            }
+            flag = format_gpus_flag(&spec.gpus, &host.gpus, facts.idle_gpus().as_deref());
+        }
+        commands.push((index, probe::environment_probe_command(site, job, index, facts, flag, &nonce)));
+    }
+    commands
+}
+
+/// Judges what the hosts told.
+pub fn evaluate(
+    inventory: &Inventory,
+    job: &Job,
+    facts: &[Option<HostFacts>],
+    told: &[ProbeOutput],
+    checks: &[PreflightCheck],
+    launching: bool,
+) -> Vec<CheckReport> {
+    let addresses = fabric_addresses(inventory, facts);
+    let hosts = (inventory.hosts.iter().zip(facts).zip(told).zip(&job.hosts).zip(&addresses)).enumerate();
+    let place = |(index, ((((host, facts), told), part_of), address))| {
+        let facts: &HostFacts = Option::as_ref(facts)?;
+        let address = Some(String::as_str(address)).filter(|a| !a.is_empty());
+        Some(HostView {
+            index,
+            host,
+            job_host: part_of,
+            facts,
+            probe_output: told,
+            fabric_address: address,
+            has_live_run: found_run(facts) == FoundRun::Running,
+        })
+    };
+    let scene = CheckContext {
+        inventory,
+        job,
+        hosts: hosts.filter_map(place).collect(),
+        fabric_addresses: addresses.clone(),
+        before_launch: launching,
+    };
+    evaluate_checks(&scene, checks)
+}

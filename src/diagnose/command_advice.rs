@@ -1,0 +1,108 @@
+//! Commands that a person is advised to type: complete, so that they can be pasted. The one place that writes them.
+//!
+//! Uses `shell`. Texts elsewhere say `orchestrate VERB …`; here they get what names the inventory, and `ssh HOST` what reaches the host.
+
+use std::collections::BTreeMap;
+
+use crate::shell::quote;
+
+/// The commands that take an inventory as their first word.
+const POSITIONAL_INVENTORY_COMMANDS: [&str; 11] =
+    ["up", "tui", "down", "ps", "logs", "attach", "check", "plan", "render", "exec", "stacks"];
+/// Those that take it by `-i` only.
+const FLAG_INVENTORY_COMMANDS: [&str; 1] = ["shell"];
+/// What a command begins with.
+const PROGRAM_PREFIX: &str = "orchestrate ";
+
+/// What names the inventory of an operation and reaches its hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandAdvice {
+    /// Inventory files, as words of a shell.
+    inventory_files: Vec<String>,
+    /// Further words that every command needs: `-F lab.conf`.
+    common_flags: String,
+    /// What follows `ssh` for each host.
+    ssh_args_by_host: BTreeMap<String, String>,
+}
+
+impl CommandAdvice {
+    /// Of these inventory files and flags; `hosts`: the words that reach each host by ssh.
+    pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> CommandAdvice {
+        let flags = flags.iter().map(|flag| quote(flag)).collect::<Vec<_>>().join(" ");
+        CommandAdvice { inventory_files: files.iter().map(|file| quote(file)).collect(), common_flags: flags, ssh_args_by_host: hosts }
+    }
+
+    /// `orchestrate logs train.yaml --rank 3`.
+    pub fn format_command(&self, verb: &str, rest: &str) -> String {
+        let inventory = self.inventory_args(verb);
+        let words = [PROGRAM_PREFIX.trim_end(), verb, inventory.as_str(), rest];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The words that follow `ssh` to reach a host.
+    pub fn ssh_args(&self, host: &str) -> String {
+        self.ssh_args_by_host.get(host).cloned().unwrap_or_else(|| quote(host))
+    }
+
+    /// A text in which every command is complete.
+    pub fn complete_commands(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(PROGRAM_PREFIX) {
+            let (before, after) = rest.split_at(at + PROGRAM_PREFIX.len());
+            out.push_str(before);
+            let end = after.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(after.len());
+            let (verb, tail) = after.split_at(end);
+            let inventory = self.inventory_args(verb);
+            let word = before[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '-' | '_' | '/' | '.'));
+            out.push_str(verb);
+            if word && !inventory.is_empty() && !tail.starts_with(&format!(" {inventory}")) {
+                out.push(' ');
+                out.push_str(&inventory);
+            }
+            rest = tail;
+        }
+        out.push_str(rest);
+        out
+    }
+
+    /// The words after this command that name the inventory; none where it takes none.
+    fn inventory_args(&self, verb: &str) -> String {
+        let first = POSITIONAL_INVENTORY_COMMANDS.contains(&verb);
+        if !first && !FLAG_INVENTORY_COMMANDS.contains(&verb) {
+            return String::new();
+        }
+        let file = |(at, file): (usize, &String)| if at == 0 && first { file.clone() } else { format!("-i {file}") };
+        let files = self.inventory_files.iter().enumerate().map(file);
+        files.chain((!self.common_flags.is_empty()).then(|| self.common_flags.clone())).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command_advice(files: &[&str], flags: &[&str]) -> CommandAdvice {
+        let text = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        let hosts = BTreeMap::from([("lab2".to_owned(), "-p 2222 -i /k ops@10.0.0.2".to_owned())]);
+        CommandAdvice::new(&text(files), &text(flags), hosts)
+    }
+
+    #[test]
+    fn completed_commands_name_the_inventory() {
+        let one = command_advice(&["my runs/a.yaml"], &[]);
+        assert_eq!(one.format_command("logs", "--rank 3"), "orchestrate logs 'my runs/a.yaml' --rank 3");
+        assert_eq!(one.format_command("runs", ""), "orchestrate runs");
+        let text = "`orchestrate exec -- ls`; orchestrate shell r3 -- env; myorchestrate ps; orchestrate runs; orchestrate ps";
+        let complete = "`orchestrate exec 'my runs/a.yaml' -- ls`; orchestrate shell -i 'my runs/a.yaml' r3 -- env; myorchestrate ps; \
+                        orchestrate runs; orchestrate ps 'my runs/a.yaml'";
+        assert_eq!(one.complete_commands(text), complete);
+        assert_eq!(one.complete_commands(complete), complete, "a second time changes nothing");
+        let two = command_advice(&["a.yaml", "b.yaml"], &["-F", "lab.conf"]);
+        assert_eq!(two.format_command("ps", ""), "orchestrate ps a.yaml -i b.yaml -F lab.conf");
+        assert_eq!(two.format_command("shell", "0"), "orchestrate shell -i a.yaml -i b.yaml -F lab.conf 0");
+        let none = CommandAdvice::default();
+        assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
+        assert_eq!(one.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");
+    }
+}

@@ -1,0 +1,388 @@
+//! Who is to blame: of all that was seen, the first cause; then what else went wrong; what others only felt is folded beneath.
+//!
+//! A rank's verdict comes from its log, else from its end. Among ranks the one that died first by corrected clocks decides, but one that
+//! merely lost or missed another never hides the one that it lost.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Exit, HangSymptom, LogFile, Outcome};
+use crate::inventory::diagnosis_rules::Blame;
+use crate::state::{ConnectionStatus, RankState, RunState};
+
+use super::DiagnosisFinding;
+use super::evidence::{Evidence, MAX_BURST_GAP, RuleHit};
+use super::rule_set::RuleSet;
+
+/// How many lines after an effect a cause may be told and still be the cause.
+const MAX_CAUSE_DELAY_LINES: u64 = 40;
+/// How many findings there are at most.
+const MAX_FINDINGS: usize = 20;
+/// Xids that programs cause, mostly: what CUDA says of them is nearer to the cause (NVIDIA, XID errors).
+const APPLICATION_XIDS: [&str; 4] = ["13", "31", "43", "45"];
+/// The rules of exceptions that no other rule knows.
+const GENERIC_EXCEPTION_RULES: [&str; 2] = ["python-exception", "cpp-exception"];
+
+/// What one rank, launcher or host says of itself.
+struct RuleMatch {
+    rule_index: usize,
+    groups: BTreeMap<String, String>,
+    evidence: Vec<String>,
+    /// What may be the cause where nobody is to blame.
+    possible_cause: Option<Box<RuleMatch>>,
+}
+
+impl RuleMatch {
+    fn from_hit(hit: &RuleHit) -> RuleMatch {
+        RuleMatch { rule_index: hit.rule_index, groups: hit.groups.clone(), evidence: vec![hit.text.clone()], possible_cause: None }
+    }
+}
+
+/// All findings, the first cause first.
+pub fn diagnose_run(evidence: &Evidence, state: &RunState) -> Vec<DiagnosisFinding> {
+    let Some(rules) = evidence.rules() else { return Vec::new() };
+    let lost = state.hosts.iter().any(|host| host.connection_status == ConnectionStatus::Unreachable);
+    let hangs = state.hang.is_some() && !matches!(state.outcome, Some((Outcome::Ok, _)));
+    if !hangs && state.culprit.is_none() && !lost && state.failed_steps().next().is_none() && state.failed_ranks().is_empty() {
+        return Vec::new();
+    }
+    let court = Diagnoser { rules, evidence, state };
+    let mut found = court.diagnose_ranks();
+    found.extend(court.diagnose_launchers());
+    found.extend(court.diagnose_failed_steps());
+    found.extend(court.diagnose_unreachable_hosts());
+    court.add_postmortem_findings(&mut found);
+    found.extend(court.diagnose_hang().filter(|_| hangs));
+    found.truncate(MAX_FINDINGS);
+    for finding in &mut found {
+        court.fill_location(finding);
+    }
+    found
+}
+
+struct Diagnoser<'a> {
+    rules: &'a RuleSet,
+    evidence: &'a Evidence,
+    state: &'a RunState,
+}
+
+impl Diagnoser<'_> {
+    fn blame(&self, verdict: &RuleMatch) -> Blame {
+        self.rules.rules()[verdict.rule_index].blame
+    }
+
+    fn build_finding(&self, verdict: RuleMatch) -> DiagnosisFinding {
+        let rule = &self.rules.rules()[verdict.rule_index];
+        DiagnosisFinding {
+            rule: rule.id.clone(),
+            blame: rule.blame,
+            ranks: Vec::new(),
+            hosts: Vec::new(),
+            evidence: verdict.evidence,
+            groups: verdict.groups,
+            summary: rule.summary.clone(),
+            explanation: rule.explanation.clone(),
+            next_step: rule.next_step.clone(),
+            affected: Vec::new(),
+        }
+    }
+
+    /// What every text may name: where it was, and the first rank.
+    fn fill_location(&self, finding: &mut DiagnosisFinding) {
+        for list in [&mut finding.ranks, &mut finding.hosts, &mut finding.affected] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let hosts = finding.hosts.iter().map(|host| self.state.host_name(*host).to_owned());
+        let names: Vec<String> = hosts.collect();
+        let rank = finding.ranks.first().map_or_else(|| "<n>".to_owned(), u32::to_string);
+        let one = names.first().cloned().unwrap_or_default();
+        let advice = self.evidence.advice();
+        finding.next_step.en = advice.complete_commands(&finding.next_step.en);
+        finding.next_step.zh = advice.complete_commands(&finding.next_step.zh);
+        finding.groups.insert("ssh".to_owned(), advice.ssh_args(&one));
+        let known =
+            [("one", one), ("on", names.join(",")), ("hosts", names.join(", ")), ("ranks", format_ranges(&finding.ranks)), ("rank", rank)];
+        finding.groups.extend(known.map(|(name, text)| (name.to_owned(), text)));
+    }
+
+    /// A finding that no line gives, but what is known of all.
+    fn build_finding_by_id(&self, id: &str, groups: BTreeMap<String, String>, evidence: Vec<String>) -> Option<DiagnosisFinding> {
+        let rule = self.rules.find_rule(id)?;
+        Some(self.build_finding(RuleMatch { rule_index: rule, groups, evidence, possible_cause: None }))
+    }
+
+    /// What a log says of its process.
+    fn diagnose_log(&self, host: u32, file: LogFile) -> Option<RuleMatch> {
+        let seen = self.evidence.log_scan(host, file)?;
+        let recent: Vec<&RuleHit> = seen.hits.iter().filter(|hit| hit.last_line + MAX_BURST_GAP >= seen.line_count).collect();
+        let exception = |hit: &RuleHit| GENERIC_EXCEPTION_RULES.contains(&self.rules.rules()[hit.rule_index].id.as_str());
+        let earliest =
+            |wanted: &dyn Fn(&RuleHit) -> bool| recent.iter().filter(|hit| wanted(hit)).min_by_key(|hit| (hit.first_line, hit.rule_index));
+        let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
+        let cause = earliest(&|hit| role(hit) == Blame::Cause && !exception(hit));
+        let felt = earliest(&|hit| matches!(role(hit), Blame::Effect | Blame::PeerTimeout));
+        let plain = earliest(&exception);
+        let hint = earliest(&|hit| role(hit) == Blame::PossibleCause);
+        let chosen = match (cause, felt, plain) {
+            (Some(cause), Some(felt), _) if cause.first_line <= felt.first_line + MAX_CAUSE_DELAY_LINES => cause,
+            (Some(cause), None, _) => cause,
+            (_, Some(felt), Some(plain)) if plain.first_line < felt.first_line => plain,
+            (_, Some(felt), _) => felt,
+            (None, None, Some(plain)) => plain,
+            (None, None, None) => return hint.map(|hit| RuleMatch::from_hit(hit)),
+        };
+        let waits = role(chosen) == Blame::PeerTimeout;
+        Some(RuleMatch {
+            possible_cause: hint.filter(|_| waits).map(|hit| Box::new(RuleMatch::from_hit(hit))),
+            ..RuleMatch::from_hit(chosen)
+        })
+    }
+
+    /// What an end says.
+    fn diagnose_exit(&self, exit: Exit) -> Option<RuleMatch> {
+        let (code, signal) = match exit {
+            Exit::Code(code) => (Some(code), None),
+            Exit::Signal(signal) => (None, Some(signal)),
+            Exit::Killed => (None, Some(9)),
+        };
+        let rule = self.rules.match_exit(code, signal)?;
+        let number = code.or(signal).unwrap_or_default().to_string();
+        let groups = BTreeMap::from([("code".to_owned(), number.clone()), ("signal".to_owned(), number)]);
+        Some(RuleMatch { rule_index: rule, groups, evidence: Vec::new(), possible_cause: None })
+    }
+
+    fn diagnose_rank(&self, rank: &RankState) -> Option<RuleMatch> {
+        let log = self.diagnose_log(rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
+        log.or_else(|| self.diagnose_postmortem(rank.host)).or_else(|| self.diagnose_exit(rank.exit?))
+    }
+
+    /// The ranks' findings: causes in the order of deaths, or whom the others waited for, or what they felt.
+    fn diagnose_ranks(&self) -> Vec<DiagnosisFinding> {
+        let failed = self.state.failed_ranks();
+        let blamed = |rank: &RankState| self.state.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
+        let mut told: Vec<(&RankState, RuleMatch)> = Vec::new();
+        let mut silent: Vec<&RankState> = Vec::new();
+        let (first, later): (Vec<&RankState>, Vec<&RankState>) = failed.iter().partition(|rank| blamed(rank));
+        for rank in first.into_iter().chain(later) {
+            match self.diagnose_rank(rank) {
+                Some(verdict) => told.push((rank, verdict)),
+                None => silent.push(rank),
+            }
+        }
+        // What those who were stopped by us said counts as felt, or as a cause that was about to kill them.
+        let others = self.state.ranks.values().filter(|rank| failed.iter().all(|known| known.rank != rank.rank));
+        let said: Vec<(&RankState, RuleMatch)> = others
+            .filter_map(|rank| {
+                let file = LogFile::Rank { rank: rank.rank, restart: rank.restart };
+                self.diagnose_log(rank.host, file).map(|verdict| (rank, verdict))
+            })
+            .collect();
+        let felt: Vec<u32> = told
+            .iter()
+            .chain(&said)
+            // An end alone says nothing: a launcher ends its other ranks as well.
+            .filter(|(_, verdict)| matches!(self.blame(verdict), Blame::Effect | Blame::PeerTimeout) && !verdict.evidence.is_empty())
+            .map(|(rank, _)| rank.rank)
+            .collect();
+        let mut found: Vec<DiagnosisFinding> = Vec::new();
+        let guilty = |verdict: &RuleMatch| matches!(self.blame(verdict), Blame::Cause | Blame::PossibleCause);
+        let (causes, effects): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, verdict)| guilty(verdict));
+        for (rank, verdict) in causes {
+            self.add_rank_match(&mut found, rank, verdict);
+        }
+        if !found.is_empty() {
+            for (rank, verdict) in &said {
+                let rule = &self.rules.rules()[verdict.rule_index];
+                if let Some(same) = found.iter_mut().find(|known| known.rule == rule.id && rule.blame == Blame::Cause) {
+                    same.ranks.push(rank.rank);
+                    same.hosts.push(rank.host);
+                }
+            }
+        }
+        if found.is_empty() {
+            let waits = effects.iter().chain(&said).filter(|(_, verdict)| self.blame(verdict) == Blame::PeerTimeout);
+            let named: Vec<&str> = waits.clone().filter_map(|(_, verdict)| verdict.groups.get("absent").map(String::as_str)).collect();
+            if waits.count() > 0 {
+                found.extend(self.diagnose_missing_ranks(&felt, &named));
+            }
+        }
+        if found.is_empty() {
+            found.extend(self.diagnose_silent_ranks(&silent));
+        }
+        if found.is_empty() {
+            // Those who waited tell more than those who lost somebody.
+            let (waits, others): (Vec<_>, Vec<_>) = effects.into_iter().partition(|(_, verdict)| self.blame(verdict) == Blame::PeerTimeout);
+            for (rank, mut verdict) in waits.into_iter().chain(others) {
+                let hint = verdict.possible_cause.take().map(|hint| *hint);
+                self.add_rank_match(&mut found, rank, hint.unwrap_or(verdict));
+            }
+        }
+        if let Some(first) = found.first_mut() {
+            first.affected = felt.into_iter().filter(|rank| !first.ranks.contains(rank)).collect();
+        }
+        found
+    }
+
+    fn add_rank_match(&self, found: &mut Vec<DiagnosisFinding>, rank: &RankState, verdict: RuleMatch) {
+        let mut finding = self.build_finding(verdict);
+        match found.iter_mut().find(|known| known.rule == finding.rule) {
+            Some(known) => {
+                known.ranks.push(rank.rank);
+                known.hosts.push(rank.host);
+            }
+            None => {
+                finding.ranks.push(rank.rank);
+                finding.hosts.push(rank.host);
+                found.push(finding);
+            }
+        }
+    }
+
+    /// Ranks that others waited for: they live, or lived until they were asked to end, and complain of nobody. Who waited may have `named` them.
+    fn diagnose_missing_ranks(&self, felt: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
+        let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::Signal(15) | Exit::Code(143)));
+        let away = |rank: &&RankState| !felt.contains(&rank.rank) && (asked(rank.exit) || self.state.was_stopped(rank));
+        let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
+        let named: Vec<u32> = named.iter().flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
+        if away.iter().any(|rank| named.contains(&rank.rank)) {
+            away.retain(|rank| named.contains(&rank.rank));
+        }
+        let first = away.first()?;
+        let numbers: Vec<u32> = away.iter().map(|rank| rank.rank).collect();
+        let hosts: Vec<u32> = away.iter().map(|rank| rank.host).collect();
+        let last = first.recent_lines.last_lines(3).into_iter().rfind(|line| !line.trim().is_empty() && line != "Terminated");
+        let mut finding = self.build_finding_by_id("rank-missing", BTreeMap::new(), last.into_iter().collect())?;
+        (finding.ranks, finding.hosts) = (numbers, hosts);
+        Some(finding)
+    }
+
+    /// Ranks that failed and said nothing that a rule knows.
+    fn diagnose_silent_ranks(&self, silent: &[&RankState]) -> Option<DiagnosisFinding> {
+        let first = silent.first()?;
+        let Some(Exit::Code(code)) = first.exit else { return None };
+        let groups = BTreeMap::from([("code".to_owned(), code.to_string())]);
+        let mut finding = self.build_finding_by_id("silent-exit", groups, first.recent_lines.last_lines(1))?;
+        (finding.ranks, finding.hosts) = silent.iter().map(|rank| (rank.rank, rank.host)).unzip();
+        Some(finding)
+    }
+
+    /// Launchers that failed before any rank of theirs.
+    fn diagnose_launchers(&self) -> Vec<DiagnosisFinding> {
+        let Some(culprit) = self.state.culprit.as_ref().filter(|culprit| culprit.ranks.is_empty()) else { return Vec::new() };
+        let mut found: Vec<DiagnosisFinding> = Vec::new();
+        for host in &culprit.hosts {
+            let exit = self.state.hosts.get(*host as usize).and_then(|known| known.launcher_exit).map(|(exit, _)| exit);
+            let Some(verdict) = self
+                .diagnose_log(*host, LogFile::Launcher)
+                .or_else(|| self.diagnose_postmortem(*host))
+                .or_else(|| self.diagnose_exit(exit?))
+            else {
+                continue;
+            };
+            self.add_host_match(&mut found, verdict, *host);
+        }
+        found
+    }
+
+    fn add_host_match(&self, found: &mut Vec<DiagnosisFinding>, verdict: RuleMatch, host: u32) {
+        let finding = self.build_finding(verdict);
+        match found.iter_mut().find(|known| known.rule == finding.rule) {
+            Some(known) => known.hosts.push(host),
+            None => found.push(DiagnosisFinding { hosts: vec![host], ..finding }),
+        }
+    }
+
+    /// What docker, the kernel or the disks of a host say of a process that died there without a word of its own.
+    fn diagnose_postmortem(&self, host: u32) -> Option<RuleMatch> {
+        let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
+        let guilty = self.evidence.postmortem_hits(host).iter().filter(|hit| matches!(role(hit), Blame::Cause | Blame::PossibleCause));
+        guilty.min_by_key(|hit| (role(hit) == Blame::PossibleCause, hit.rule_index)).map(RuleMatch::from_hit)
+    }
+
+    /// What hosts say besides; a fault of a GPU that the kernel tells comes before what CUDA and NCCL made of it.
+    fn add_postmortem_findings(&self, found: &mut Vec<DiagnosisFinding>) {
+        let hosts: Vec<u32> = found.first().map(|first| first.hosts.clone()).unwrap_or_default();
+        for (host, hit) in hosts.iter().flat_map(|host| self.evidence.postmortem_hits(*host).iter().map(move |hit| (*host, hit))) {
+            let rule = &self.rules.rules()[hit.rule_index];
+            if rule.blame != Blame::Cause || found.iter().any(|known| known.rule == rule.id && known.hosts.contains(&host)) {
+                continue;
+            }
+            let mut finding = self.build_finding(RuleMatch::from_hit(hit));
+            finding.hosts = vec![host];
+            match found.first_mut() {
+                Some(first) if rule.id == "xid" && !APPLICATION_XIDS.contains(&xid_code(&finding)) && is_gpu_rule(&first.rule) => {
+                    (finding.ranks, finding.affected) = (first.ranks.clone(), std::mem::take(&mut first.affected));
+                    found.insert(0, finding);
+                }
+                _ => found.push(finding),
+            }
+        }
+    }
+
+    /// Steps that failed with words that a rule knows.
+    fn diagnose_failed_steps(&self) -> Vec<DiagnosisFinding> {
+        let mut found = Vec::new();
+        for step in self.state.failed_steps() {
+            if let Some(verdict) = self.match_text(&step.note) {
+                self.add_host_match(&mut found, verdict, step.info.host);
+            }
+        }
+        found
+    }
+
+    /// Hosts that cannot be reached, with words that a rule knows.
+    fn diagnose_unreachable_hosts(&self) -> Vec<DiagnosisFinding> {
+        let mut found = Vec::new();
+        for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
+            if let Some(verdict) = self.match_text(&host.connection_error) {
+                self.add_host_match(&mut found, verdict, at);
+            }
+        }
+        found
+    }
+
+    /// How the run seems to hang, as it was told.
+    fn diagnose_hang(&self) -> Option<DiagnosisFinding> {
+        let (hang, at) = self.state.hang.as_ref()?;
+        let id = match hang.symptom {
+            HangSymptom::RankMissing => "hang-missing",
+            HangSymptom::RankExited => "hang-gone",
+            HangSymptom::Spinning => "hang-spinning",
+            HangSymptom::Silent => "hang-silent",
+            HangSymptom::NotReady => "hang-late",
+        };
+        let groups = BTreeMap::from([("span".to_owned(), super::hang_detector::format_duration(at - hang.since))]);
+        let finding = self.build_finding_by_id(id, groups, hang.evidence.clone())?;
+        Some(DiagnosisFinding { ranks: hang.ranks.clone(), hosts: hang.hosts.clone(), ..finding })
+    }
+
+    fn match_text(&self, text: &str) -> Option<RuleMatch> {
+        text.lines().find_map(|line| {
+            let (rule, groups) = self.rules.match_line(line.as_bytes())?;
+            let verdict = RuleMatch { rule_index: rule, groups, evidence: vec![line.to_owned()], possible_cause: None };
+            matches!(self.blame(&verdict), Blame::Cause).then_some(verdict)
+        })
+    }
+}
+
+fn xid_code(finding: &DiagnosisFinding) -> &str {
+    finding.groups.get("xid").map_or("", String::as_str)
+}
+
+/// Whether a rule tells of what a fault of a GPU makes CUDA and NCCL say.
+fn is_gpu_rule(rule: &str) -> bool {
+    ["cuda", "nccl", "gpu", "ecc"].iter().any(|word| rule.starts_with(word))
+}
+
+/// `1-3,7`.
+fn format_ranges(numbers: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == *number => *end = *number,
+            _ => runs.push((*number, *number)),
+        }
+    }
+    let run = |(from, to): &(u32, u32)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    runs.iter().map(run).collect::<Vec<_>>().join(",")
+}

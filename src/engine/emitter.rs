@@ -1,0 +1,143 @@
+#![expect(clippy::disallowed_methods, reason = "events are stamped here and nowhere else")]
+//! Stamps events with their number and time and hands them up; a log chunk comes back as stored or not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::event::{Event, EventKind, UnixMillis};
+
+/// What is on its way up.
+pub enum EmittedMessage {
+    /// What happened; and, asked for where the bytes must be in the laptop's file before they are acknowledged to the host, whether they are.
+    Event(Box<Event>, Option<oneshot::Sender<bool>>),
+    /// Asks that every log byte that was stored is on the laptop's disk, and why it is not.
+    SyncLogs(oneshot::Sender<Result<(), String>>),
+    /// Asks whether log bytes can be stored again.
+    CheckLogSpace(oneshot::Sender<bool>),
+}
+
+/// Samples are left out while so much waits: the next one replaces them.
+const SAMPLE_QUEUE_LIMIT: usize = 4096;
+
+/// Where events go. Emitting never waits, and what waits is bounded by who emits: a stream hands up one piece of a log and waits until it is
+/// stored, tells each start and end once (`Link::is_news`), a warning once and of 256 at most (`Link::warn_once`), a disk once a second; a
+/// lost connection is reported once a try. Samples are counted here.
+#[derive(Clone)]
+pub struct Emitter {
+    sender: mpsc::UnboundedSender<EmittedMessage>,
+    queued: Arc<AtomicUsize>,
+    seq: Arc<AtomicU64>,
+}
+
+/// The consumer's end.
+pub struct EmitterReceiver {
+    receiver: mpsc::UnboundedReceiver<EmittedMessage>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl EmitterReceiver {
+    /// The next; `None` once every emitter is gone.
+    pub async fn recv(&mut self) -> Option<EmittedMessage> {
+        let delivery = self.receiver.recv().await?;
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        Some(delivery)
+    }
+
+    /// The next, if there is one now.
+    pub fn try_recv(&mut self) -> Option<EmittedMessage> {
+        let delivery = self.receiver.try_recv().ok()?;
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        Some(delivery)
+    }
+}
+
+/// Milliseconds since 1970 on this laptop.
+pub fn now_unix_millis() -> UnixMillis {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| UnixMillis::try_from(d.as_millis()).unwrap_or(UnixMillis::MAX))
+}
+
+impl Emitter {
+    /// An emitter and its consumer's end.
+    pub fn new() -> (Emitter, EmitterReceiver) {
+        let (up, down) = mpsc::unbounded_channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        (
+            Emitter { sender: up, queued: waiting.clone(), seq: Arc::new(AtomicU64::new(0)) },
+            EmitterReceiver { receiver: down, queued: waiting },
+        )
+    }
+
+    /// Whether it was taken.
+    fn enqueue(&self, delivery: EmittedMessage) -> bool {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.sender.send(delivery).is_ok()
+    }
+
+    fn stamp(&self, kind: EventKind) -> Event {
+        Event { seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1, at: now_unix_millis(), kind }
+    }
+
+    /// Tells what happened. When nobody listens any more, nobody needs to know.
+    pub fn send(&self, kind: EventKind) {
+        if kind.is_sample() && self.queued.load(Ordering::Relaxed) >= SAMPLE_QUEUE_LIMIT {
+            return;
+        }
+        if !self.enqueue(EmittedMessage::Event(Box::new(self.stamp(kind)), None)) {
+            tracing::debug!("an event came after the last listener had gone");
+        }
+    }
+
+    /// Hands log bytes up and waits until they are stored; `false`: they could not be.
+    pub async fn send_and_wait_stored(&self, kind: EventKind) -> bool {
+        let (stored, answer) = oneshot::channel();
+        if !self.enqueue(EmittedMessage::Event(Box::new(self.stamp(kind)), Some(stored))) {
+            return false;
+        }
+        answer.await.unwrap_or(false)
+    }
+
+    /// Waits until all log bytes of the run that were stored are on the laptop's disk, so that the hosts may delete theirs.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub async fn sync_logs(&self) -> Result<(), String> {
+        let (done, answer) = oneshot::channel();
+        if !self.enqueue(EmittedMessage::SyncLogs(done)) {
+            return Err("the reporter has ended".to_owned());
+        }
+        answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
+    }
+
+    /// Whether log bytes can be stored again, judged without storing any.
+    pub async fn can_store_logs(&self) -> bool {
+        let (asked, answer) = oneshot::channel();
+        self.enqueue(EmittedMessage::CheckLogSpace(asked)) && answer.await.unwrap_or(false)
+    }
+
+    /// Something a person should know.
+    pub fn send_notice(&self, host: Option<usize>, text: impl Into<String>, warn: bool) {
+        let host = host.map(|h| u32::try_from(h).unwrap_or(u32::MAX));
+        self.send(EventKind::Notice { host, text: text.into(), warn });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalled_reporter_drops_only_samples() {
+        let (emit, mut deliveries) = Emitter::new();
+        for _ in 0..3 * SAMPLE_QUEUE_LIMIT {
+            emit.send(EventKind::GpuProcesses { host: 0, processes: Vec::new() });
+        }
+        emit.send_notice(None, "what must not be lost", true);
+        let waiting = std::iter::from_fn(|| deliveries.try_recv()).count();
+        assert_eq!(waiting, SAMPLE_QUEUE_LIMIT + 1);
+        emit.send(EventKind::GpuProcesses { host: 0, processes: Vec::new() });
+        assert!(deliveries.try_recv().is_some());
+    }
+}

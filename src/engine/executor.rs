@@ -1,0 +1,269 @@
+//! Carries a plan out: one task a step, under its deadline, tried again where the connection and not the host was at fault.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::engine::host_connection::HostConnection;
+use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::scheduler::{FailurePolicy, StepProgress, next_steps};
+use crate::event::EventKind;
+use crate::plan::action::{Action, ActionResult, Execution, Issue, Observation};
+use crate::plan::facts::HostFacts;
+use crate::plan::words::Phase;
+use crate::plan::{Plan, PlanStep};
+use crate::remote::{RemoteError, TcpReachability};
+
+/// How often a step is tried on a new connection.
+const MAX_TRIES: u32 = 4;
+
+/// A step that failed.
+#[derive(Debug, Clone)]
+pub struct FailedStep {
+    /// Its host.
+    pub host: usize,
+    /// Its phase.
+    pub phase: Phase,
+    /// What is wrong.
+    pub issue: Issue,
+    /// Whether the host could not be reached.
+    pub unreachable: bool,
+}
+
+/// How a plan was carried out.
+#[derive(Debug, Default)]
+pub struct ExecutionReport {
+    /// What failed.
+    pub failed_steps: Vec<FailedStep>,
+    /// Steps that changed something.
+    pub changed_steps: u32,
+    /// Another operator took the lock.
+    pub lock_lost: bool,
+    /// It was broken off from outside.
+    pub interrupted: bool,
+    /// Hosts on which a launcher was started.
+    pub launched_hosts: Vec<usize>,
+    /// Whether a step was begun, well or not, that may have left something on its host.
+    pub may_have_leftovers: bool,
+}
+
+impl ExecutionReport {
+    /// Whether everything was done.
+    pub fn is_ok(&self) -> bool {
+        self.failed_steps.is_empty() && !self.lock_lost && !self.interrupted
+    }
+}
+
+enum StepResult {
+    Satisfied(String),
+    Executed(ActionResult),
+    Impossible(Vec<Issue>),
+    Unreachable(RemoteError),
+}
+
+impl Engine {
+    /// Carries out every step of a plan. `facts`: one a host, what the steps observe. `breaking` ends it before the next step begins; what is
+    /// under way is let end within its deadline.
+    pub async fn execute(
+        &self,
+        plan: &Arc<Plan>,
+        facts: &[Option<HostFacts>],
+        offsets: &LogOffsets,
+        temper: FailurePolicy,
+        breaking: &CancellationToken,
+    ) -> ExecutionReport {
+        let mut ledger = vec![StepProgress::Waiting; plan.steps.len()];
+        let mut carried = ExecutionReport::default();
+        let mut tasks: JoinSet<(u32, StepResult)> = JoinSet::new();
+        let mut phase = None;
+        let mut looking: Vec<AbortHandle> = Vec::new();
+        let mut broken = false;
+        loop {
+            if !breaking.is_cancelled() && !carried.lock_lost {
+                for id in next_steps(plan, &ledger, temper) {
+                    let Some(step) = plan.steps.get(id as usize) else { continue };
+                    if phase != Some(step.phase) {
+                        phase = Some(step.phase);
+                        self.emitter().send(EventKind::PhaseStarted { phase: step.phase });
+                    }
+                    if let Some(standing) = ledger.get_mut(id as usize) {
+                        *standing = StepProgress::Running;
+                    }
+                    let begun =
+                        self.spawn_step(&mut tasks, step.clone(), facts.get(step.host).cloned().flatten(), offsets, plan.hosts.len());
+                    looking.extend(begun.filter(|_| step.action.is_read_only()));
+                }
+            }
+            let done = tokio::select! {
+                done = tasks.join_next() => done,
+                () = breaking.cancelled(), if !broken => {
+                    broken = true;
+                    looking.iter().for_each(AbortHandle::abort);
+                    continue;
+                }
+            };
+            let Some(done) = done else { break };
+            let Ok((id, ended)) = done else { continue };
+            let standing = self.record_result(plan, id, ended, &mut carried);
+            if let Some(place) = ledger.get_mut(id as usize) {
+                *place = standing;
+            }
+        }
+        for (step, _) in plan.steps.iter().zip(&ledger).filter(|(_, s)| **s == StepProgress::Running) {
+            self.emitter.send(EventKind::StepFailed { step: step.id, error: "broken off".to_owned(), hint: String::new() });
+            carried.may_have_leftovers |= step.action.can_leave_leftovers();
+        }
+        carried.interrupted = breaking.is_cancelled() && ledger.iter().any(|s| matches!(s, StepProgress::Waiting | StepProgress::Running));
+        carried
+    }
+
+    fn spawn_step(
+        &self,
+        tasks: &mut JoinSet<(u32, StepResult)>,
+        step: PlanStep,
+        facts: Option<HostFacts>,
+        offsets: &LogOffsets,
+        hosts: usize,
+    ) -> Option<AbortHandle> {
+        let link = self.connections.get(step.host).cloned()?;
+        let (emit, forks, offsets) = (self.emitter.clone(), self.forks.clone(), offsets.clone());
+        Some(tasks.spawn(async move {
+            let id = step.id;
+            if let Some(facts) = &facts {
+                match step.action.observe(facts) {
+                    Observation::Satisfied(note) => return (id, StepResult::Satisfied(note)),
+                    Observation::Impossible(troubles) => return (id, StepResult::Impossible(troubles)),
+                    Observation::Needed(_) => {}
+                }
+            }
+            let _turn = forks.acquire_owned().await;
+            emit.send(EventKind::StepStarted { step: id });
+            (id, run_with_retries(&link, &step, &offsets, hosts).await)
+        }))
+    }
+
+    fn record_result(&self, plan: &Plan, id: u32, ended: StepResult, carried: &mut ExecutionReport) -> StepProgress {
+        let Some(step) = plan.steps.get(id as usize) else { return StepProgress::Failed };
+        carried.may_have_leftovers |=
+            matches!(ended, StepResult::Executed(_) | StepResult::Unreachable(_)) && step.action.can_leave_leftovers();
+        match ended {
+            StepResult::Satisfied(note) => {
+                self.emitter.send(EventKind::StepSatisfied { step: id, note });
+                StepProgress::Done
+            }
+            StepResult::Executed(ActionResult::Done { note, changed, warning }) => {
+                if !warning.is_empty() {
+                    self.emitter.send_notice(Some(step.host), warning, true);
+                }
+                carried.changed_steps += u32::from(changed);
+                if let Action::StartLauncher(_) = step.action {
+                    carried.launched_hosts.push(step.host);
+                    self.emitter.send(EventKind::LauncherStarted { host: u32::try_from(step.host).unwrap_or(u32::MAX) });
+                }
+                let kind = if changed { EventKind::StepDone { step: id, note } } else { EventKind::StepSatisfied { step: id, note } };
+                self.emitter.send(kind);
+                StepProgress::Done
+            }
+            StepResult::Executed(ActionResult::Failed(trouble)) => self.record_failure(step, vec![trouble], false, carried),
+            StepResult::Impossible(troubles) => self.record_failure(step, troubles, false, carried),
+            StepResult::Executed(ActionResult::LockLost) => {
+                carried.lock_lost = true;
+                self.record_failure(step, vec![Issue::new("another operator took the lock", "")], false, carried)
+            }
+            StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true, carried),
+        }
+    }
+
+    fn record_failure(&self, step: &PlanStep, troubles: Vec<Issue>, unreachable: bool, carried: &mut ExecutionReport) -> StepProgress {
+        let error = troubles.iter().map(|t| t.message.as_str()).collect::<Vec<_>>().join("; ");
+        let mut hints: Vec<&str> = troubles.iter().map(|t| t.hint.as_str()).filter(|h| !h.is_empty()).collect();
+        hints.dedup();
+        self.emitter.send(EventKind::StepFailed { step: step.id, error, hint: hints.join("; ") });
+        carried.failed_steps.extend(troubles.into_iter().map(|trouble| FailedStep {
+            host: step.host,
+            phase: step.phase,
+            issue: trouble,
+            unreachable,
+        }));
+        StepProgress::Failed
+    }
+}
+
+async fn run_with_retries(link: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+    let mut tries = 1;
+    loop {
+        let ended = run_step_once(link, step, offsets, hosts).await;
+        let StepResult::Unreachable(error) = &ended else { return ended };
+        if !error.is_retryable() || tries >= MAX_TRIES || matches!(error, RemoteError::Timeout { .. }) {
+            return ended;
+        }
+        link.emit_step_retry(step.id, error);
+        tokio::time::sleep(Duration::from_millis(500 << tries)).await;
+        tries += 1;
+    }
+}
+
+async fn run_step_once(link: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+    match step.action.execution() {
+        Execution::NoOp => StepResult::Satisfied(String::new()),
+        Execution::Script(command) => match link.exec(&command).await {
+            Ok(output) => StepResult::Executed(step.action.judge(&output)),
+            Err(error) => StepResult::Unreachable(error),
+        },
+        Execution::Connect { address, port, timeout: within } => match link.probe_tcp(&address, port, within).await {
+            Ok(TcpReachability::Open | TcpReachability::Refused) => {
+                StepResult::Executed(ActionResult::unchanged(format!("{address}:{port} can be reached")))
+            }
+            Ok(TcpReachability::Unknown(why)) => StepResult::Satisfied(format!("not known: {why}")),
+            Ok(TcpReachability::Blocked(why)) => StepResult::Executed(ActionResult::failed(
+                format!("{address}:{port} cannot be reached: {why}"),
+                format!(
+                    "let TCP port {port} through the master's firewall, or set the master's fabric_address to one that the workers reach"
+                ),
+            )),
+            Err(error) => StepResult::Unreachable(error),
+        },
+        Execution::FetchLogs { run_id: _ } => {
+            let Action::FetchLogs(fetch) = &step.action else { return StepResult::Satisfied(String::new()) };
+            match log_stream::fetch_and_sync_logs(link, &fetch.context, offsets, hosts).await {
+                Ok(fetched) => StepResult::Executed(ActionResult::unchanged(describe_fetched_logs(&fetched))),
+                Err(log_stream::StreamError::Remote(error)) => StepResult::Unreachable(error),
+                Err(log_stream::StreamError::NotStored) => StepResult::Executed(ActionResult::failed(
+                    "the logs could not be written on this laptop",
+                    "free space here then `orchestrate down`: the host keeps them",
+                )),
+                Err(log_stream::StreamError::NotSynced(why)) => StepResult::Executed(ActionResult::failed(
+                    format!("this laptop's disk did not take the logs: {why}"),
+                    "look at the disk then `orchestrate down`: the host keeps them",
+                )),
+            }
+        }
+    }
+}
+
+/// What a fetch brought, in words; a log that shrank is not complete.
+fn describe_fetched_logs(fetched: &log_stream::FetchedLogs) -> String {
+    let names: Vec<String> = fetched.truncated_files.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        return format!("{} bytes", fetched.bytes);
+    }
+    format!("{} bytes; not complete, since shorter on the host than before: {}", fetched.bytes, names.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::LogFile;
+
+    #[test]
+    fn truncated_logs_are_not_reported_complete() {
+        let whole = log_stream::FetchedLogs { bytes: 7, ..log_stream::FetchedLogs::default() };
+        assert_eq!(describe_fetched_logs(&whole), "7 bytes");
+        let shrunk =
+            log_stream::FetchedLogs { truncated_files: [LogFile::Launcher, LogFile::Rank { rank: 3, restart: 0 }].into(), ..whole };
+        assert_eq!(describe_fetched_logs(&shrunk), "7 bytes; not complete, since shorter on the host than before: node rank-3.0");
+    }
+}

@@ -1,0 +1,320 @@
+//! The way to one host: connected when first needed, connected again after a loss, its clock compared with ours.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+
+use crate::engine::emitter::{Emitter, now_unix_millis};
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::event::{EventKind, UnixMillis};
+use crate::plan::facts::HostFacts;
+use crate::plan::words::LogFile;
+use crate::remote::{Connect, OutputChunk, Remote, RemoteError, RemoteStream, TcpReachability};
+use crate::shell::{CommandOutput, RemoteCommand};
+
+/// The most starts and ends that one host can have to tell: of 4096 wrappers, as `assets/follow.sh` looks at, and of what it cannot know.
+const MAX_REPORTED_EVENTS: usize = 2 * 4096 + 16;
+
+/// Of which run, and what was told: whether it was an end, and of which file.
+type ReportedEvents = (String, HashSet<(bool, Option<LogFile>)>);
+
+/// One host's connection. The lock is held while connecting, so that several callers share one attempt.
+pub struct HostConnection {
+    host_index: usize,
+    connector: Arc<dyn Connect>,
+    emitter: Emitter,
+    remote: Mutex<Option<Arc<dyn Remote>>>,
+    is_lost: AtomicBool,
+    disk_warning_sent: AtomicBool,
+    reported_events: std::sync::Mutex<ReportedEvents>,
+    disk_reported_at: std::sync::Mutex<Option<Instant>>,
+    sent_warnings: std::sync::Mutex<HashSet<String>>,
+    clock_offset: AtomicI64,
+    clock_uncertainty: AtomicI64,
+}
+
+impl HostConnection {
+    /// A way that is not yet gone.
+    pub fn new(host: usize, connect: Arc<dyn Connect>, emit: Emitter) -> HostConnection {
+        HostConnection {
+            host_index: host,
+            connector: connect,
+            emitter: emit,
+            remote: Mutex::new(None),
+            is_lost: AtomicBool::new(false),
+            disk_warning_sent: AtomicBool::new(false),
+            reported_events: std::sync::Mutex::default(),
+            disk_reported_at: std::sync::Mutex::default(),
+            sent_warnings: std::sync::Mutex::default(),
+            clock_offset: AtomicI64::new(0),
+            clock_uncertainty: AtomicI64::new(0),
+        }
+    }
+
+    /// The host's number.
+    pub fn host_index(&self) -> usize {
+        self.host_index
+    }
+
+    /// The host's number as events carry it.
+    pub fn event_host(&self) -> u32 {
+        u32::try_from(self.host_index).unwrap_or(u32::MAX)
+    }
+
+    /// Seconds on the host's clock as milliseconds on ours, and how wrong that may be. 0 stays 0: unknown.
+    pub fn to_local_time(&self, host_seconds: f64) -> (UnixMillis, i64) {
+        if host_seconds <= 0.0 {
+            return (0, 0);
+        }
+        // A `date` without fractions (busybox) tells the second that has begun.
+        let coarse = if host_seconds.fract() == 0.0 { 1000 } else { 0 };
+        (
+            (host_seconds * 1000.0) as UnixMillis - self.clock_offset.load(Ordering::Relaxed),
+            self.clock_uncertainty.load(Ordering::Relaxed) + coarse,
+        )
+    }
+
+    /// The connection, made now if there is none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn get_or_connect(&self) -> Result<Arc<dyn Remote>, RemoteError> {
+        let mut current = self.remote.lock().await;
+        if let Some(remote) = current.as_ref().filter(|r| !r.is_closed()) {
+            return Ok(remote.clone());
+        }
+        *current = None;
+        if !self.is_lost.load(Ordering::Relaxed) {
+            self.emitter.send(EventKind::HostConnecting { host: self.event_host() });
+        }
+        let remote = self.connector.connect(self.host_index).await?;
+        *current = Some(remote.clone());
+        if self.is_lost.swap(false, Ordering::Relaxed) {
+            self.emit_connected();
+        }
+        Ok(remote)
+    }
+
+    /// A connection of its own, for one who may take their time: the shared one is left alone.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect_dedicated(&self) -> Result<Arc<dyn Remote>, RemoteError> {
+        self.connector.connect(self.host_index).await
+    }
+
+    fn emit_connected(&self) {
+        self.emitter.send(EventKind::HostConnected {
+            host: self.event_host(),
+            clock_offset: self.clock_offset.load(Ordering::Relaxed),
+            uncertainty: self.clock_uncertainty.load(Ordering::Relaxed),
+        });
+    }
+
+    /// For how long it is tried again after an error that no retry mends.
+    pub fn give_up_after(&self) -> Duration {
+        self.connector.retry_window(self.host_index)
+    }
+
+    /// Notes that the connection is of no use any more.
+    pub async fn drop_connection(&self, error: &RemoteError, retrying: bool) {
+        let gone = self.remote.lock().await.take();
+        if let Some(remote) = gone {
+            remote.close().await;
+        }
+        if !self.is_lost.swap(true, Ordering::Relaxed) || !retrying {
+            self.emitter.send(EventKind::HostLost { host: self.event_host(), error: error.to_string(), will_retry: retrying });
+        }
+    }
+
+    /// Runs a command. A connection that proves dead is dropped, so that the next call makes a new one.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn exec(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
+        let remote = self.get_or_connect().await?;
+        let answer = remote.exec(command).await;
+        self.log_command_duration(command, &answer);
+        if answer.is_err() && remote.is_closed() {
+            self.forget_closed(&remote).await;
+        }
+        answer
+    }
+
+    /// As [`Link::exec`], in the session that is kept free for stopping.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn exec_priority(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
+        let remote = self.get_or_connect().await?;
+        let answer = remote.exec_priority(command).await;
+        self.log_command_duration(command, &answer);
+        if answer.is_err() && remote.is_closed() {
+            self.forget_closed(&remote).await;
+        }
+        answer
+    }
+
+    /// As [`Link::exec`]; what the command writes is handed over as it comes.
+    ///
+    /// # Errors
+    /// Why it did not come to its end.
+    pub async fn exec_streaming(&self, command: &RemoteCommand, pieces: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
+        let remote = self.get_or_connect().await?;
+        remote.exec_streaming(command, pieces).await
+    }
+
+    /// Starts a stream.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn open_stream(&self, command: &RemoteCommand) -> Result<RemoteStream, RemoteError> {
+        let remote = self.get_or_connect().await?;
+        let answer = remote.open_stream(command).await;
+        if answer.is_err() && remote.is_closed() {
+            self.forget_closed(&remote).await;
+        }
+        answer
+    }
+
+    /// Tries a TCP connection from the host.
+    ///
+    /// # Errors
+    /// Where it cannot be told.
+    pub async fn probe_tcp(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
+        self.get_or_connect().await?.probe_tcp(address, port, within).await
+    }
+
+    /// Says that a step is tried again.
+    pub fn emit_step_retry(&self, step: u32, error: &RemoteError) {
+        self.emitter.send(EventKind::StepRetrying { step, error: error.to_string() });
+    }
+
+    /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
+    pub fn report_disk_space(&self, free: u64, total: u64) {
+        let mut told = self.disk_reported_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A host may say it as often as it likes.
+        if told.is_some_and(|when| when.elapsed() < Duration::from_secs(1)) {
+            return;
+        }
+        *told = Some(Instant::now());
+        drop(told);
+        self.emitter.send(EventKind::DiskSpace { host: self.event_host(), free, total });
+        if total > 0 && free < total / 10 && !self.disk_warning_sent.swap(true, Ordering::Relaxed) {
+            let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
+            self.emitter.send_notice(Some(self.host_index), text, true);
+        }
+    }
+
+    /// Whether a report is told for the first time: a resumed stream says again who started and ended.
+    ///
+    /// # Errors
+    /// When it is one more than a host can have to tell.
+    pub fn is_first_report(&self, run: &str, report: &LogStreamEvent) -> Result<bool, String> {
+        let what = match report {
+            LogStreamEvent::Log(..) => return Ok(true),
+            LogStreamEvent::ProcessStarted(_, file, _) => (false, Some(*file)),
+            LogStreamEvent::ProcessEnded(_, file, ..) => (true, Some(*file)),
+            LogStreamEvent::RunMissing(_) | LogStreamEvent::HostGivenUp(..) => (true, None),
+        };
+        let mut told = self.reported_events.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told.0 != run {
+            *told = (run.to_owned(), HashSet::new());
+        }
+        if told.1.len() >= MAX_REPORTED_EVENTS && !told.1.contains(&what) {
+            return Err(format!("the host tells of more than {MAX_REPORTED_EVENTS} starts and ends"));
+        }
+        Ok(told.1.insert(what))
+    }
+
+    /// A warning about this host, unless it was said before: a resumed stream says again what it found. After 256 nothing more is said.
+    pub fn warn_once(&self, text: String) {
+        let mut warnings = self.sent_warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if warnings.len() < 256 && warnings.insert(text.clone()) {
+            self.emitter.send_notice(Some(self.host_index), text, true);
+        }
+    }
+
+    /// Where events about this host go.
+    pub fn emitter(&self) -> &Emitter {
+        &self.emitter
+    }
+
+    /// What a command took, for those who look for lost time (`-vv`).
+    fn log_command_duration(&self, command: &RemoteCommand, answer: &Result<CommandOutput, RemoteError>) {
+        if let Ok(output) = answer {
+            tracing::debug!(host = self.host_index, took_us = output.elapsed.as_micros(), title = command.title, "answered");
+        }
+    }
+
+    async fn forget_closed(&self, dead: &Arc<dyn Remote>) {
+        let mut current = self.remote.lock().await;
+        if current.as_ref().is_some_and(|c| Arc::ptr_eq(c, dead)) {
+            *current = None;
+        }
+    }
+
+    /// Notes how far the host's clock is from ours, milliseconds, where that is known better than before.
+    pub fn set_clock_offset(&self, offset: f64, uncertain: f64) {
+        self.clock_offset.store(offset as i64, Ordering::Relaxed);
+        self.clock_uncertainty.store(uncertain.ceil() as i64, Ordering::Relaxed);
+    }
+
+    /// Connects and asks for the facts; compares the clocks by the way.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn connect_and_gather_facts(&self, command: &RemoteCommand) -> Result<HostFacts, RemoteError> {
+        let mut tries = 0;
+        loop {
+            let asked = match self.get_or_connect().await {
+                // A connection that dies between two commands, or under this one: once more on a new one.
+                Ok(_) => self.gather_facts(command).await.map_err(|error| (error.is_retryable() && tries < 1, error)),
+                Err(error) => Err((false, error)),
+            };
+            match asked {
+                Ok(facts) => return Ok(facts),
+                Err((true, error)) if !matches!(error, RemoteError::Timeout { .. }) => {
+                    tracing::debug!(%error, host = self.host_index, "the facts are asked for once more");
+                    tries += 1;
+                }
+                Err((_, error)) => {
+                    self.drop_connection(&error, false).await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn gather_facts(&self, command: &RemoteCommand) -> Result<HostFacts, RemoteError> {
+        let sent = now_unix_millis();
+        let output = self.exec(command).await?;
+        let received = now_unix_millis();
+        let facts = HostFacts::parse(&output.stdout_text());
+        if facts.run_dir.is_empty() {
+            return Err(RemoteError::Truncated {
+                title: command.title.clone(),
+                what: format!("the facts are not whole: {}", output.error_line()),
+            });
+        }
+        let on_host = ((facts.clock_range.1 - facts.clock_range.0) * 1000.0) as i64;
+        let around = ((received - sent) - on_host).max(0);
+        self.clock_offset.store((facts.clock_range.0 * 1000.0) as i64 - (sent + around / 2), Ordering::Relaxed);
+        self.clock_uncertainty.store(around / 2 + 1, Ordering::Relaxed);
+        self.is_lost.store(false, Ordering::Relaxed);
+        self.emit_connected();
+        Ok(facts)
+    }
+
+    /// Says goodbye.
+    pub async fn close(&self) {
+        let gone = self.remote.lock().await.take();
+        if let Some(remote) = gone {
+            remote.close().await;
+        }
+    }
+}

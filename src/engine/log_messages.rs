@@ -1,0 +1,91 @@
+//! What is said of a host's log stream: bytes that are missing, files that are not what they should be, errors with what to do; and how
+//! its reports are told as events.
+//!
+//! Uses `plan` words and `link`.
+
+use std::time::Duration;
+
+use crate::engine::host_connection::HostConnection;
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::event::EventKind;
+use crate::plan::words::LogFile;
+use crate::remote::RemoteError;
+
+/// What is said of bytes that a log lacks.
+pub(super) fn describe_missing_bytes(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) -> String {
+    let count = if least == most { format!("{most} bytes") } else { format!("{least} to {most} bytes") };
+    let why = match kind {
+        "killed" => "the appender was killed",
+        "full" => "the disk took no more",
+        "max" => "the log reached logs.max",
+        "plain" => "the appender could not go on; from there on nothing is counted",
+        _ => "for several reasons",
+    };
+    format!("{file}'s log lacks {count} from byte {offset} on: {why}")
+}
+
+/// What is said of a log whose appender cannot do all that it should.
+pub(super) fn describe_appender_problem(file: LogFile, text: &str) -> String {
+    match text.split_once(": ") {
+        None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
+        Some(("direct", why)) => {
+            format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it")
+        }
+        Some((_, why)) => format!("{file}'s output is discarded: {why}"),
+    }
+}
+
+/// What is said of something in a run's open directory that is not what it should be.
+pub(super) fn describe_unexpected_file(word: &str, name: &str) -> String {
+    let what = match word {
+        "docker" => {
+            return "docker does not answer: the logs still come, but whether the run's container goes on there cannot be seen; \
+                    help: `docker ps` and `journalctl -u docker` on the host"
+                .to_owned();
+        }
+        "keeper" if name == "again" => return "the run's keeper had ended, and was started again".to_owned(),
+        "keeper" => {
+            return "the run's keeper has ended: while nobody is attached, a rank that fails there stops no other rank; \
+                    help: `orchestrate up --recreate` begins again"
+                .to_owned();
+        }
+        "name" => "is not the name of a log or a status",
+        "kind" => "is not a regular file",
+        "text" => "does not hold what a wrapper writes",
+        "unreadable" => "cannot be read",
+        "long" => "is longer than a log may be; the rest is left on the host",
+        "cut" => "was cut again and again; the rest is left on the host",
+        "rank" => "is of a rank that the run does not have",
+        "more" => "is not as expected either, and there may be more that is not named",
+        "many" => "and further files are too many",
+        _ => "is not as expected",
+    };
+    format!("{name} in the run's directory {what}: it is ignored")
+}
+
+/// An error with what to do.
+pub(super) fn error_with_hint(error: &RemoteError) -> String {
+    if error.hint().is_empty() { error.to_string() } else { format!("{error}; {}", error.hint()) }
+}
+
+pub(super) fn format_duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds >= 60 && seconds.is_multiple_of(60) { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
+}
+
+/// Tells a report as an event.
+pub(super) fn emit_stream_event(link: &HostConnection, report: &LogStreamEvent) {
+    let host = link.event_host();
+    let kind = match *report {
+        LogStreamEvent::ProcessStarted(_, LogFile::Launcher, _) => EventKind::LauncherStarted { host },
+        LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, restart }, when) => {
+            EventKind::RankStarted { host, rank, restart, started_at: when }
+        }
+        LogStreamEvent::ProcessEnded(_, LogFile::Launcher, exit, when, _) => EventKind::LauncherExited { host, exit, ended_at: when },
+        LogStreamEvent::ProcessEnded(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
+            EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty }
+        }
+        LogStreamEvent::RunMissing(_) | LogStreamEvent::Log(..) | LogStreamEvent::HostGivenUp(..) => return,
+    };
+    link.emitter().send(kind);
+}

@@ -1,0 +1,397 @@
+//! Follows the logs of a run: one stream a host, by byte offset, resumed where it broke off; what is on the laptop's disk is acknowledged.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::host_connection::HostConnection;
+use crate::engine::log_messages::{
+    describe_appender_problem, describe_missing_bytes, describe_unexpected_file, emit_stream_event, error_with_hint, format_duration,
+};
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::event::EventKind;
+use crate::plan::host_context::HostContext;
+use crate::plan::log_frames::{self, LogFrame, LogFrameReader, LogStreamPurpose};
+use crate::plan::words::LogFile;
+use crate::remote::{RemoteError, RemoteStream};
+
+/// What the laptop already has of each file of a host.
+pub type LogOffsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
+
+/// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Before a lost connection is made again; doubled each time.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause after an error that no retry mends: a person has to do something, and a login that is refused too often is locked out.
+const MAX_FATAL_RETRY_PAUSE: Duration = Duration::from_secs(60);
+/// A stream that has lived so long is well: what was before is forgotten.
+const HEALTHY_STREAM_AGE: Duration = Duration::from_secs(60);
+/// How often it is looked whether this laptop's disk has room again; doubled where it said so and took nothing.
+const DISK_SPACE_POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The most logs of one host: as many as `assets/follow.sh` looks at, and the launcher's.
+const MAX_LOG_FILES: usize = 4097;
+
+/// Why a stream ended early.
+#[derive(Debug)]
+pub enum StreamError {
+    /// The connection.
+    Remote(RemoteError),
+    /// The laptop's disk.
+    NotStored,
+    /// What was stored may not survive a power cut, and why.
+    NotSynced(String),
+}
+
+/// What a fetch brought.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct FetchedLogs {
+    /// How many bytes.
+    pub bytes: u64,
+    /// Files that shrank on the host meanwhile: what was in them before may be lost.
+    pub truncated_files: BTreeSet<LogFile>,
+}
+
+/// Who is told what a stream brings.
+enum StreamEventTarget<'a> {
+    /// The follower; it ends before its watchers.
+    Follower(&'a mpsc::Sender<LogStreamEvent>),
+    /// Nobody but those who hear events.
+    Emitter,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct StreamRequest {
+    /// Of how many hosts this is one.
+    host_count: usize,
+    purpose: LogStreamPurpose,
+    /// Starts and ends alone, without the logs: this laptop cannot store them. How often it is looked whether it can.
+    without_logs_poll: Option<Duration>,
+}
+
+/// How a stream came to its end.
+enum StreamEnd {
+    /// There is nothing more.
+    Complete(FetchedLogs),
+    /// The laptop's disk has room again.
+    DiskSpaceAvailable,
+}
+
+/// One pass over a host's stream.
+struct LogStreamSession<'a> {
+    connection: &'a HostConnection,
+    host: &'a HostContext,
+    stream: RemoteStream,
+    offsets: &'a mut HashMap<LogFile, u64>,
+    sink: StreamEventTarget<'a>,
+    without_logs_poll: Option<Duration>,
+    truncated_files: BTreeSet<LogFile>,
+    received_bytes: u64,
+    ack_count: u64,
+}
+
+/// Follows a host until told to stop; a lost connection is made again without end, and after an error that no retry mends the host is given up
+/// in the end. While the laptop cannot store logs, starts and ends go on to come. `terms`: how many hosts are followed, and why.
+pub async fn follow_logs(
+    link: Arc<HostConnection>,
+    site: HostContext,
+    offsets: LogOffsets,
+    terms: (usize, LogStreamPurpose),
+    up: mpsc::Sender<LogStreamEvent>,
+    end: CancellationToken,
+) {
+    let offsets = || offsets(link.host_index()).into_iter().collect();
+    let mut have: HashMap<LogFile, u64> = offsets();
+    let (hosts, purpose) = terms;
+    let (mut pause, mut look, mut no_logs) = (RETRY_PAUSE, DISK_SPACE_POLL_INTERVAL, None);
+    let mut mending = Duration::ZERO;
+    loop {
+        let begun = Instant::now();
+        let pass = run_stream_once(
+            &link,
+            &site,
+            &mut have,
+            StreamRequest { host_count: hosts, purpose, without_logs_poll: no_logs },
+            StreamEventTarget::Follower(&up),
+        );
+        let ended = tokio::select! {
+            () = end.cancelled() => return,
+            ended = pass => ended,
+        };
+        if begun.elapsed() > HEALTHY_STREAM_AGE {
+            (pause, look, mending) = (RETRY_PAUSE, DISK_SPACE_POLL_INTERVAL, Duration::ZERO);
+        }
+        let wait = match ended {
+            Ok(StreamEnd::Complete(_)) => return,
+            Ok(StreamEnd::DiskSpaceAvailable) => {
+                no_logs = None;
+                continue;
+            }
+            Err(StreamError::NotStored | StreamError::NotSynced(_)) => {
+                // What is there may be other than we thought.
+                have = offsets();
+                no_logs = Some(look);
+                look = (look * 2).min(MAX_FATAL_RETRY_PAUSE);
+                continue;
+            }
+            Err(StreamError::Remote(error)) if error.is_retryable() => {
+                link.drop_connection(&error, true).await;
+                let longer = (pause * 2).min(MAX_RETRY_PAUSE);
+                std::mem::replace(&mut pause, longer)
+            }
+            Err(StreamError::Remote(error)) => {
+                let limit = link.give_up_after();
+                link.drop_connection(&error, mending < limit).await;
+                if mending >= limit {
+                    return report_give_up(link.host_index(), &error, limit, &up).await;
+                }
+                link.warn_once(format!(
+                    "{}; it is tried again for {}, then the host is given up",
+                    error_with_hint(&error),
+                    format_duration(limit)
+                ));
+                let wait = (limit / 10).min(MAX_FATAL_RETRY_PAUSE);
+                mending += wait;
+                wait
+            }
+        };
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, up: &mpsc::Sender<LogStreamEvent>) {
+    let why = format!("{} (tried for {})", error_with_hint(error), format_duration(limit));
+    if up.send(LogStreamEvent::HostGivenUp(host, why)).await.is_err() {
+        tracing::debug!(host, "nobody hears any more that it is given up");
+    }
+}
+
+/// As [`fetch`]; what came, and what came before it, is on the laptop's disk then: the host may delete it.
+///
+/// # Errors
+/// The connection, or the laptop's disk.
+pub async fn fetch_and_sync_logs(
+    link: &Arc<HostConnection>,
+    site: &HostContext,
+    offsets: &LogOffsets,
+    hosts: usize,
+) -> Result<FetchedLogs, StreamError> {
+    let fetched = fetch_logs(link, site, offsets, hosts).await?;
+    link.emitter().sync_logs().await.map_err(StreamError::NotSynced)?;
+    Ok(fetched)
+}
+
+/// Fetches what is there and the laptop lacks.
+///
+/// # Errors
+/// The connection, or the laptop's disk.
+pub async fn fetch_logs(
+    link: &Arc<HostConnection>,
+    site: &HostContext,
+    offsets: &LogOffsets,
+    hosts: usize,
+) -> Result<FetchedLogs, StreamError> {
+    let mut have: HashMap<LogFile, u64> = offsets(link.host_index()).into_iter().collect();
+    let wanted = StreamRequest { host_count: hosts, purpose: LogStreamPurpose::Fetch, without_logs_poll: None };
+    match run_stream_once(link, site, &mut have, wanted, StreamEventTarget::Emitter).await? {
+        StreamEnd::Complete(fetched) => Ok(fetched),
+        StreamEnd::DiskSpaceAvailable => Err(StreamError::NotStored),
+    }
+}
+
+async fn run_stream_once(
+    link: &HostConnection,
+    site: &HostContext,
+    have: &mut HashMap<LogFile, u64>,
+    wanted: StreamRequest,
+    ear: StreamEventTarget<'_>,
+) -> Result<StreamEnd, StreamError> {
+    let offsets: Vec<(LogFile, u64)> = have.iter().map(|(f, o)| (*f, *o)).collect();
+    let command = log_frames::log_stream_command(site, &offsets, wanted.host_count, wanted.purpose, wanted.without_logs_poll.is_none());
+    let stream = link.open_stream(&command).await.map_err(StreamError::Remote)?;
+    let (shrunk, no_logs) = (BTreeSet::new(), wanted.without_logs_poll);
+    LogStreamSession {
+        connection: link,
+        host: site,
+        stream,
+        offsets: have,
+        sink: ear,
+        without_logs_poll: no_logs,
+        truncated_files: shrunk,
+        received_bytes: 0,
+        ack_count: 0,
+    }
+    .read_until_end()
+    .await
+}
+
+impl LogStreamSession<'_> {
+    async fn read_until_end(&mut self) -> Result<StreamEnd, StreamError> {
+        let mut reader = LogFrameReader::default();
+        let mut silent = Instant::now() + SILENCE_TIMEOUT;
+        let mut look = Instant::now() + self.without_logs_poll.unwrap_or(DISK_SPACE_POLL_INTERVAL);
+        loop {
+            while let Some(frame) = reader.next_frame().map_err(|e| protocol_error(e.to_string()))? {
+                if !self.handle_frame(frame).await? {
+                    return Ok(self.take_fetched());
+                }
+            }
+            tokio::select! {
+                piece = self.stream.output.recv() => match piece {
+                    Some(Ok(bytes)) => reader.push(&bytes),
+                    Some(Err(error)) => return Err(StreamError::Remote(error)),
+                    None => return Err(lost_error("the log stream ended".to_owned())),
+                },
+                () = tokio::time::sleep_until(silent) => return Err(lost_error(format!("the log stream was silent for {} s", SILENCE_TIMEOUT.as_secs()))),
+                () = tokio::time::sleep_until(look), if self.without_logs_poll.is_some() => {
+                    if self.connection.emitter().can_store_logs().await {
+                        return Ok(StreamEnd::DiskSpaceAvailable);
+                    }
+                    look = Instant::now() + DISK_SPACE_POLL_INTERVAL;
+                    continue;
+                }
+            }
+            silent = Instant::now() + SILENCE_TIMEOUT;
+        }
+    }
+
+    fn take_fetched(&mut self) -> StreamEnd {
+        StreamEnd::Complete(FetchedLogs { bytes: self.received_bytes, truncated_files: std::mem::take(&mut self.truncated_files) })
+    }
+
+    /// Tells a report that is news; whether anyone wants more.
+    async fn forward_if_new(&self, report: LogStreamEvent) -> Result<bool, StreamError> {
+        if !self.connection.is_first_report(&self.host.run_id, &report).map_err(protocol_error)? {
+            return Ok(true);
+        }
+        match self.sink {
+            StreamEventTarget::Follower(up) => Ok(up.send(report).await.is_ok()),
+            StreamEventTarget::Emitter => {
+                emit_stream_event(self.connection, &report);
+                Ok(true)
+            }
+        }
+    }
+
+    /// That a file can be one of this run: else a host could have any number of files made here.
+    fn check_file_allowed(&self, file: LogFile) -> Result<(), StreamError> {
+        match file {
+            LogFile::Rank { rank, .. } if self.host.world_size > 0 && rank as usize >= self.host.world_size as usize => {
+                Err(protocol_error(format!("the host tells of rank {rank}, and the run has {}", self.host.world_size)))
+            }
+            _ if self.offsets.len() >= MAX_LOG_FILES && !self.offsets.contains_key(&file) => {
+                Err(protocol_error(format!("the host sends more than {MAX_LOG_FILES} logs")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a frame; whether more is wanted.
+    async fn handle_frame(&mut self, frame: LogFrame) -> Result<bool, StreamError> {
+        let host = self.connection.host_index();
+        match frame {
+            LogFrame::Data { .. } if self.without_logs_poll.is_some() => {
+                Err(protocol_error("the host sends a log that was not asked for".to_owned()))
+            }
+            LogFrame::Data { file, offset, bytes, ends_frame: last } => {
+                self.check_file_allowed(file)?;
+                self.store_log_bytes(file, offset, &bytes).await?;
+                let end = offset + bytes.len() as u64;
+                self.offsets.insert(file, end);
+                self.received_bytes += bytes.len() as u64;
+                if last {
+                    self.acknowledge().await?;
+                }
+                self.forward_if_new(LogStreamEvent::Log(host, file, bytes)).await
+            }
+            LogFrame::Started(file, at) => {
+                self.check_file_allowed(file)?;
+                self.forward_if_new(LogStreamEvent::ProcessStarted(host, file, self.connection.to_local_time(at).0)).await
+            }
+            LogFrame::Ended(file, exit, at) => {
+                self.check_file_allowed(file)?;
+                let (when, uncertainty) = self.connection.to_local_time(at);
+                self.forward_if_new(LogStreamEvent::ProcessEnded(host, file, exit, when, uncertainty)).await
+            }
+            LogFrame::Heartbeat { free_kib: free, total_kib: total } => {
+                self.acknowledge().await?;
+                self.connection.report_disk_space(free.saturating_mul(1024), total.saturating_mul(1024));
+                Ok(true)
+            }
+            LogFrame::LostBytes { file, kind, offset, min_bytes: least, max_bytes: most } => {
+                self.connection.warn_once(describe_missing_bytes(file, &kind, (offset, least, most)));
+                Ok(true)
+            }
+            LogFrame::AppenderWarning(file, text) => {
+                self.connection.warn_once(describe_appender_problem(file, &text));
+                Ok(true)
+            }
+            LogFrame::SuspiciousFile(word, name) => {
+                self.connection.warn_once(describe_unexpected_file(&word, &name));
+                Ok(true)
+            }
+            LogFrame::Truncated { file, size } => {
+                self.check_file_allowed(file)?;
+                self.handle_truncated_file(file, size).await?;
+                Ok(true)
+            }
+            LogFrame::NoRunDirectory => {
+                self.forward_if_new(LogStreamEvent::RunMissing(host)).await?;
+                Ok(false)
+            }
+            LogFrame::Complete => Ok(false),
+        }
+    }
+
+    /// A file is shorter than what came of it: the copy so far is kept beside, and the file comes again from its first byte.
+    async fn handle_truncated_file(&mut self, file: LogFile, size: u64) -> Result<(), StreamError> {
+        self.send_and_wait_stored(EventKind::LogTruncated { host: self.connection.event_host(), file, size }).await?;
+        self.offsets.insert(file, 0);
+        self.truncated_files.insert(file);
+        Ok(())
+    }
+
+    async fn store_log_bytes(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), StreamError> {
+        self.send_and_wait_stored(EventKind::Log {
+            host: self.connection.event_host(),
+            file,
+            offset,
+            bytes: bytes.clone(),
+            len: bytes.len() as u64,
+        })
+        .await
+    }
+
+    /// Hands an event up and waits until it is stored.
+    async fn send_and_wait_stored(&self, kind: EventKind) -> Result<(), StreamError> {
+        if self.connection.emitter().send_and_wait_stored(kind).await { Ok(()) } else { Err(StreamError::NotStored) }
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), StreamError> {
+        self.ack_count += 1;
+        let line = Bytes::from(format!("{} {}\n", self.received_bytes, self.ack_count));
+        let sent = tokio::time::timeout(SILENCE_TIMEOUT, self.stream.input.send(line)).await;
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost_error("the log stream takes no acknowledgement".to_owned())) }
+    }
+}
+
+fn lost_error(what: String) -> StreamError {
+    StreamError::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
+}
+
+fn protocol_error(what: String) -> StreamError {
+    StreamError::Remote(RemoteError::Protocol { what })
+}
+
+#[cfg(test)]
+#[path = "log_stream_tests.rs"]
+mod tests;

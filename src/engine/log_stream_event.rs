@@ -1,0 +1,23 @@
+//! What the log stream of a host brings.
+//!
+//! Uses `plan` and `event`.
+
+use bytes::Bytes;
+
+use crate::event::UnixMillis;
+use crate::plan::words::{Exit, LogFile};
+
+/// What a watcher saw.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LogStreamEvent {
+    /// A wrapper was recorded: when on our clock.
+    ProcessStarted(usize, LogFile, UnixMillis),
+    /// A wrapper ended: how, when on our clock, and how wrong that may be.
+    ProcessEnded(usize, LogFile, Exit, UnixMillis, i64),
+    /// The run is not there.
+    RunMissing(usize),
+    /// A piece of log, as stored.
+    Log(usize, LogFile, Bytes),
+    /// No retry mends why the host cannot be followed: nothing more will be known of it.
+    HostGivenUp(usize, String),
+}

@@ -1,0 +1,177 @@
+//! Watchers of hosts that are lost, refuse, or do not keep to the protocol.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::BoxFuture;
+
+use super::*;
+use crate::engine::emitter::{EmittedMessage, Emitter};
+use crate::remote::byte_channel::{ByteSender, byte_channel};
+use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, TcpReachability};
+use crate::shell::{CommandOutput, RemoteCommand};
+
+/// What a host does when it is followed.
+#[derive(Clone)]
+enum HostBehavior {
+    /// It cannot be reached.
+    Unreachable,
+    /// It refuses us.
+    RefusesConnection,
+    /// It says this, then nothing more.
+    Sends(&'static str),
+}
+
+/// The host's ends of a stream.
+type HostStreamEnds = (ByteSender<RemoteError>, mpsc::Receiver<Bytes>);
+
+#[derive(Clone)]
+struct ScriptedHost {
+    behavior: HostBehavior,
+    connect_attempts: Arc<AtomicUsize>,
+    open_streams: Arc<std::sync::Mutex<Vec<HostStreamEnds>>>,
+}
+
+impl Remote for ScriptedHost {
+    fn exec<'a>(&'a self, _: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn exec_streaming<'a>(&'a self, _: &'a RemoteCommand, _: mpsc::Sender<OutputChunk>) -> BoxFuture<'a, Result<i32, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
+        let (sender, output) = byte_channel(command.output_limit);
+        let (input, told) = mpsc::channel(64);
+        if let HostBehavior::Sends(text) = self.behavior {
+            assert!(sender.send(Bytes::from_static(text.as_bytes()), |_| RemoteError::Protocol { what: String::new() }));
+        }
+        self.open_streams.lock().expect("whole").push((sender, told));
+        Box::pin(async { Ok(RemoteStream { output, input }) })
+    }
+
+    fn open_interactive<'a>(&'a self, _: &'a RemoteCommand, _: Option<PtySpec>) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn probe_tcp<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_closed(&self) -> bool {
+        false
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+impl Connect for ScriptedHost {
+    fn retry_window(&self, _: usize) -> Duration {
+        Duration::from_millis(200)
+    }
+
+    fn connect(&self, _: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {
+        self.connect_attempts.fetch_add(1, Ordering::Relaxed);
+        let host: Arc<dyn Remote> = Arc::new(self.clone());
+        let answer = match self.behavior {
+            HostBehavior::Unreachable => Err(RemoteError::Lost { what: "no route".to_owned(), hint: String::new(), retry: true }),
+            HostBehavior::RefusesConnection => {
+                Err(RemoteError::Refused { what: "its key has changed".to_owned(), hint: "mend it".to_owned() })
+            }
+            HostBehavior::Sends(_) => Ok(host),
+        };
+        Box::pin(async { answer })
+    }
+}
+
+fn test_host_context() -> HostContext {
+    HostContext {
+        name: "n".to_owned(),
+        host: "gpu01".to_owned(),
+        run_id: "run1".to_owned(),
+        run_dir_root: "/r".to_owned(),
+        docker_needs_sudo: false,
+        docker_host: None,
+        in_container: false,
+        lock_token: None,
+        legacy_layout: false,
+        max_log_bytes: 0,
+        world_size: 2,
+    }
+}
+
+/// Follows a host whose logs nobody stores; what is reported until `enough`, and how often it was connected.
+#[expect(clippy::disallowed_methods, reason = "both tasks are ended here")]
+async fn follow_scripted_host(way: HostBehavior, enough: impl Fn(&[LogStreamEvent], usize) -> bool) -> (Vec<LogStreamEvent>, usize) {
+    let host = ScriptedHost { behavior: way, connect_attempts: Arc::default(), open_streams: Arc::default() };
+    let tries = host.connect_attempts.clone();
+    let (emit, mut deliveries) = Emitter::new();
+    let stored = tokio::spawn(async move {
+        while let Some(delivery) = deliveries.recv().await {
+            if let EmittedMessage::Event(_, Some(done)) = delivery {
+                assert!(done.send(false).is_ok());
+            }
+        }
+    });
+    let link = Arc::new(HostConnection::new(0, Arc::new(host), emit));
+    let (up, mut reports) = mpsc::channel(64);
+    let end = CancellationToken::new();
+    let offsets: LogOffsets = Arc::new(|_| Vec::new());
+    let watcher = tokio::spawn(follow_logs(link, test_host_context(), offsets, (1, LogStreamPurpose::Supervise), up, end.clone()));
+    let mut told = Vec::new();
+    let heard = async {
+        while !enough(&told, tries.load(Ordering::Relaxed)) {
+            if let Ok(Some(report)) = tokio::time::timeout(Duration::from_millis(20), reports.recv()).await {
+                told.push(report);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), heard).await.expect("it is heard");
+    end.cancel();
+    watcher.await.expect("it ends");
+    stored.abort();
+    (told, tries.load(Ordering::Relaxed))
+}
+
+fn has_given_up(told: &[LogStreamEvent], _: usize) -> bool {
+    matches!(told.last(), Some(LogStreamEvent::HostGivenUp(..)))
+}
+
+#[tokio::test]
+async fn fatal_errors_give_up_lost_network_retries_forever() {
+    let (told, tries) = follow_scripted_host(HostBehavior::RefusesConnection, has_given_up).await;
+    assert_eq!(told, [LogStreamEvent::HostGivenUp(0, "its key has changed; mend it (tried for 0 s)".to_owned())]);
+    assert!(tries > 3, "{tries}");
+    let (told, _) = follow_scripted_host(HostBehavior::Unreachable, |_, tries| tries >= 4).await;
+    assert_eq!(told, []);
+}
+
+#[tokio::test]
+async fn protocol_violations_give_up_with_reason() {
+    let endless: &'static str = Box::leak("x".repeat(5000).into_boxed_str());
+    let many: &'static str = Box::leak((0..9000).map(|n| format!("P rank-1.{n} 7 9 11.5\n")).collect::<String>().into_boxed_str());
+    for (says, what) in [
+        (endless, "out of step"),
+        ("Segmentation fault\n", "out of step at \"Segmentation fault\""),
+        ("F rank-1.0 0 99999999\n", "out of step"),
+        ("P rank-2.0 7 9 11.5\n", "the host tells of rank 2, and the run has 2"),
+        (many, "more than 8208 starts and ends"),
+    ] {
+        let (told, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
+        let Some(LogStreamEvent::HostGivenUp(0, why)) = told.last() else { panic!("{told:?}") };
+        assert!(why.contains(what), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn full_disk_streams_events_without_logs() {
+    // The log cannot be stored; what is told behind it comes with the next stream, and a host that sends logs all the same is cut off.
+    let says = "P rank-0.0 7 9 11.5\nF rank-0.0 0 5\nabcd\nX rank-1.0 7 12.5\n";
+    let (told, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
+    let rank = |rank| LogFile::Rank { rank, restart: 0 };
+    assert!(matches!(told[0], LogStreamEvent::ProcessStarted(0, file, _) if file == rank(0)), "{told:?}");
+    let Some(LogStreamEvent::HostGivenUp(0, why)) = told.last() else { panic!("{told:?}") };
+    assert!(why.contains("a log that was not asked for"), "{why}");
+}

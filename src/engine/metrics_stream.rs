@@ -1,0 +1,98 @@
+//! Watches what a host does while a run is followed: one stream a host, begun again when it breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::host_connection::HostConnection;
+use crate::event::EventKind;
+use crate::plan::host_context::HostContext;
+use crate::plan::host_metrics::{self, MetricsEvent, MetricsReader};
+use crate::remote::RemoteError;
+use crate::shell::RemoteCommand;
+
+/// A stream that says nothing for so long is dead: the machine's values come every few seconds, whatever nvidia-smi does.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Before another try; doubled each time.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
+
+/// The most that a host is heard to say in a second: a few every two seconds are asked for.
+const MAX_EVENTS_PER_SECOND: usize = 100;
+
+/// Watches one of so many hosts until told to stop. What cannot be seen is no trouble of the run: it is asked again, and its age shows.
+pub async fn stream_metrics(link: Arc<HostConnection>, site: HostContext, hosts: usize, end: CancellationToken) {
+    let command = host_metrics::metrics_command(&site, hosts);
+    let (mut pause, mut unread) = (RETRY_PAUSE, None);
+    loop {
+        let begun = Instant::now();
+        let error = tokio::select! {
+            () = end.cancelled() => return,
+            error = read_stream_until_lost(&link, &command, &mut unread) => error,
+        };
+        tracing::debug!(%error, host = link.host_index(), "the host is not watched any more");
+        if begun.elapsed() > MAX_RETRY_PAUSE {
+            pause = RETRY_PAUSE;
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(MAX_RETRY_PAUSE);
+    }
+}
+
+/// Asks one host what nvidia-smi prints and tells the answer, whatever it is, as an event.
+pub async fn query_nvidia_smi(link: &HostConnection) {
+    let (text, error) = match link.exec(&host_metrics::nvidia_smi_command()).await {
+        Ok(output) if output.is_success() => (output.stdout_text(), String::new()),
+        // The status with which `timeout` says that the time was over.
+        Ok(output) if output.exit_code == 124 => (output.stdout_text(), "nvidia-smi did not answer within 15 s".to_owned()),
+        Ok(output) => (output.stdout_text(), output.error_line()),
+        Err(error) => (String::new(), error.to_string()),
+    };
+    link.emitter().send(EventKind::NvidiaSmi { host: link.event_host(), text, error });
+}
+
+/// One stream, until it breaks. `unread`: what nvidia-smi was last said to say instead of values; it is told once.
+async fn read_stream_until_lost(link: &HostConnection, command: &RemoteCommand, unread: &mut Option<String>) -> RemoteError {
+    let lost = |what: &str| RemoteError::Lost { what: what.to_owned(), hint: String::new(), retry: true };
+    let mut stream = match link.open_stream(command).await {
+        Ok(stream) => stream,
+        Err(error) => return error,
+    };
+    let (mut reader, begun) = (MetricsReader::default(), Instant::now());
+    let mut told = (0, 0);
+    loop {
+        let bytes = match tokio::time::timeout(SILENCE_TIMEOUT, stream.output.recv()).await {
+            Ok(Some(Ok(bytes))) => bytes,
+            Ok(Some(Err(error))) => return error,
+            Ok(None) => return lost("the values ended"),
+            Err(_) => return lost("the values stayed away"),
+        };
+        let at = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let host = link.event_host();
+        for news in reader.push(&bytes, at) {
+            told = if told.0 == at / 1000 { (told.0, told.1 + 1) } else { (at / 1000, 1) };
+            if told.1 > MAX_EVENTS_PER_SECOND {
+                continue;
+            }
+            link.emitter().send(match news {
+                MetricsEvent::Gpus(gpus) => {
+                    *unread = None;
+                    EventKind::Gpus { host, gpus }
+                }
+                MetricsEvent::GpuError(error) if unread.as_ref() == Some(&error) => continue,
+                MetricsEvent::GpuError(error) => {
+                    *unread = Some(error.clone());
+                    EventKind::GpusUnavailable { host, error }
+                }
+                MetricsEvent::Processes(processes) => EventKind::GpuProcesses { host, processes },
+                MetricsEvent::Host(vitals) => EventKind::HostMetrics { host, metrics: vitals },
+            });
+        }
+    }
+}

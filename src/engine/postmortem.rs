@@ -1,0 +1,50 @@
+//! Asks the hosts at which a run failed what they know of it, while its containers are still there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::engine::host_connection::HostConnection;
+use crate::event::EventKind;
+use crate::plan::host_context::HostContext;
+use crate::plan::postmortem;
+
+/// The most hosts that are asked: those who failed first.
+const MAX_HOSTS: usize = 16;
+
+/// Who was asked, and who has not answered yet.
+#[derive(Debug, Default)]
+pub struct Postmortem {
+    requested_hosts: BTreeSet<usize>,
+    tasks: JoinSet<()>,
+}
+
+impl Postmortem {
+    /// Asks a host, once.
+    pub fn request(&mut self, link: &Arc<HostConnection>, site: &HostContext) {
+        if self.requested_hosts.len() >= MAX_HOSTS || !self.requested_hosts.insert(link.host_index()) {
+            return;
+        }
+        let (link, command) = (link.clone(), postmortem::postmortem_command(site));
+        self.tasks.spawn(async move {
+            // Not in the session that is kept free: the order to stop goes there at the same time.
+            match tokio::time::timeout(postmortem::POSTMORTEM_TIMEOUT, link.exec(&command)).await {
+                Ok(Ok(output)) => {
+                    let lines = postmortem::parse_postmortem(&output.stdout_text());
+                    if !lines.is_empty() {
+                        link.emitter().send(EventKind::Postmortem { host: link.event_host(), lines });
+                    }
+                }
+                // Its absence is told as such elsewhere; nothing is known of it here.
+                Ok(Err(error)) => tracing::debug!(%error, host = link.host_index(), "it was not asked what it knows of the failure"),
+                Err(_) => tracing::debug!(host = link.host_index(), "it did not say in time what it knows of the failure"),
+            }
+        });
+    }
+
+    /// Waits for the answers, each of which has its deadline.
+    pub async fn wait_for_answers(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,122 @@
+//! `checks`: what the user adds to the built-in preflight, and what is left out of it.
+//!
+//! Uses the tree and the table of keys. Knows the checks' names only; what they look at is the plan's (`plan/check`).
+
+use std::time::Duration;
+
+use super::errors::InventoryErrors;
+use super::eval::Evaluator;
+use super::schema::{self, nearest_word};
+use super::yaml_tree::{YamlKind, shorten};
+
+/// Every check by its stable name, in the order in which they are told.
+pub const CHECK_NAMES: [&str; 45] = [
+    "clock",
+    "arch",
+    "cpus",
+    "memory",
+    "disk",
+    "inodes",
+    "limits",
+    "shm",
+    "logout-kills",
+    "leftovers",
+    "docker",
+    "userns-remap",
+    "container-name",
+    "docker-disk",
+    "run-dir",
+    "cgroup",
+    "image",
+    "image-versions",
+    "nvidia-runtime",
+    "gpu-count",
+    "gpu-model",
+    "gpu-capability",
+    "driver",
+    "mig",
+    "ecc",
+    "row-remap",
+    "persistence",
+    "xid",
+    "fabric-manager",
+    "gpu-idle",
+    "mounts",
+    "mount-system",
+    "mount-content",
+    "mount-write",
+    "paths",
+    "same",
+    "master-address",
+    "hostname",
+    "nic",
+    "mtu",
+    "infiniband",
+    "nccl-conf",
+    "master-port",
+    "reach-master",
+    "reach-ephemeral",
+];
+
+/// `checks`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CheckSettings {
+    /// Commands whose output must be equal on all hosts.
+    pub same_output_commands: Vec<String>,
+    /// Host paths that must exist with the same content on all hosts; absolute, or `~/…`.
+    pub same_content_paths: Vec<String>,
+    /// How far apart the clocks may be; `None`: the user said nothing.
+    pub max_clock_skew: Option<Duration>,
+    /// Names of [`NAMES`] that are left out.
+    pub skip: Vec<String>,
+}
+
+/// What was probably meant by a word that names no check.
+pub fn suggest_check_name(word: &str) -> String {
+    match nearest_word(word, CHECK_NAMES) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`orchestrate check --list` names them all".to_owned(),
+    }
+}
+
+pub(super) fn parse_checks(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> CheckSettings {
+    let Some(block) = scope.inputs().tree.get("checks").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
+        return CheckSettings::default();
+    };
+    let mut checks = CheckSettings::default();
+    if let Some(node) = block.get("same") {
+        checks.same_output_commands = check.read_text_list(&scope.evaluate(node, None));
+        if checks.same_output_commands.iter().any(|command| command.trim().is_empty()) {
+            check.report(&node.location, "an empty command", "write what each host shall run, like: nvcc --version");
+        }
+    }
+    if let Some(node) = block.get("paths") {
+        let node = scope.evaluate(node, None);
+        let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
+        let valid = |text: &str| match text.starts_with('/') || text == "~" || text.starts_with("~/") {
+            true => Ok(()),
+            false => Err((format!("the path `{}` is relative", shorten(text)), "write it from / or from ~/".to_owned())),
+        };
+        checks.same_content_paths = items.iter().filter_map(|item| check.validated_text(item, valid)).collect();
+    }
+    if let Some(node) = block.get("max_clock_skew") {
+        checks.max_clock_skew = check.read_duration(&scope.evaluate(node, None));
+    }
+    if let Some(node) = block.get("skip") {
+        let node = scope.evaluate(node, None);
+        let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
+        let valid = |text: &str| match CHECK_NAMES.contains(&text) {
+            true => Ok(()),
+            false => Err((format!("there is no check `{}`", shorten(text)), suggest_check_name(text))),
+        };
+        checks.skip = items.iter().filter_map(|item| check.validated_text(item, valid)).collect();
+    }
+    checks
+}
+
+/// Compares the block's keys with the known ones.
+pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, check: &mut InventoryErrors) {
+    if let Some(block) = tree.get("checks") {
+        check.check_keys(block, &schema::CHECKS_SCHEMA);
+    }
+}

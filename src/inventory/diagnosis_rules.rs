@@ -1,0 +1,381 @@
+//! A table of rules that explain log lines and ends: the program's own in `assets/diagnosis.yaml`, and a user's beside it.
+//!
+//! Uses the YAML door and the checks. Every pattern is compiled once here, so that a broken one is told with its place; what a match
+//! means is `diagnose`'s.
+
+use std::collections::BTreeMap;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::errors::InventoryErrors;
+use super::schema::{KeySchema, KeySupport};
+use super::yaml_tree::{YamlKind, YamlNode};
+use super::{Inventory, InventoryProblem, InventorySource, yaml_parser};
+
+/// What a match says of who is to blame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Blame {
+    /// This is what went wrong.
+    Cause,
+    /// Somebody else is missing, and this one waited in vain.
+    PeerTimeout,
+    /// Somebody else failed, and this one felt it.
+    Effect,
+    /// A cause where nothing better is known; often told by programs that go on.
+    PossibleCause,
+    /// Nothing: it looks like trouble and is none.
+    Harmless,
+}
+
+/// A text in both languages; `{name}` stands for what a group of that name matched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LocalizedTemplate {
+    /// English.
+    pub en: String,
+    /// Chinese.
+    pub zh: String,
+}
+
+/// What a rule looks at.
+#[derive(Debug, Clone)]
+pub enum Matcher {
+    /// Lines of logs and of errors.
+    Lines(Vec<Regex>),
+    /// How a process ended by itself.
+    Exits {
+        /// Exit codes.
+        codes: Vec<i32>,
+        /// Signals.
+        signals: Vec<i32>,
+    },
+    /// Nothing: it is found by comparing ranks, and the table has its words only.
+    RankComparison,
+}
+
+/// One rule.
+#[derive(Debug, Clone)]
+pub struct DiagnosisRule {
+    /// Its stable name.
+    pub id: String,
+    /// Who is to blame.
+    pub blame: Blame,
+    /// What it looks at.
+    pub matcher: Matcher,
+    /// What happened.
+    pub summary: LocalizedTemplate,
+    /// Why that happens.
+    pub explanation: LocalizedTemplate,
+    /// What to do next: a command where there is one.
+    pub next_step: LocalizedTemplate,
+    /// Lines that it must match.
+    pub examples: Vec<String>,
+}
+
+/// `diagnosis`: a user's rules.
+#[derive(Debug, Clone)]
+pub enum DiagnosisSource {
+    /// In a file of the laptop, relative to the inventory's folder.
+    File(String),
+    /// In the inventory.
+    Inline(Vec<DiagnosisRule>),
+}
+
+const RULE_SCHEMA: KeySchema = KeySchema {
+    path: "",
+    keys: &[
+        ("id", KeySupport::Supported),
+        ("role", KeySupport::Supported),
+        ("re", KeySupport::Supported),
+        ("exit", KeySupport::Supported),
+        ("signal", KeySupport::Supported),
+        ("found", KeySupport::Supported),
+        ("what", KeySupport::Supported),
+        ("why", KeySupport::Supported),
+        ("next", KeySupport::Supported),
+        ("eg", KeySupport::Supported),
+        ("src", KeySupport::Supported),
+    ],
+};
+const LOCALIZED_SCHEMA: KeySchema = KeySchema { path: "", keys: &[("en", KeySupport::Supported), ("zh", KeySupport::Supported)] };
+
+/// How large a compiled pattern may be, bytes.
+const MAX_PATTERN_BYTES: usize = 1 << 20;
+/// How many rules a table may have.
+const MAX_RULES: usize = 2_000;
+
+/// Reads a table: a list of rules, in the order in which they are tried.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its place.
+pub fn read_rules(source: &InventorySource) -> Result<Vec<DiagnosisRule>, Vec<InventoryProblem>> {
+    let (node, problems) = yaml_parser::parse_document(&source.name, &source.text);
+    let mut check = InventoryErrors { problems };
+    let rules = node.map(|node| parse_rules(&node, &mut check));
+    check.into_result(rules)
+}
+
+/// What stands under `diagnosis`.
+pub(super) fn parse_diagnosis_source(tree: &YamlNode, check: &mut InventoryErrors) -> Option<DiagnosisSource> {
+    let node = tree.get("diagnosis")?;
+    match &node.kind {
+        YamlKind::Scalar { text, .. } if !text.trim().is_empty() => Some(DiagnosisSource::File(text.clone())),
+        YamlKind::List(_) => Some(DiagnosisSource::Inline(parse_rules(node, check))),
+        _ => {
+            check.report(
+                &node.location,
+                format!("{} where rules are expected", node.describe()),
+                "name a file, or list the rules: - id: …",
+            );
+            None
+        }
+    }
+}
+
+impl Inventory {
+    /// The user's rules, or where they stand.
+    ///
+    /// # Errors
+    /// Everything that is wrong with rules that stand in the inventory.
+    pub fn diagnosis_source(&self) -> Result<Option<DiagnosisSource>, Vec<InventoryProblem>> {
+        let mut check = InventoryErrors::default();
+        let found = parse_diagnosis_source(&self.merged.tree, &mut check);
+        check.into_result(Some(found))
+    }
+}
+
+/// The rules of a list that stands in a file.
+fn parse_rules(node: &YamlNode, check: &mut InventoryErrors) -> Vec<DiagnosisRule> {
+    let YamlKind::List(items) = &node.kind else {
+        check.report(&node.location, format!("{} where a list of rules is expected", node.describe()), "begin each rule with `- id: …`");
+        return Vec::new();
+    };
+    if items.len() > MAX_RULES {
+        check.report(&node.location, format!("{} rules", items.len()), format!("at most {MAX_RULES} are read"));
+    }
+    let mut rules: Vec<DiagnosisRule> = Vec::new();
+    for item in items.iter().take(MAX_RULES) {
+        let Some(rule) = parse_rule(item, check) else { continue };
+        if rules.iter().any(|known| known.id == rule.id) {
+            check.report(&item.location, format!("a second rule `{}`", rule.id), "every rule has a name of its own");
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn parse_rule(node: &YamlNode, check: &mut InventoryErrors) -> Option<DiagnosisRule> {
+    if !check.check_keys(node, &RULE_SCHEMA) {
+        return None;
+    }
+    let id = parse_text(node.get("id"), check).unwrap_or_default();
+    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        let place = node.get("id").map_or(&node.location, |id| &id.location);
+        check.report(place, "a rule needs a name of a-z, 0-9 and -", "write it like id: dataset-missing");
+    }
+    let role = node.get("role").map_or(Some(Blame::Cause), |node| match parse_text(Some(node), check).as_deref() {
+        Some("cause") => Some(Blame::Cause),
+        Some("wait") => Some(Blame::PeerTimeout),
+        Some("effect") => Some(Blame::Effect),
+        Some("hint") => Some(Blame::PossibleCause),
+        Some("harmless" | "info") => Some(Blame::Harmless),
+        _ => {
+            check.report(&node.location, format!("{} is no role", node.describe()), "cause, wait, effect, hint or harmless");
+            None
+        }
+    });
+    let looks = parse_matcher(node, check);
+    let what = parse_localized(node, "what", check);
+    if what.is_none() && role.is_some_and(|role| role != Blame::Harmless) {
+        check.report(&node.location, "it does not say what happened", "add what: <one line>");
+    }
+    let (why, next) = (parse_localized(node, "why", check), parse_localized(node, "next", check));
+    let examples = parse_texts(node.get("eg"), check).into_iter().map(|(text, _)| text).collect();
+    Some(DiagnosisRule {
+        id,
+        blame: role?,
+        matcher: looks?,
+        summary: what.unwrap_or_default(),
+        explanation: why.unwrap_or_default(),
+        next_step: next.unwrap_or_default(),
+        examples,
+    })
+}
+
+fn parse_matcher(node: &YamlNode, check: &mut InventoryErrors) -> Option<Matcher> {
+    if node.get("found").is_some() {
+        return Some(Matcher::RankComparison);
+    }
+    let patterns = parse_texts(node.get("re"), check);
+    let numbers = |key: &str, check: &mut InventoryErrors| -> Vec<i32> {
+        let mut numbers = Vec::new();
+        for (text, at) in parse_texts(node.get(key), check) {
+            match text.parse() {
+                Ok(number) => numbers.push(number),
+                Err(_) => check.report(&at.location, format!("{} is no number", at.describe()), "write it like 137"),
+            }
+        }
+        numbers
+    };
+    let (codes, signals) = (numbers("exit", check), numbers("signal", check));
+    match (patterns.is_empty(), codes.is_empty() && signals.is_empty()) {
+        (true, true) => {
+            check.report(&node.location, "it looks at nothing", "add re: <a regular expression>, exit: <a code> or signal: <a number>");
+            None
+        }
+        (false, false) => {
+            check.report(&node.location, "it looks at lines and at ends", "make two rules of it");
+            None
+        }
+        (true, false) => Some(Matcher::Exits { codes, signals }),
+        (false, true) => {
+            let before = check.problems.len();
+            let mut compiled = Vec::new();
+            for (text, at) in patterns {
+                match compile_pattern(&text) {
+                    Ok(regex) => compiled.push(regex),
+                    Err((says, hint)) => check.report(&at.location, says, hint),
+                }
+            }
+            (check.problems.len() == before).then_some(Matcher::Lines(compiled))
+        }
+    }
+}
+
+/// Compiles a pattern for bytes, with ASCII classes: Unicode's word boundaries would leave the fast engines.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn compile_pattern(text: &str) -> Result<Regex, (String, String)> {
+    let regex = RegexBuilder::new(text).unicode(false).size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES).build();
+    let regex = regex.map_err(|error| {
+        let says = error.to_string();
+        let last = says.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&says).to_owned();
+        let hint = match &error {
+            regex::Error::CompiledTooBig(_) => "make its repetitions smaller",
+            _ if last.contains("Unicode not allowed") => "classes are ASCII here: write (甲|乙) instead of [甲乙]",
+            _ => "the syntax is https://docs.rs/regex#syntax: no look-around, no back-references",
+        };
+        (last, hint.to_owned())
+    })?;
+    if regex.is_match(b"") {
+        return Err(("it matches an empty line, so every line".to_owned(), "name a word that must be there".to_owned()));
+    }
+    let wide = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(text);
+    if wide.is_ok_and(|hir| hir.properties().look_set().contains_word_unicode()) {
+        return Err(("a word boundary of Unicode is a thousand times slower".to_owned(), "leave out (?u)".to_owned()));
+    }
+    Ok(regex)
+}
+
+/// A value that is one text.
+fn parse_text(node: Option<&YamlNode>, check: &mut InventoryErrors) -> Option<String> {
+    let node = node?;
+    match &node.kind {
+        YamlKind::Scalar { text, .. } => Some(text.clone()),
+        YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => {
+            check.report(&node.location, format!("{} where a text is expected", node.describe()), "write it on one line");
+            None
+        }
+    }
+}
+
+/// A value that is one text or several.
+fn parse_texts<'a>(node: Option<&'a YamlNode>, check: &mut InventoryErrors) -> Vec<(String, &'a YamlNode)> {
+    let Some(node) = node else { return Vec::new() };
+    let nodes = match &node.kind {
+        YamlKind::List(items) => items.iter().collect(),
+        _ => vec![node],
+    };
+    nodes.into_iter().filter_map(|node| parse_text(Some(node), check).map(|text| (text, node))).collect()
+}
+
+/// A text in one language or both; one alone stands for both.
+fn parse_localized(node: &YamlNode, key: &str, check: &mut InventoryErrors) -> Option<LocalizedTemplate> {
+    let node = node.get(key)?;
+    if let YamlKind::Map(_) = node.kind {
+        check.check_keys(node, &LOCALIZED_SCHEMA);
+        let (en, zh) = (parse_text(node.get("en"), check), parse_text(node.get("zh"), check));
+        let en = en.or_else(|| zh.clone())?;
+        return Some(LocalizedTemplate { zh: zh.unwrap_or_else(|| en.clone()), en });
+    }
+    parse_text(Some(node), check).map(|text| LocalizedTemplate { en: text.clone(), zh: text })
+}
+
+impl LocalizedTemplate {
+    /// With the groups' texts in their places.
+    pub fn fill(&self, chinese: bool, groups: &BTreeMap<String, String>) -> String {
+        let mut text = if chinese { self.zh.clone() } else { self.en.clone() };
+        for (name, value) in groups {
+            let place = format!("{{{name}}}");
+            // A pattern may match without this group: then nothing is named, and no gap is left.
+            if value.is_empty() {
+                text = text.replace(&format!("{place} "), "");
+            }
+            text = text.replace(&place, value);
+        }
+        // Nothing was matched that would stand at the end: `a port is taken already: `.
+        text.truncate(text.trim_end_matches([':', '：', ' ']).len());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_problems(text: &str) -> Vec<String> {
+        let source = InventorySource { name: "rules.yaml".to_owned(), text: text.to_owned() };
+        read_rules(&source).map_or_else(|all| all.iter().map(ToString::to_string).collect(), |_| Vec::new())
+    }
+
+    #[test]
+    fn rule_is_parsed() {
+        let text =
+            "- id: quota\n  re: 'quota of (?P<user>\\w+) exceeded'\n  what: { en: 'no space for {user}', zh: '{user} 的配额已满' }\n";
+        let source = InventorySource { name: "rules.yaml".to_owned(), text: text.to_owned() };
+        let rules = read_rules(&source).expect("good");
+        let groups = BTreeMap::from([("user".to_owned(), "li".to_owned())]);
+        assert_eq!(rules[0].summary.fill(false, &groups), "no space for li");
+        assert_eq!(rules[0].summary.fill(true, &groups), "li 的配额已满");
+        assert_eq!(rules[0].blame, Blame::Cause);
+    }
+
+    #[test]
+    fn diagnosis_is_file_or_inline_rules() {
+        let load = |diagnosis: &str| {
+            let text = format!("name: a\nhosts: [gpu01]\nlaunch: {{ command: [train.py] }}\ndiagnosis: {diagnosis}\n");
+            Inventory::load(&[InventorySource { name: "a.yaml".to_owned(), text }], &[])
+        };
+        let found = load("./rules.yaml").expect("good").diagnosis_source().expect("good");
+        assert!(matches!(found, Some(DiagnosisSource::File(file)) if file == "./rules.yaml"));
+        let found = load("[{ id: x, re: quota, what: full }]").expect("good").diagnosis_source().expect("good");
+        assert!(matches!(found, Some(DiagnosisSource::Inline(rules)) if rules[0].id == "x"));
+        for (text, told) in
+            [("[{ id: x, re: 'q(', what: full }]", "diagnosis[0].re: unclosed group"), ("{ a: b }", "where rules are expected")]
+        {
+            let problems = load(text).expect_err("broken");
+            assert!(problems.iter().any(|problem| problem.to_string().contains(told)), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn broken_rules_report_their_location() {
+        for (text, told) in [
+            ("- id: a\n  re: 'x('\n  what: y\n", "rules.yaml:2:7: [0].re: unclosed group"),
+            ("- id: a\n  re: '[甲乙]'\n  what: y\n", "rules.yaml:2:7: [0].re: Unicode not allowed here"),
+            ("- id: a\n  re: '(?u)\\bx\\b'\n  what: y\n", "rules.yaml:2:7: [0].re: a word boundary of Unicode"),
+            ("- id: a\n  re: 'x*'\n  what: y\n", "rules.yaml:2:7: [0].re: it matches an empty line"),
+            ("- id: a\n  rex: x\n  what: y\n", "rules.yaml:2:3: [0].rex: unknown key `rex`"),
+            ("- id: A\n  re: x\n  what: y\n", "rules.yaml:1:7: [0].id: a rule needs a name"),
+            ("- id: a\n  role: guilty\n  re: x\n  what: y\n", "rules.yaml:2:9: [0].role: `guilty` is no role"),
+            ("- id: a\n  re: x\n", "rules.yaml:1:3: [0]: it does not say what happened"),
+            ("- id: a\n  what: y\n", "rules.yaml:1:3: [0]: it looks at nothing"),
+            ("- id: a\n  exit: many\n  what: y\n", "rules.yaml:2:9: [0].exit: `many` is no number"),
+            ("id: a\n", "rules.yaml:1:1: a mapping where a list of rules is expected"),
+            ("- { id: a, re: x, what: y }\n- { id: a, re: z, what: y }\n", "[1]: a second rule `a`"),
+        ] {
+            let all = read_problems(text);
+            assert!(all.iter().any(|problem| problem.contains(told)), "{text}\n{all:#?}");
+        }
+    }
+}

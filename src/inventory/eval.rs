@@ -1,0 +1,500 @@
+//! The names that templates and constraints may use, each found when it is first asked for: vars may refer to each other in any order.
+//!
+//! Uses templates and the tree. Knows what is given and what has to come from a host; knows nothing of the keys that templates stand in.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use minijinja::{Environment, Value};
+
+use super::errors::InventoryErrors;
+use super::schema::nearest_word;
+use super::template::{self, TemplatePiece, TemplateValue};
+use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, shorten};
+use super::{GpuSelection, RuntimeValues};
+
+/// The most names that may refer to each other in a row.
+const REFERENCE_DEPTH_LIMIT: usize = 32;
+/// The default of `launch.master_port`.
+pub(super) const DEFAULT_MASTER_PORT: u16 = 29500;
+/// The most worker processes a host.
+pub(super) const NPROC_LIMIT: u32 = 1024;
+
+const RUN_FIELDS: [&str; 2] = ["id", "stamp"];
+const MASTER_FIELDS: [&str; 3] = ["name", "address", "port"];
+const HOST_FIELDS: [&str; 3] = ["name", "address", "rank"];
+const BUILTIN_NAMES: [&str; 7] = ["name", "run", "world_size", "nnodes", "nproc_per_node", "master", "host"];
+
+/// Whether a name of `vars` would hide one that is given.
+pub(super) fn is_builtin_name(name: &str) -> bool {
+    BUILTIN_NAMES.contains(&name)
+}
+
+/// What the names are made of.
+#[derive(Clone)]
+pub(super) struct EvalInputs<'a> {
+    /// The merged file.
+    pub(super) tree: &'a YamlNode,
+    /// Each host's own mapping, in rank order.
+    pub(super) host_nodes: &'a [YamlNode],
+    pub(super) host_names: Vec<&'a str>,
+    pub(super) fabric_addresses: Vec<Option<&'a str>>,
+    pub(super) gpus: Vec<&'a GpuSelection>,
+    pub(super) runtime: &'a RuntimeValues,
+    /// Tries a number of worker processes other than the one given.
+    pub(super) nproc_override: Option<u32>,
+}
+
+/// How many worker processes a host.
+enum NprocValue {
+    Known(u32),
+    /// Not as many on all hosts, which this launcher takes.
+    PerHost(Vec<u32>),
+    Unknown(String),
+    Invalid,
+}
+
+/// Evaluates with these facts; problems gather in it, each once.
+pub(super) struct Evaluator<'a> {
+    inputs: EvalInputs<'a>,
+    environment: Environment<'static>,
+    cache: RefCell<BTreeMap<String, Option<TemplateValue>>>,
+    depth: Cell<usize>,
+    errors: RefCell<InventoryErrors>,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn new(facts: EvalInputs<'a>) -> Self {
+        let environment = template::new_environment();
+        Evaluator { inputs: facts, environment, cache: RefCell::default(), depth: Cell::new(0), errors: RefCell::default() }
+    }
+
+    /// Everything that was wrong with the templates so far.
+    pub(super) fn take_problems(&self) -> Vec<super::InventoryProblem> {
+        std::mem::take(&mut self.errors.borrow_mut().problems)
+    }
+
+    pub(super) fn inputs(&self) -> &EvalInputs<'a> {
+        &self.inputs
+    }
+
+    fn report(&self, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) -> TemplateValue {
+        self.errors.borrow_mut().report(place, says, hint);
+        TemplateValue::Invalid
+    }
+
+    /// The value with every template in it evaluated. `host`: whose value it is, where one host's values are asked for.
+    pub(super) fn evaluate(&self, node: &YamlNode, host: Option<usize>) -> YamlNode {
+        let kind = match &node.kind {
+            YamlKind::List(items) => YamlKind::List(items.iter().map(|item| self.evaluate(item, host)).collect()),
+            YamlKind::Map(entries) => YamlKind::Map(
+                entries
+                    .iter()
+                    .map(|e| YamlEntry { key: e.key.clone(), location: e.location.clone(), value: self.evaluate(&e.value, host) })
+                    .collect(),
+            ),
+            YamlKind::Unknown(text) => YamlKind::Unknown(text.clone()),
+            YamlKind::Scalar { text, .. } => match template::split_pieces(text) {
+                Ok(None) => return node.clone(),
+                Ok(Some(pieces)) => return self.evaluate_pieces(&pieces, &node.location, host),
+                Err(says) => {
+                    self.report(&node.location, says, "a plain {{ is written {{ '{{' }}");
+                    YamlKind::Unknown(String::new())
+                }
+            },
+        };
+        YamlNode { location: node.location.clone(), kind }
+    }
+
+    fn evaluate_pieces(&self, pieces: &[TemplatePiece], place: &SourceLocation, host: Option<usize>) -> YamlNode {
+        let unknown = |text: String| YamlNode { location: place.clone(), kind: YamlKind::Unknown(text) };
+        if let [TemplatePiece::Expression(expression)] = pieces {
+            return match self.evaluate_expression(expression, place, host) {
+                TemplateValue::Known(value) => template::value_to_node(&value, place).unwrap_or_else(|why| {
+                    self.report(place, format!("{{{{ {} }}}}: {why}", shorten(expression)), "");
+                    unknown(String::new())
+                }),
+                TemplateValue::Unknown(text) => unknown(text),
+                TemplateValue::Invalid => unknown(String::new()),
+            };
+        }
+        let mut text = String::new();
+        let mut all_known = true;
+        for piece in pieces {
+            let (part, known) = self.render_piece(piece, place, host);
+            text.push_str(&part);
+            all_known &= known;
+        }
+        if text.len() > super::yaml_parser::TEXT_LIMIT {
+            self.report(place, "the template gives more than 1 MiB", "");
+            return unknown(String::new());
+        }
+        if all_known { YamlNode::scalar(place.clone(), text, false) } else { unknown(text) }
+    }
+
+    /// A piece of a text, and whether it is known.
+    pub(super) fn render_piece(&self, piece: &TemplatePiece, place: &SourceLocation, host: Option<usize>) -> (String, bool) {
+        let expression = match piece {
+            TemplatePiece::Text(text) => return (text.clone(), true),
+            TemplatePiece::Expression(expression) => expression,
+        };
+        match self.evaluate_expression(expression, place, host) {
+            TemplateValue::Known(value) => match template::value_to_text(&value) {
+                Ok(text) => (text, true),
+                Err(why) => {
+                    self.report(place, format!("{{{{ {} }}}}: {why}", shorten(expression)), "");
+                    (String::new(), false)
+                }
+            },
+            TemplateValue::Unknown(text) => (text, false),
+            TemplateValue::Invalid => (String::new(), false),
+        }
+    }
+
+    /// What an expression comes to.
+    pub(super) fn evaluate_expression(&self, expression: &str, place: &SourceLocation, host: Option<usize>) -> TemplateValue {
+        let shown = shorten(expression);
+        if expression.len() > template::EXPRESSION_LIMIT {
+            let says = format!("an expression of more than {} bytes", template::EXPRESSION_LIMIT);
+            return self.report(place, says, "divide it among several vars");
+        }
+        let compiled = match self.environment.compile_expression(expression) {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                let hint = "write an expression like world_size // 2; a plain {{ is written {{ '{{' }}";
+                return self.report(place, format!("`{shown}` is not an expression: {}", template::describe_error(&error)), hint);
+            }
+        };
+        let mut context = BTreeMap::new();
+        let mut unknown = None;
+        for (name, fields) in referenced_fields(&compiled.undeclared_variables(true)) {
+            if self.environment.globals().any(|(global, _)| global == name) && !self.is_var(&name) {
+                continue;
+            }
+            match self.lookup_name(&name, &fields, place, host) {
+                TemplateValue::Known(value) => {
+                    context.insert(name, value);
+                }
+                TemplateValue::Unknown(text) => unknown = unknown.or(Some(text)),
+                TemplateValue::Invalid => return TemplateValue::Invalid,
+            }
+        }
+        if let Some(text) = unknown {
+            return TemplateValue::Unknown(text);
+        }
+        match compiled.eval(Value::from(context)) {
+            Ok(value) if value.is_undefined() => self.report(place, format!("`{shown}` is not defined"), ""),
+            Ok(value) => TemplateValue::Known(value),
+            Err(error) => self.report(place, format!("`{shown}` cannot be evaluated: {}", template::describe_error(&error)), ""),
+        }
+    }
+
+    /// Evaluates a variable for what may be wrong with it.
+    pub(super) fn check_variable(&self, name: &str, place: &SourceLocation) {
+        drop(self.lookup_variable(name, place));
+    }
+
+    fn is_var(&self, name: &str) -> bool {
+        self.inputs.tree.get_path(&["vars"]).is_some_and(|vars| vars.entries().iter().any(|entry| entry.key == name))
+    }
+
+    /// One name; of a given group only the fields that are asked for.
+    fn lookup_name(&self, name: &str, fields: &BTreeSet<String>, place: &SourceLocation, host: Option<usize>) -> TemplateValue {
+        let all: &[&str] = match name {
+            "run" => &RUN_FIELDS,
+            "master" => &MASTER_FIELDS,
+            "host" => &HOST_FIELDS,
+            _ => return self.lookup_scalar(name, place),
+        };
+        if name == "host" && host.is_none() {
+            return self.report(place, "`host` is not known here", "only command, env, mounts and the values of one host know their host");
+        }
+        let fields: Vec<&str> = if fields.is_empty() { all.to_vec() } else { fields.iter().map(String::as_str).collect() };
+        let mut group = BTreeMap::new();
+        for field in fields {
+            if !all.contains(&field) {
+                let hint = format!("there are {}", all.iter().map(|f| format!("{name}.{f}")).collect::<Vec<_>>().join(", "));
+                return self.report(place, format!("`{name}.{field}` is not defined"), hint);
+            }
+            match self.lookup_field(name, field, host.unwrap_or(0), place) {
+                TemplateValue::Known(value) => group.insert(field.to_owned(), value),
+                other => return other,
+            };
+        }
+        TemplateValue::Known(Value::from(group))
+    }
+
+    fn lookup_field(&self, group: &str, field: &str, host: usize, place: &SourceLocation) -> TemplateValue {
+        let host = if group == "master" { 0 } else { host };
+        let unknown_run = |text: &str| {
+            if text.is_empty() { TemplateValue::Unknown(format!("<run.{field}>")) } else { TemplateValue::Known(Value::from(text)) }
+        };
+        match (group, field) {
+            ("run", "id") => unknown_run(&self.inputs.runtime.run_id),
+            ("run", _) => unknown_run(&self.inputs.runtime.run_stamp),
+            (_, "rank") => TemplateValue::Known(Value::from(host)),
+            (_, "port") => self.memoize("master.port", place, |scope| scope.master_port()),
+            (_, "address") => {
+                let known = self.inputs.runtime.fabric_addresses.get(host).and_then(Option::as_deref);
+                match known.or_else(|| self.inputs.fabric_addresses.get(host).copied().flatten()) {
+                    Some(address) => TemplateValue::Known(Value::from(address)),
+                    None => TemplateValue::Unknown(self.unknown_from_host(host, "fabric address")),
+                }
+            }
+            _ => TemplateValue::Known(Value::from(self.host_name(host))),
+        }
+    }
+
+    fn host_name(&self, host: usize) -> &str {
+        self.inputs.host_names.get(host).copied().unwrap_or_default()
+    }
+
+    fn unknown_from_host(&self, host: usize, what: &str) -> String {
+        format!("<from {}: {what}>", self.host_name(host))
+    }
+
+    fn lookup_scalar(&self, name: &str, place: &SourceLocation) -> TemplateValue {
+        match name {
+            "nnodes" => TemplateValue::Known(Value::from(self.inputs.host_names.len())),
+            "nproc_per_node" | "world_size" | "name" => self.memoize(name, place, |scope| match name {
+                "name" => scope.inventory_name(),
+                "world_size" => scope.world_size(),
+                _ => scope.nproc_value(place),
+            }),
+            _ => self.lookup_variable(name, place),
+        }
+    }
+
+    fn lookup_variable(&self, name: &str, place: &SourceLocation) -> TemplateValue {
+        let vars = self.inputs.tree.get_path(&["vars"]).map(YamlNode::entries).unwrap_or_default();
+        let Some(entry) = vars.iter().find(|entry| entry.key == name) else {
+            let names = vars.iter().map(|entry| entry.key.as_str()).chain(BUILTIN_NAMES);
+            let hint = match nearest_word(name, names) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!(
+                    "set it under vars; given are {}, run.id, run.stamp, master.name, master.address, master.port",
+                    BUILTIN_NAMES[..5].join(", ")
+                ),
+            };
+            return self.report(place, format!("`{}` is not defined", shorten(name)), hint);
+        };
+        self.memoize(name, place, |scope| {
+            let node = scope.evaluate(&entry.value, None);
+            match template::node_to_value(&node) {
+                Ok(value) => TemplateValue::Known(value),
+                Err(text) if text.is_empty() => TemplateValue::Invalid,
+                Err(text) => TemplateValue::Unknown(text),
+            }
+        })
+    }
+
+    /// Finds a name's value once; a name that needs itself is wrong.
+    fn memoize(&self, name: &str, place: &SourceLocation, find: impl FnOnce(&Self) -> TemplateValue) -> TemplateValue {
+        match self.cache.borrow().get(name) {
+            Some(Some(term)) => return term.clone(),
+            Some(None) => {
+                let circle =
+                    self.cache.borrow().iter().filter(|(_, term)| term.is_none()).map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
+                return self.report(
+                    place,
+                    format!("`{name}` needs its own value: {} go in a circle", circle.join(", ")),
+                    "give one of them a fixed value",
+                );
+            }
+            None => {}
+        }
+        if self.depth.get() >= REFERENCE_DEPTH_LIMIT {
+            return self.report(place, format!("more than {REFERENCE_DEPTH_LIMIT} names refer to each other in a row"), "");
+        }
+        self.cache.borrow_mut().insert(name.to_owned(), None);
+        self.depth.set(self.depth.get() + 1);
+        let term = find(self);
+        self.depth.set(self.depth.get() - 1);
+        self.cache.borrow_mut().insert(name.to_owned(), Some(term.clone()));
+        term
+    }
+
+    fn inventory_name(&self) -> TemplateValue {
+        match self.inputs.tree.get("name").map(|node| self.evaluate(node, None).kind) {
+            Some(YamlKind::Scalar { text, .. }) => TemplateValue::Known(Value::from(text)),
+            _ => TemplateValue::Invalid,
+        }
+    }
+
+    fn master_port(&self) -> TemplateValue {
+        let Some(node) = self.inputs.tree.get_path(&["launch", "master_port"]) else {
+            return TemplateValue::Known(Value::from(DEFAULT_MASTER_PORT));
+        };
+        let node = self.evaluate(node, None);
+        if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
+            return match self.inputs.runtime.master_port {
+                Some(port) => TemplateValue::Known(Value::from(port)),
+                None => TemplateValue::Unknown(self.unknown_from_host(0, "free port")),
+            };
+        }
+        match (&node.kind, InventoryErrors::default().read_port(&node)) {
+            (_, Some(port)) => TemplateValue::Known(Value::from(port)),
+            (YamlKind::Unknown(text), _) if !text.is_empty() => TemplateValue::Unknown(text.clone()),
+            _ => TemplateValue::Invalid,
+        }
+    }
+
+    /// `launch.with` as it is written.
+    pub(super) fn launcher_name(&self) -> String {
+        match self.inputs.tree.get_path(&["launch", "with"]).map(|node| self.evaluate(node, None).kind) {
+            Some(YamlKind::Scalar { text, .. }) => text,
+            _ => "torchrun".to_owned(),
+        }
+    }
+
+    /// Whether every rank's process is started by one script a host.
+    pub(super) fn is_script(&self) -> bool {
+        self.launcher_name() == "script"
+    }
+
+    fn world_size(&self) -> TemplateValue {
+        let nodes = self.inputs.host_names.len();
+        if self.is_script() {
+            return TemplateValue::Known(Value::from(nodes));
+        }
+        match self.resolve_nproc() {
+            NprocValue::Known(nproc) => TemplateValue::Known(Value::from(u64::from(nproc) * nodes as u64)),
+            NprocValue::PerHost(all) => TemplateValue::Known(Value::from(all.into_iter().map(u64::from).sum::<u64>())),
+            NprocValue::Unknown(text) => TemplateValue::Unknown(text),
+            NprocValue::Invalid => TemplateValue::Invalid,
+        }
+    }
+
+    fn nproc_value(&self, place: &SourceLocation) -> TemplateValue {
+        match self.resolve_nproc() {
+            NprocValue::Known(nproc) => TemplateValue::Known(Value::from(nproc)),
+            NprocValue::PerHost(all) => {
+                let all = all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+                let hint = "use world_size, or $ORCH_GPUS_PER_NODE in a script; or set launch.nproc_per_node";
+                self.report(place, format!("`nproc_per_node` is not the same on all hosts: {all}"), hint)
+            }
+            NprocValue::Unknown(text) => TemplateValue::Unknown(text),
+            NprocValue::Invalid => TemplateValue::Invalid,
+        }
+    }
+
+    /// Worker processes a host, where they are known.
+    pub(super) fn nproc_per_node(&self) -> Option<u32> {
+        let place = self.inputs.tree.get_path(&["launch", "nproc_per_node"]).map_or(&self.inputs.tree.location, |node| &node.location);
+        if self.unequal_gpu_counts().is_some() {
+            return None;
+        }
+        match self.memoize("nproc_per_node", place, |scope| scope.nproc_value(place)) {
+            TemplateValue::Known(value) => u32::try_from(value).ok(),
+            TemplateValue::Unknown(_) | TemplateValue::Invalid => None,
+        }
+    }
+
+    /// Worker processes of one host, where they are known.
+    pub(super) fn nproc_on_host(&self, host: usize) -> Option<u32> {
+        match self.unequal_gpu_counts() {
+            Some(all) => all.get(host).copied(),
+            None => self.nproc_per_node(),
+        }
+    }
+
+    /// The GPUs given to each host, where nobody gave a number, they differ, and the launcher takes that.
+    fn unequal_gpu_counts(&self) -> Option<Vec<u32>> {
+        if self.inputs.nproc_override.is_some()
+            || self.inputs.tree.get_path(&["launch", "nproc_per_node"]).is_some()
+            || !self.supports_unequal_nproc()
+        {
+            return None;
+        }
+        let all: Vec<u32> =
+            (0..self.inputs.host_names.len()).map(|host| self.gpu_count(host).filter(|gpus| *gpus > 0)).collect::<Option<_>>()?;
+        all.iter().any(|gpus| Some(gpus) != all.first()).then_some(all)
+    }
+
+    /// Whether the launcher tells each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
+    /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
+    fn supports_unequal_nproc(&self) -> bool {
+        let rendezvous = self.inputs.tree.get_path(&["launch", "rendezvous"]).map(|node| self.evaluate(node, None).kind);
+        match self.launcher_name().as_str() {
+            "processes" | "script" => true,
+            "deepspeed" => matches!(rendezvous, Some(YamlKind::Scalar { text, .. }) if text == "hostfile"),
+            _ => false,
+        }
+    }
+
+    fn resolve_nproc(&self) -> NprocValue {
+        if let Some(trial) = self.inputs.nproc_override {
+            return NprocValue::Known(trial);
+        }
+        let Some(node) = self.inputs.tree.get_path(&["launch", "nproc_per_node"]) else { return self.default_nproc() };
+        let node = self.evaluate(node, None);
+        let number = self.errors.borrow_mut().read_number(&node, 1, NPROC_LIMIT);
+        match (&node.kind, number) {
+            (_, Some(number)) => NprocValue::Known(number),
+            (YamlKind::Unknown(text), None) if !text.is_empty() => NprocValue::Unknown(text.clone()),
+            _ => NprocValue::Invalid,
+        }
+    }
+
+    /// The GPUs given to each host, which must be as many on all where the launcher knows one number only.
+    fn default_nproc(&self) -> NprocValue {
+        if let Some(all) = self.unequal_gpu_counts() {
+            return NprocValue::PerHost(all);
+        }
+        let place = self.inputs.tree.get("launch").unwrap_or(self.inputs.tree).location.child("nproc_per_node");
+        let mut all = Vec::new();
+        for host in 0..self.inputs.host_names.len() {
+            match self.gpu_count(host) {
+                Some(gpus) => all.push(gpus),
+                None => return NprocValue::Unknown(self.unknown_from_host(host, "GPU count")),
+            }
+        }
+        let least = all.iter().copied().min().unwrap_or(0);
+        if let Some(other) = all.iter().position(|gpus| *gpus != all.first().copied().unwrap_or(0)) {
+            let (first, name) = (self.host_name(0), self.host_name(other));
+            let says = format!(
+                "{first} gives {} GPUs and {name} gives {}, and `with: {}` has one number for all: there is no default",
+                all.first().unwrap_or(&0),
+                all.get(other).unwrap_or(&0),
+                self.launcher_name()
+            );
+            self.report(&place, says, format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal"));
+            return NprocValue::Invalid;
+        }
+        if least == 0 {
+            self.report(&place, "no GPU is given to the hosts: there is no default", "set launch.nproc_per_node");
+            return NprocValue::Invalid;
+        }
+        NprocValue::Known(least)
+    }
+
+    /// GPUs given to a host: by its container, by its `gpus`, or by what it has.
+    pub(super) fn gpu_count(&self, host: usize) -> Option<u32> {
+        let own = self.inputs.host_nodes.get(host).and_then(|member| member.get_path(&["container", "gpus"]));
+        let node = own.or_else(|| self.inputs.tree.get_path(&["container", "gpus"])).map(|node| self.evaluate(node, Some(host)));
+        match node.as_ref().map(|node| &node.kind) {
+            Some(YamlKind::List(items)) => return u32::try_from(items.len()).ok(),
+            Some(YamlKind::Scalar { text, .. }) if text == "none" => return Some(0),
+            Some(YamlKind::Scalar { text, plain: true }) if text != "all" => return super::yaml_parser::parse_plain_scalar(text),
+            _ => {}
+        }
+        match self.inputs.gpus.get(host) {
+            Some(GpuSelection::Count(count)) => Some(*count),
+            Some(GpuSelection::List(list)) => u32::try_from(list.len()).ok(),
+            Some(GpuSelection::Any) | None => self.inputs.runtime.gpu_counts.get(host).copied().flatten(),
+        }
+    }
+}
+
+/// Names and the fields asked of them: `master.name` is `master` with `name`; `master` alone is all of it.
+fn referenced_fields(undeclared: &std::collections::HashSet<String>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for full in undeclared {
+        let (name, field) = full.split_once('.').map_or((full.as_str(), None), |(name, tail)| (name, tail.split('.').next()));
+        names.entry(name.to_owned()).or_default().extend(field.map(str::to_owned));
+    }
+    for full in undeclared.iter().filter(|full| !full.contains('.')) {
+        names.insert(full.clone(), BTreeSet::new());
+    }
+    names
+}

@@ -1,0 +1,137 @@
+//! Lints of variables: those of all ranks, of a host, of the container.
+
+use super::LintContext;
+use crate::inventory::yaml_tree::{SourceLocation, YamlEntry, YamlKind};
+
+/// Names that newer versions no longer read, or warn of.
+const RENAMED_VARIABLES: [(&str, &str); 4] = [
+    ("JAX_PLATFORM_NAME", "JAX_PLATFORMS"),
+    ("NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    ("NCCL_BLOCKING_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
+    ("NCCL_HEARTBEAT_TIMEOUT_SEC", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"),
+];
+/// What is good for finding a fault and costs much afterwards.
+const DEBUG_VARIABLES: [(&str, &str); 5] = [
+    ("NCCL_IB_DISABLE", "1"),
+    ("NCCL_P2P_DISABLE", "1"),
+    ("NCCL_SHM_DISABLE", "1"),
+    ("NCCL_NVLS_ENABLE", "0"),
+    ("CUDA_LAUNCH_BLOCKING", "1"),
+];
+
+/// One variable: its name, its text, where it stands, whose it is.
+struct EnvVariable {
+    name: String,
+    text: String,
+    location: SourceLocation,
+    host: Option<usize>,
+}
+
+fn collect_variables(look: &LintContext<'_>) -> Vec<EnvVariable> {
+    let mut all = Vec::new();
+    let mut take = |entries: &[YamlEntry], host: Option<usize>| {
+        for entry in entries {
+            if let YamlKind::Scalar { text, .. } = &entry.value.kind {
+                all.push(EnvVariable { name: entry.key.clone(), text: text.clone(), location: entry.location.clone(), host });
+            }
+        }
+    };
+    for keys in [&["env"][..], &["container", "env"][..]] {
+        take(look.tree.get_path(keys).map(|node| node.entries()).unwrap_or_default(), None);
+        for (host, member) in look.host_nodes.iter().enumerate() {
+            take(member.get_path(keys).map(|node| node.entries()).unwrap_or_default(), Some(host));
+        }
+    }
+    all
+}
+
+pub(super) fn lint_env(look: &mut LintContext<'_>) {
+    let all = collect_variables(look);
+    let value = |name: &str| all.iter().find(|v| v.name == name).map(|v| v.text.as_str());
+    for variable in &all {
+        let EnvVariable { name, text, location: place, .. } = variable;
+        if name == "CUDA_VISIBLE_DEVICES" {
+            lint_visible_devices(look, variable);
+        }
+        if name == "TORCH_CUDA_ARCH_LIST" && lacks_hopper(text) {
+            look.report("cuda-arch-list", place, ARCH_MESSAGE, ARCH_HINT);
+        }
+        if let Some((_, new)) = RENAMED_VARIABLES.iter().find(|(old, _)| old == name) {
+            look.report("renamed-variable", place, format!("`{name}` was renamed: newer versions do not read it"), format!("write {new}"));
+        }
+        if DEBUG_VARIABLES.iter().any(|(key, on)| key == name && on == text) {
+            let says = format!("`{name}={text}` is for finding a fault: it slows every run");
+            look.report("nccl-diagnosis-left", place, says, "leave it out once the fault is found");
+        }
+        if name == "GLOO_SOCKET_IFNAME" && text.contains(['^', '=']) {
+            let says = "gloo takes the name of one interface: ^ and = are NCCL's";
+            look.report("gloo-ifname-syntax", place, says, "write the name alone, or leave it out: it is found on each host");
+        }
+        if name == "NCCL_DEBUG" && matches!(text.as_str(), "INFO" | "TRACE") && value("NCCL_DEBUG_FILE").is_none() {
+            let says = format!("NCCL_DEBUG={text} writes hundreds of lines a rank into its log");
+            look.report("nccl-debug-stdout", place, says, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
+        }
+        if name == "TORCH_NCCL_BLOCKING_WAIT" && text == "1" {
+            let says = "blocking waits make every collective a barrier of the CPU";
+            look.report("blocking-wait", place, says, "leave it out; TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
+        }
+        if name == "XLA_PYTHON_CLIENT_MEM_FRACTION" && value("XLA_PYTHON_CLIENT_PREALLOCATE").is_some_and(|v| v == "false") {
+            let says = "the fraction is for preallocated memory, and preallocation is off";
+            look.report("xla-mem-fraction", place, says, "leave one of the two out");
+        }
+        if name.starts_with("SLURM_") {
+            let says = format!("`{name}` makes programs believe that they run under SLURM");
+            look.report("slurm-env", place, says, "leave it out");
+        }
+        if matches!(name.as_str(), "http_proxy" | "https_proxy" | "all_proxy" | "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY")
+            && value("no_proxy").or_else(|| value("NO_PROXY")).is_none()
+            && look.host_count > 1
+        {
+            let says = "with a proxy and no exception for the hosts, gRPC (JAX's coordinator) goes through the proxy and hangs";
+            look.report("proxy-without-no-proxy", place, says, "set no_proxy to the hosts' addresses as well");
+        }
+    }
+}
+
+pub(super) const ARCH_MESSAGE: &str =
+    "extensions are compiled for older GPUs only: on an H100, H200 or H20 (9.0) they end with `no kernel image is available`";
+pub(super) const ARCH_HINT: &str = "add the hosts' own (`nvidia-smi --query-gpu=compute_cap --format=csv`), or end the list with +PTX";
+
+/// Whether a list of compute capabilities leaves out Hopper and whatever comes after it. PTX is compiled for newer ones when it is loaded.
+pub(super) fn lacks_hopper(list: &str) -> bool {
+    let words: Vec<&str> = list.split([' ', ';', ',']).filter(|word| !word.is_empty()).collect();
+    let numbers = words.iter().map(|word| word.trim_end_matches(char::is_alphabetic).parse::<f32>());
+    let all: Option<Vec<f32>> = numbers.map(Result::ok).collect();
+    all.is_some_and(|all| !all.is_empty() && all.iter().all(|number| *number < 9.0))
+}
+
+/// CUDA_VISIBLE_DEVICES by hand: GPUs that are not there, fewer than processes, or a list where `gpus` belongs.
+fn lint_visible_devices(look: &mut LintContext<'_>, variable: &EnvVariable) {
+    let EnvVariable { text, location: place, host, .. } = variable;
+    let list: Option<Vec<u32>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
+    let hosts: Vec<usize> = host.map_or_else(|| (0..look.host_count).collect(), |host| vec![host]);
+    let given = hosts.iter().filter_map(|host| look.evaluator.gpu_count(*host)).filter(|gpus| *gpus > 0).min();
+    if let (Some(list), Some(given)) = (&list, given)
+        && let Some(beyond) = list.iter().find(|index| **index >= given)
+    {
+        let says = format!("GPU {beyond} is not there: hosts have {given}, numbered from 0 (CUDA error: invalid device ordinal)");
+        return look.report(
+            "device-ordinal",
+            place,
+            says,
+            "leave it out: CUDA numbers the GPUs of each host from 0, not those of the gang",
+        );
+    }
+    let nproc = look.job.nproc_per_node.unwrap_or(0) as usize;
+    if let Some(list) = list.filter(|list| list.len() < nproc && look.launcher != "script") {
+        let says = format!("{} GPUs are visible to {nproc} processes", list.len());
+        return look.report("device-ordinal", place, says, "leave it out, or lower launch.nproc_per_node");
+    }
+    let says = "every process sees these, and preflight does not know of them";
+    look.report(
+        "cuda-visible-devices",
+        place,
+        says,
+        "say which GPUs with hosts[].gpus or container.gpus; with processes, gpu_visibility: own gives each its own",
+    );
+}

@@ -1,0 +1,248 @@
+//! Lints of scripts and of the words of a command. A shell's text is searched, not parsed: a lint that is wrong can be allowed.
+
+use regex::Regex;
+
+use super::LintContext;
+use crate::inventory::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
+
+/// A pattern in a shell's text, with what it means.
+struct ShellLint {
+    lint: &'static str,
+    /// Where this is found,
+    pattern: &'static str,
+    /// and this is not,
+    unless: &'static str,
+    message: &'static str,
+    hint: &'static str,
+}
+
+const SHELL_LINTS: [ShellLint; 17] = [
+    ShellLint {
+        lint: "rdzv-id-date",
+        pattern: r"--rdzv[-_]id[= ]\S*(\$\(|`)",
+        unless: "",
+        message: "the rendezvous id is made on each host: two hosts that differ in it wait for each other until the join times out",
+        hint: "use `with: torchrun`, whose id is made once, or write {{ run.id }}",
+    },
+    ShellLint {
+        lint: "c10d-node-rank",
+        pattern: r"(?s)--node[-_]rank.*rdzv[-_]backend[= ]\\?\s*c10d|rdzv[-_]backend[= ]c10d.*--node[-_]rank",
+        unless: "",
+        message: "with the c10d rendezvous --node_rank is ignored: any host may get rank 0",
+        hint: "use the static rendezvous (--master_addr, --master_port), or leave --node_rank out",
+    },
+    ShellLint {
+        lint: "date-per-host",
+        pattern: r"\$\(\s*date\b|`\s*date\b",
+        unless: "",
+        message: "each host makes a date of its own: names differ between hosts",
+        hint: "write {{ run.stamp }}, which is made once for the run",
+    },
+    ShellLint {
+        lint: "torchrun-dashes",
+        pattern: r"(torchrun|torch\.distributed\.run)[^;&|]*?--(nproc-per-node|node-rank|master-addr|master-port|rdzv-id|rdzv-backend|rdzv-endpoint|rdzv-conf|max-restarts|no-python)\b",
+        unless: "",
+        message: "older torchrun does not know flags that are spelt with dashes",
+        hint: "spell them with underscores, which every version knows: --nproc_per_node",
+    },
+    ShellLint {
+        lint: "torch-distributed-launch",
+        pattern: r"torch\.distributed\.launch\b",
+        unless: "",
+        message: "torch.distributed.launch is the launcher of torch before 1.10: it puts --local_rank, later --local-rank, on each rank's command line",
+        hint: "use torchrun, and read LOCAL_RANK from the environment",
+    },
+    ShellLint {
+        lint: "max-restarts-static",
+        pattern: r"--max[-_]restarts[= ][1-9]",
+        unless: r"rdzv[-_]backend[= ]c10d|--standalone",
+        message: "with the static rendezvous workers cannot be started again over several hosts",
+        hint: "use rendezvous c10d, or leave --max_restarts out",
+    },
+    ShellLint {
+        lint: "processes-by-hand",
+        pattern: r"\$\(\(\s*\$?\{?(WORLD_SIZE|NNODES|RANK|NODE_RANK|GPU_COUNT|NPROC_PER_NODE)\}?\s*\*",
+        unless: "",
+        message: "numbers of processes are worked out by hand, from variables that mean hosts here and processes elsewhere",
+        hint: "use ORCH_WORLD_SIZE (all processes), ORCH_NNODES and ORCH_GPUS_PER_NODE",
+    },
+    ShellLint {
+        lint: "sbatch-in-script",
+        pattern: r"(?m)^\s*#SBATCH|^\s*srun\s",
+        unless: "",
+        message: "this is for SLURM: no scheduler reads it here",
+        hint: "take the lines out; the list of hosts and launch say where the ranks run",
+    },
+    ShellLint {
+        lint: "background-command",
+        pattern: r"(?m)\bnohup\b|[^&]&\s*\z",
+        unless: r"(?m)^\s*wait\b",
+        message: "the script ends while its command goes on in the background: the run counts as ended, and the command is stopped",
+        hint: "leave out nohup and the last &: the run outlives the connection anyway",
+    },
+    ShellLint {
+        lint: "redirected-output",
+        pattern: r"(^|\s)(1|2|&)?>>?\s*[^\s&|;]*\.(log|out|txt)\b|\|\s*tee\b",
+        unless: "",
+        message: "output goes into a file of each host, where nobody follows it",
+        hint: "leave the redirection out: every rank's output is kept and shown",
+    },
+    ShellLint {
+        lint: "count-with-grep",
+        pattern: r"ps\s[^\n]*\|\s*grep\s[^\n]*\|\s*wc\s+-l",
+        unless: "",
+        message: "counting with ps and grep counts the grep as well",
+        hint: "leave it out: `orchestrate ps` shows how many ranks run",
+    },
+    ShellLint {
+        lint: "tail-many",
+        pattern: r"-exec\s+tail\s+-[fF]\s+\{\}\s*\\?;|tail\s+-[fF]\s+\S*%[xj]",
+        unless: "",
+        message: "tail follows only the first of these files, or a name with its placeholders in it",
+        hint: "leave it out: `orchestrate logs -f` follows every rank",
+    },
+    ShellLint {
+        lint: "hard-coded-rank",
+        pattern: r"(?m)^\s*(export\s+)?(MASTER_ADDR|MASTER_PORT|RANK|LOCAL_RANK|NODE_RANK|WORLD_SIZE)=([^$\s]|\$\(scontrol)",
+        unless: "",
+        message: "a fixed value takes the place of the one that each host is given",
+        hint: "leave the line out: these variables are set on every host",
+    },
+    ShellLint {
+        lint: "unquoted-glob",
+        pattern: r#"(?m)\s--\S+[= ][^\s"']*\*[^\s"']*(\s|$)"#,
+        unless: "",
+        message: "an unquoted * becomes names of files where some fit",
+        hint: "quote the word: \"832*480\"",
+    },
+    ShellLint {
+        lint: "jax-devices-by-hand",
+        pattern: r"(?m)for\s+\w+\s+in\s+[^\n]*;?\s*do[\s\S]*--(local-rank|local_rank|process_id|process-id)[\s\S]*&\s*$",
+        unless: "",
+        message: "processes are started in a loop, with ranks worked out by hand",
+        hint: "use `with: processes`: it starts one a GPU and tells each its rank and device",
+    },
+    ShellLint {
+        lint: "no-errexit",
+        pattern: r"\S[^\n]*\n\s*\S",
+        unless: r"(?m)^\s*set\s+-\w*e|set\s+-o\s+errexit|(&&|\|\||\\)\s*\n",
+        message: "a line that fails does not end the script: the next ones run all the same",
+        hint: "begin with `set -euo pipefail`",
+    },
+    ShellLint {
+        lint: "renamed-variable",
+        pattern: r"\b(JAX_PLATFORM_NAME|NCCL_ASYNC_ERROR_HANDLING|NCCL_BLOCKING_WAIT)=",
+        unless: "",
+        message: "a variable that was renamed: newer versions warn, or do not read it",
+        hint: "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
+    },
+];
+
+pub(super) fn lint_launch_text(look: &mut LintContext<'_>) {
+    let Some(launch) = look.tree.get("launch") else { return };
+    for key in ["shell", "setup"] {
+        if let Some(YamlNode { location: place, kind: YamlKind::Scalar { text, .. } }) = launch.get(key) {
+            lint_script(look, &text.clone(), &place.clone(), key == "shell");
+        }
+    }
+    if let Some(command) = launch.get("command") {
+        lint_command_words(look, &command.clone());
+    }
+}
+
+/// One shell's text. `main`: it is what runs, and not what comes before it.
+fn lint_script(look: &mut LintContext<'_>, text: &str, place: &SourceLocation, main: bool) {
+    for rule in &SHELL_LINTS {
+        let matches = |pattern: &str| !pattern.is_empty() && Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
+        if (main || rule.lint != "no-errexit") && matches(rule.pattern) && !matches(rule.unless) {
+            look.report(rule.lint, place, rule.message, rule.hint);
+        }
+    }
+    lint_world_size_meaning(look, text, place);
+    lint_arch_list(look, text, place);
+    lint_unexported(look, text, place);
+    if main && look.host_count > 1 && is_match(text, r"(?m)(^|[\s;&])deepspeed\s") && !text.contains("--no_ssh") {
+        let hint = "use `with: deepspeed`, or give it --no_ssh, --node_rank and --hostfile \"$ORCH_HOSTFILE\"";
+        look.report("deepspeed-pdsh", place, "deepspeed over several hosts wants pdsh and ssh between them", hint);
+    }
+}
+
+fn is_match(text: &str, pattern: &str) -> bool {
+    Regex::new(pattern).is_ok_and(|regex| regex.is_match(text))
+}
+
+/// TORCH_CUDA_ARCH_LIST in a script, which a build in it reads.
+fn lint_arch_list(look: &mut LintContext<'_>, text: &str, place: &SourceLocation) {
+    let Ok(list) = Regex::new(r#"TORCH_CUDA_ARCH_LIST=["']?([0-9a-z.;, +A-Z]*)"#) else { return };
+    if list.captures_iter(text).any(|found| super::env_lints::lacks_hopper(&found[1])) {
+        look.report("cuda-arch-list", place, super::env_lints::ARCH_MESSAGE, super::env_lints::ARCH_HINT);
+    }
+}
+
+/// WORLD_SIZE counts hosts under `script` and processes under `processes`.
+fn lint_world_size_meaning(look: &mut LintContext<'_>, text: &str, place: &SourceLocation) {
+    let hosts = look.launcher == "script" && is_match(text, r#"--(num_processes|world[-_]size|num-processes)[= ]"?\$\{?WORLD_SIZE"#);
+    let processes = look.launcher == "processes" && is_match(text, r#"--(nnodes|num_machines)[= ]"?\$\{?WORLD_SIZE"#);
+    if hosts || processes {
+        let (counts, wanted) = if hosts { ("hosts", "ORCH_WORLD_SIZE, which counts processes") } else { ("processes", "ORCH_NNODES") };
+        look.report(
+            "world-size-meaning",
+            place,
+            format!("WORLD_SIZE counts {counts} under `with: {}`", look.launcher),
+            format!("use {wanted}"),
+        );
+    }
+}
+
+/// A line of assignments that reaches no process: `A=1 B=2` alone.
+fn lint_unexported(look: &mut LintContext<'_>, text: &str, place: &SourceLocation) {
+    let Ok(line) = Regex::new(r#"(?m)^[ \t]*((?:[A-Z][A-Z0-9_]*=(?:"[^"\n]*"|'[^'\n]*'|[^\s"'`]*)[ \t]*)+)$"#) else { return };
+    let Ok(name) = Regex::new(r"([A-Z][A-Z0-9_]*)=") else { return };
+    const EXPORTED_PREFIXES: [&str; 9] = ["TORCH_", "DS_", "NCCL_", "CUDA_", "HF_", "XLA_", "JAX_", "GLOO_", "OMP_"];
+    for found in line.captures_iter(text) {
+        let names: Vec<&str> = name.captures_iter(&found[1]).filter_map(|c| c.get(1)).map(|m| m.as_str()).collect();
+        let meant = names.len() > 1 || names.iter().any(|name| EXPORTED_PREFIXES.iter().any(|known| name.starts_with(known)));
+        let used = |name: &&str| is_match(text, &format!(r"\$\{{?{name}\b|export\s[^\n]*\b{name}\b"));
+        let lost: Vec<&str> = names.iter().filter(|name| !used(name)).copied().collect();
+        if meant && !lost.is_empty() && !is_match(text, r"(?m)^\s*set\s+-\w*a") {
+            let says = format!("{} set, but not exported: no program sees it", lost.join(", "));
+            look.report("unexported-assignment", place, says, "write `export` before it, or set it under env");
+        }
+    }
+}
+
+/// The words of a command, which no shell reads; and a script that is handed to a shell as one word.
+fn lint_command_words(look: &mut LintContext<'_>, command: &YamlNode) {
+    let items: Vec<(String, SourceLocation)> = match &command.kind {
+        YamlKind::Scalar { text, .. } => vec![(text.clone(), command.location.clone())],
+        YamlKind::List(items) => items
+            .iter()
+            .filter_map(|item| match &item.kind {
+                YamlKind::Scalar { text, .. } => Some((text.clone(), item.location.clone())),
+                YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => None,
+            })
+            .collect(),
+        YamlKind::Map(_) | YamlKind::Unknown(_) => return,
+    };
+    let all: Vec<&str> = items.iter().map(|(text, _)| text.as_str()).collect();
+    let line = all.join(" ");
+    if is_match(&line, r"(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\b") {
+        let hint = "give the ranks' own command: containers are kept by orchestrate";
+        look.report("idle-command", &command.location, "a command that does nothing and never ends", hint);
+    }
+    let shell_at = all.iter().position(|w| matches!(w.rsplit('/').next(), Some("bash" | "sh"))).filter(|_| all.len() > 2);
+    let script_at = shell_at.and_then(|at| all.iter().skip(at).position(|w| w.starts_with('-') && w.ends_with('c')).map(|c| at + c + 1));
+    for (index, (text, place)) in items.iter().enumerate() {
+        if Some(index) == script_at {
+            lint_script(look, text, place, true);
+        } else if is_match(text, r"\$\(|`[^`]+`|\$\{?[A-Z_][A-Z0-9_]*\}?") {
+            let says = format!("`{}` arrives as it stands: no shell reads the command", shorten(text));
+            look.report(
+                "unexpanded-word",
+                place,
+                says,
+                "use a template, like {{ run.stamp }} or {{ host.rank }}, or launch.shell with `with: script`",
+            );
+        }
+    }
+}

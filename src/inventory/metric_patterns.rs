@@ -1,0 +1,58 @@
+//! The inventory's own metrics: names, and patterns whose one group is the value in a log line.
+//!
+//! Uses checks and the tree. What is known without being told is in `state`; a name that is known there gets this pattern instead.
+
+use std::collections::BTreeMap;
+
+use super::errors::InventoryErrors;
+use super::yaml_tree::{YamlKind, YamlNode, shorten};
+
+/// The most that may be named; the fold of the logs has room for as many.
+const MAX_METRICS: usize = 16;
+
+/// Reads and checks `metrics`.
+pub(super) fn parse_metrics(node: &YamlNode, check: &mut InventoryErrors) -> BTreeMap<String, String> {
+    if !matches!(node.kind, YamlKind::Map(_)) {
+        check.report(
+            &node.location,
+            format!("{} where a mapping is expected", node.describe()),
+            "write it like { reward: 'reward[ =:]+([0-9.eE+-]+)' }",
+        );
+        return BTreeMap::new();
+    }
+    let mut found = BTreeMap::new();
+    for entry in node.entries() {
+        let named =
+            entry.key.len() <= 20 && entry.key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/.-".contains(&b)) && !entry.key.is_empty();
+        if !named {
+            check.report(
+                &entry.location,
+                format!("`{}` cannot name a metric", shorten(&entry.key)),
+                "letters, digits and _ / . - only, at most 20",
+            );
+            continue;
+        }
+        if let Some(pattern) = check.validated_text(&entry.value, validate_metric_pattern) {
+            found.insert(entry.key.clone(), pattern);
+        }
+    }
+    if found.len() > MAX_METRICS {
+        check.report(&node.location, format!("{} metrics", found.len()), format!("name at most {MAX_METRICS}"));
+    }
+    found
+}
+
+fn validate_metric_pattern(text: &str) -> Result<(), (String, String)> {
+    let example = "like 'reward[ =:]+([0-9.eE+-]+)'";
+    let built = regex::bytes::RegexBuilder::new(text).unicode(false).size_limit(1 << 20).build();
+    let regex = built.map_err(|error| {
+        let says = error.to_string();
+        let why = says.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        (format!("not a regular expression: {why}"), format!("write it {example}; \\( stands for a plain bracket"))
+    })?;
+    match regex.captures_len() {
+        2 => Ok(()),
+        1 => Err(("the pattern has no group for the value".to_owned(), format!("put brackets around the number, {example}"))),
+        n => Err((format!("the pattern has {} groups", n - 1), "leave one, the number; (?:…) groups without being one".to_owned())),
+    }
+}

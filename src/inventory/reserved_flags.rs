@@ -1,0 +1,180 @@
+//! The launchers' own flags: which of them are built by us and may be typed by nobody, in `command` or in `launch.args`.
+//!
+//! Uses words and checks. Sources: torch/distributed/run.py, accelerate/commands/launch.py, deepspeed/launcher/runner.py.
+
+use super::errors::InventoryErrors;
+use super::schema::nearest_word;
+use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
+
+/// torchrun's, and those of the torchrun form of `deepspeed`.
+const TORCHRUN_FLAGS: [&str; 14] = [
+    "nnodes",
+    "nproc_per_node",
+    "node_rank",
+    "rdzv_id",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_conf",
+    "master_addr",
+    "master_port",
+    "max_restarts",
+    "no_python",
+    "module",
+    "local_addr",
+    "standalone",
+];
+const ACCELERATE_FLAGS: [&str; 18] = [
+    "num_machines",
+    "num_processes",
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+    "same_network",
+    "rdzv_backend",
+    "rdzv_conf",
+    "max_restarts",
+    "multi_gpu",
+    "gpu_ids",
+    "no_python",
+    "module",
+    "tpu",
+    "mpirun_hostfile",
+    "deepspeed_multinode_launcher",
+    "deepspeed_hostfile",
+    "deepspeed_inclusion_filter",
+];
+const DEEPSPEED_FLAGS: [&str; 16] = [
+    "hostfile",
+    "no_ssh",
+    "no_ssh_check",
+    "node_rank",
+    "num_nodes",
+    "num_gpus",
+    "include",
+    "exclude",
+    "master_addr",
+    "master_port",
+    "launcher",
+    "force_multi",
+    "save_pid",
+    "no_python",
+    "no_local_rank",
+    "module",
+];
+
+/// Flags that the launcher of this word is given by us.
+fn reserved_flags_of(with: &str, hostfile: bool) -> &'static [&'static str] {
+    match with {
+        "torchrun" => &TORCHRUN_FLAGS,
+        "accelerate" => &ACCELERATE_FLAGS,
+        "deepspeed" if hostfile => &DEEPSPEED_FLAGS,
+        "deepspeed" => &TORCHRUN_FLAGS,
+        _ => &[],
+    }
+}
+
+/// Where the value of a flag of ours comes from.
+fn reserved_flag_hint(name: &str, with: &str) -> String {
+    match name {
+        "nproc_per_node" | "master_port" | "max_restarts" => format!("set launch.{name}"),
+        "num_processes" | "num_gpus" => "leave it out: launch.nproc_per_node and the list of hosts decide".to_owned(),
+        "main_process_port" => "set launch.master_port".to_owned(),
+        "rdzv_backend" => "set launch.rendezvous".to_owned(),
+        "nnodes" | "node_rank" | "num_machines" | "machine_rank" | "num_nodes" | "hostfile" | "deepspeed_hostfile" => {
+            "leave it out: the list of hosts decides".to_owned()
+        }
+        "master_addr" | "main_process_ip" => "set master".to_owned(),
+        "gpu_ids" | "include" | "exclude" | "deepspeed_inclusion_filter" => "set gpus of the host, or container.gpus".to_owned(),
+        "no_python" | "module" => "begin the command with --no_python and a program, or with -m and a module".to_owned(),
+        _ => format!("leave it out: it is given to {with} on every host"),
+    }
+}
+
+/// The name of a flag as torch's parsers know it, without dashes in it.
+fn flag_name(word: &str) -> Option<String> {
+    let name = word.strip_prefix('-')?.trim_start_matches('-');
+    Some(name.split('=').next().unwrap_or_default().replace('-', "_"))
+}
+
+/// Whether a program starts ranks by itself.
+fn is_launcher(words: &[String]) -> bool {
+    let program = words.first().map_or("", |w| w.rsplit('/').next().unwrap_or_default());
+    matches!(program, "torchrun" | "accelerate" | "deepspeed")
+        || words.iter().take(4).any(|word| matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch"))
+}
+
+/// What may not begin the command of a launcher.
+pub(super) fn check_command(with: &str, words: &[String], command: &YamlNode, check: &mut InventoryErrors) {
+    let Some(first) = words.first() else { return };
+    let place = command.items().first().map_or(&command.location, |node| &node.location);
+    match with {
+        "script" => {}
+        "processes" if is_launcher(words) => check.report(
+            place,
+            "the launcher stands in the command: it would be started once a GPU",
+            "use with: torchrun, accelerate or deepspeed, or begin with the program of one rank",
+        ),
+        "processes" => {}
+        _ => check_worker_command(with, first, words, place, check),
+    }
+}
+
+/// torchrun, accelerate and deepspeed are built by us; the command begins with the script.
+fn check_worker_command(with: &str, first: &str, words: &[String], place: &SourceLocation, check: &mut InventoryErrors) {
+    let program = first.rsplit('/').next().unwrap_or_default();
+    let python = program.strip_prefix("python").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
+    if is_launcher(words) {
+        let hint = format!("begin with the training script: `with: {with}` starts {with} with every flag it needs");
+        check.report(place, "the launcher stands in the command", hint);
+    } else if python {
+        let hint = "begin with the script, or with -m and a module; launch.python names the interpreter";
+        check.report(place, format!("`{program}` stands before the script"), hint);
+    } else if matches!(program, "bash" | "sh") {
+        let hint =
+            "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script";
+        check.report(place, format!("{with} cannot start `{program}`"), hint);
+    } else if let Some(name) = flag_name(first).filter(|_| !matches!(first, "-m" | "--no_python" | "--no-python")) {
+        let owned = reserved_flags_of(with, false).iter().chain(reserved_flags_of(with, true)).copied();
+        let hint = match nearest_word(&name, owned) {
+            Some(flag) => reserved_flag_hint(flag, with),
+            None => {
+                format!("write it in launch.args: the command begins with the script, or with -m and a module, and {with} is built here")
+            }
+        };
+        check.report(place, format!("`{}` stands before the script", shorten(first)), hint);
+    }
+}
+
+/// `launch.args`: words for the launcher itself. Flags are spelt with underscores: older torch rejects dashes
+/// (huggingface/pytorch-image-models#1742), newer takes both.
+pub(super) fn parse_launcher_args(with: &str, hostfile: bool, node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
+    let items = check.read_list(node, "write it like [--mixed_precision, bf16]");
+    if matches!(with, "processes" | "script") {
+        let hint = "write the program and its words as `command`";
+        check.report(&node.location, format!("`with: {with}` has no launcher that takes words"), hint);
+        return Vec::new();
+    }
+    let mut words = Vec::new();
+    for item in items {
+        let Some(text) = check.read_text(item) else { continue };
+        let Some(name) = flag_name(&text).filter(|_| !item.is_unknown()) else {
+            if words.is_empty() && !matches!(item.kind, YamlKind::Unknown(_)) {
+                let says = format!("`{}` would be taken for the script", shorten(&text));
+                check.report(&item.location, says, format!("options for {with} begin with -; the script and its words are `command`"));
+            }
+            words.push(text);
+            continue;
+        };
+        if matches!(text.as_str(), "--" | "-m") {
+            check.report(&item.location, format!("`{text}` would end the options for {with}"), "write it at the beginning of `command`");
+        } else if reserved_flags_of(with, hostfile).contains(&name.as_str()) {
+            check.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), reserved_flag_hint(&name, with));
+        }
+        words.push(match (text.strip_prefix("--"), text.split_once('=')) {
+            (None, _) => text,
+            (Some(_), Some((_, value))) => format!("--{name}={value}"),
+            (Some(_), None) => format!("--{name}"),
+        });
+    }
+    words
+}

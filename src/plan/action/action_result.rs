@@ -1,0 +1,93 @@
+//! What an action sees, how it is carried out, and what its answer means.
+
+use std::time::Duration;
+
+use crate::shell::RemoteCommand;
+
+/// Whether there is anything to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// No: what is there is right, and why.
+    Satisfied(String),
+    /// Yes, and why.
+    Needed(String),
+    /// It cannot be done here; what is wrong and what to do about it, one entry a problem.
+    Impossible(Vec<Issue>),
+}
+
+/// Something wrong, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// What is wrong.
+    pub message: String,
+    /// What to do next; may be empty.
+    pub hint: String,
+}
+
+impl Issue {
+    /// Something wrong with its remedy.
+    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Issue {
+        Issue { message: what.into(), hint: hint.into() }
+    }
+}
+
+/// How an action is carried out.
+#[derive(Debug, Clone)]
+pub enum Execution {
+    /// A script.
+    Script(RemoteCommand),
+    /// A TCP connection from that host.
+    Connect {
+        /// To which address.
+        address: String,
+        /// To which port.
+        port: u16,
+        /// How long at most.
+        timeout: Duration,
+    },
+    /// The log stream of a run, to its end.
+    FetchLogs {
+        /// Which run.
+        run_id: String,
+    },
+    /// Nothing remote: the facts say it all.
+    NoOp,
+}
+
+/// What an answer means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActionResult {
+    /// Done; a note for people, and whether something changed.
+    Done {
+        /// What was found or done.
+        note: String,
+        /// Whether the host is different now.
+        changed: bool,
+        /// What a person should know before it is too late; may be empty.
+        warning: String,
+    },
+    /// Failed.
+    Failed(Issue),
+    /// Another operator took the lock.
+    LockLost,
+}
+
+impl ActionResult {
+    /// It changed something.
+    pub fn changed(note: impl Into<String>) -> ActionResult {
+        ActionResult::Done { note: note.into(), changed: true, warning: String::new() }
+    }
+
+    /// It found all in order.
+    pub fn unchanged(note: impl Into<String>) -> ActionResult {
+        ActionResult::Done { note: note.into(), changed: false, warning: String::new() }
+    }
+
+    /// It failed.
+    pub fn failed(what: impl Into<String>, hint: impl Into<String>) -> ActionResult {
+        ActionResult::Failed(Issue::new(what, hint))
+    }
+}
+
+/// The exit status of a changing script that found the lock in other hands.
+pub const EXIT_LOCK_LOST: i32 = 75;

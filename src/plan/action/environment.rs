@@ -1,0 +1,156 @@
+//! What only the inside can show: the programs that the job needs, a write into the run directory, the GPUs that are really given.
+
+use std::time::Duration;
+
+use crate::inventory::yaml_pairs;
+use crate::plan::action::ActionResult;
+use crate::plan::host_context::HostContext;
+use crate::plan::launcher::RankRequirements;
+use crate::shell::{CommandOutput, RemoteCommand, join_quoted, quote};
+
+/// Looks from where the ranks will run.
+#[derive(Debug, Clone)]
+pub struct CheckEnvironment {
+    /// Where.
+    pub context: HostContext,
+    /// What must be found.
+    pub requirements: RankRequirements,
+    /// Whether launch.setup comes first.
+    pub has_setup: bool,
+    /// How many GPUs must be seen; 0: not asked.
+    pub min_gpus: u32,
+    /// Where the ranks start, if said.
+    pub workdir: Option<String>,
+}
+
+impl CheckEnvironment {
+    pub(super) fn command(&self) -> RemoteCommand {
+        let run_dir = quote(&self.context.run_dir());
+        let probe = quote(&format!("{}probe", self.context.run_file_prefix()));
+        let mut inner = format!(": >{probe} && rm -f {probe} || echo unwritable\n");
+        if let Some(dir) = &self.workdir {
+            inner.push_str(&format!("[ -d {0} ] || echo workdir\n[ -d {0} ] && cd {0}\n", quote(dir)));
+        }
+        for need in &self.requirements.programs {
+            inner.push_str(&format!("command -v {0} >/dev/null 2>&1 || echo lacks {0}\n", quote(need)));
+        }
+        if let Some(entry) = &self.requirements.entry_script {
+            inner.push_str(&format!("[ -e {0} ] || echo \"entry $(pwd)\"\n", quote(entry)));
+        }
+        if let Some(config) = &self.requirements.accelerate_config {
+            inner.push_str(&format!(
+                "if [ -r {0} ]; then head -c 65536 {0} | sed 's/^/config /'; else echo noconfig; fi\n",
+                quote(&config.path)
+            ));
+        }
+        if let Some((flags, help)) = &self.requirements.flags_and_help {
+            inner.push_str(&format!("h=$({} 2>&1)\ncase $h in *usage*)\n", join_quoted(help)));
+            for flag in flags.iter().map(|flag| flag.split('=').next().unwrap_or_default()) {
+                let dashes = format!("--{}", flag.trim_start_matches('-').replace('_', "-"));
+                inner.push_str(&format!("case $h in *{}* | *{}*) ;; *) echo flag {} ;; esac\n", quote(flag), quote(&dashes), quote(flag)));
+            }
+            inner.push_str(";; esac\n");
+        }
+        if self.min_gpus > 0 {
+            inner.push_str(
+                "if command -v nvidia-smi >/dev/null 2>&1; then\n\
+                 if command -v timeout >/dev/null 2>&1; then l=$(timeout 20 nvidia-smi -L 2>&1); else l=$(nvidia-smi -L 2>&1); fi\n\
+                 echo gpus $(printf '%s\\n' \"$l\" | grep -c '^GPU ') $(printf '%s\\n' \"$l\" | grep -v '^GPU ' | head -n 1)\n\
+                 else echo gpus unknown; fi\n",
+            );
+        }
+        inner.push_str("echo looked\n");
+        // As the ranks will be run: with their environment, through the image's ENTRYPOINT, after launch.setup.
+        let setup = if self.has_setup { format!("set -- bash {run_dir}/with-setup \"$@\"\n") } else { String::new() };
+        let outer = format!(
+            "set -- /bin/sh -c {}\n{setup}if [ -r {run_dir}/entrypoint ]; then . {run_dir}/entrypoint; fi\n. {run_dir}/env\nexec \"$@\"\n",
+            quote(&inner)
+        );
+        let script = format!("{}{}\n", self.context.preamble(), self.context.exec_script(&format!("-c {}", quote(&outer))));
+        RemoteCommand::from_script("look from inside", script, Duration::from_secs(120))
+    }
+
+    pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
+        let text = output.stdout_text();
+        let place = if self.context.in_container { "the container" } else { "the host" };
+        if !text.lines().any(|l| l == "looked") {
+            return ActionResult::failed(
+                format!("could not look into {place}: {}", output.error_line()),
+                format!("`docker logs {}` on {} may say why it ended", self.context.container_name(), self.context.host),
+            );
+        }
+        if text.lines().any(|l| l == "unwritable") {
+            return ActionResult::failed(
+                format!("the directory {} cannot be written from inside {place}", self.context.out_dir()),
+                "set container.user to one who may write there, or run_dir to a directory that is not squashed",
+            );
+        }
+        if text.lines().any(|l| l == "workdir") {
+            let dir = self.workdir.clone().unwrap_or_default();
+            return ActionResult::failed(format!("there is no directory {dir} in {place}"), "correct `workdir`, or mount it");
+        }
+        let lacking: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("lacks ")).collect();
+        if !lacking.is_empty() {
+            return ActionResult::failed(
+                format!("{} not found in {place}", lacking.join(", ")),
+                match (self.context.in_container, self.has_setup) {
+                    (true, _) => "use an image that has it, or set PATH in `env`",
+                    (false, true) => "install it on the host, or let launch.setup put it on PATH",
+                    (false, false) => "install it on the host, give its path, or let launch.setup activate the environment that has it",
+                },
+            );
+        }
+        if let Some(verdict) = self.judge_files(&text, place) {
+            return verdict;
+        }
+        self.judge_gpus(&text)
+    }
+
+    /// The script, the config file and the launcher's flags.
+    fn judge_files(&self, text: &str, place: &str) -> Option<ActionResult> {
+        if let (Some(dir), Some(entry)) = (text.lines().find_map(|l| l.strip_prefix("entry ")), &self.requirements.entry_script) {
+            let under = if entry.starts_with('/') { String::new() } else { format!(" beneath {dir}") };
+            let hint = if self.context.in_container {
+                "correct `command` or `workdir`, or mount the folder that has it"
+            } else {
+                "correct `command` or `workdir`"
+            };
+            return Some(ActionResult::failed(format!("there is no {entry}{under} in {place}"), hint));
+        }
+        if let Some(config) = &self.requirements.accelerate_config {
+            if text.lines().any(|l| l == "noconfig") {
+                let hint = "correct --config_file in launch.args, or mount the file";
+                return Some(ActionResult::failed(format!("accelerate's config file {} is not in {place}", config.path), hint));
+            }
+            let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("config ")).collect();
+            let found = config.find_contradictions(&yaml_pairs::read_yaml_pairs(&lines.join("\n")));
+            if !found.is_empty() {
+                let said: Vec<String> = found.iter().map(|(key, theirs, ours)| format!("{key}: {theirs} (here: {ours})")).collect();
+                return Some(ActionResult::failed(
+                    format!("{} contradicts the inventory: {}", config.path, said.join(", ")),
+                    "correct the file, or take these keys out of it: the inventory gives them on the command line",
+                ));
+            }
+        }
+        let unknown: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("flag ")).collect();
+        (!unknown.is_empty()).then(|| {
+            ActionResult::failed(
+                format!("the torch in {place} does not know {}", unknown.join(", ")),
+                "take it out of launch.args, use rendezvous: static, or use a newer torch",
+            )
+        })
+    }
+
+    fn judge_gpus(&self, text: &str) -> ActionResult {
+        let Some(line) = text.lines().find_map(|l| l.strip_prefix("gpus ")) else { return ActionResult::unchanged("") };
+        let (count, complaint) = line.split_once(' ').unwrap_or((line, ""));
+        match count.parse::<u32>() {
+            Ok(seen) if seen >= self.min_gpus => ActionResult::unchanged(format!("{seen} GPUs")),
+            Ok(seen) => ActionResult::failed(
+                format!("{seen} of {} GPUs are seen inside{}{complaint}", self.min_gpus, if complaint.is_empty() { "" } else { ": " }),
+                "check `nvidia-smi -L` on the host and nvidia-container-toolkit, or lower launch.nproc_per_node",
+            ),
+            Err(_) => ActionResult::unchanged("no nvidia-smi inside: the GPUs were not counted"),
+        }
+    }
+}

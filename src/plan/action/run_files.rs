@@ -1,0 +1,146 @@
+//! The run directory with everything that a launch reads: made by the ssh user before the container starts, so that he can remove it.
+
+use std::time::Duration;
+
+use crate::plan::action::ActionResult;
+use crate::plan::host_context::{HostContext, write_file_script};
+use crate::plan::launcher::LaunchSpec;
+use crate::plan::run_record::RunRecord;
+use crate::shell::{CommandOutput, RemoteCommand, quote};
+
+/// Writes a new run's directory and makes it the current one.
+#[derive(Debug, Clone)]
+pub struct WriteRunFiles {
+    /// Where.
+    pub context: HostContext,
+    /// What the launcher and the workers are given.
+    pub launch_spec: LaunchSpec,
+    /// What the run says of itself.
+    pub run_record: RunRecord,
+    /// Seconds after which a keeper that saw no launcher ends.
+    pub start_timeout_secs: u64,
+    /// The image whose ENTRYPOINT the ranks run through.
+    pub entrypoint_image: Option<String>,
+    /// Whether the container stays when the run has ended.
+    pub keep_container: bool,
+    /// The longest that a log may be, bytes.
+    pub max_log_bytes: u64,
+}
+
+impl WriteRunFiles {
+    /// The names of the files that it writes into the directory of what the run is given; `keeper` and `current` lie above it, the record in the private one.
+    pub fn file_names(&self) -> Vec<String> {
+        let fixed = ["lib", "node", "worker", "reap", "append", "pipe", "env", "argv", "worker.argv"].map(str::to_owned);
+        let own = self.launch_spec.files.keys().cloned();
+        let through = self.entrypoint_image.iter().map(|_| "entrypoint".to_owned());
+        fixed.into_iter().chain(own).chain(["settings"].map(str::to_owned)).chain(through).collect()
+    }
+
+    pub(super) fn command(&self) -> RemoteCommand {
+        let site = &self.context;
+        let dir = site.run_dir();
+        let mut script = site.lock_check();
+        script.push_str(&site.remove_logins_script());
+        script.push_str("umask 022\n");
+        let quoted = quote(&dir);
+        // The record first: a launch that is cut off here is found by it.
+        let json = serde_json::to_string_pretty(&self.run_record).unwrap_or_default();
+        script.push_str(&write_file_script(&site.run_record_path(), &format!("{json}\n"), "600"));
+        script.push_str(&format!(
+            "b=; {{ read -r b </proc/sys/kernel/random/boot_id; }} 2>/dev/null; printf '%s\\n' \"$b\" >{} || exit 73\n",
+            quote(&site.boot_file())
+        ));
+        script.push_str(&format!(
+            "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
+        ));
+        // Nothing reads these files before `current` names the run: no need to write them aside and rename.
+        let mut add = |name: &str, text: &str| {
+            script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(text), quote(&format!("{dir}/{name}"))))
+        };
+        add("lib", include_str!("../../../assets/lib.sh"));
+        add("node", include_str!("../../../assets/node.sh"));
+        add("worker", include_str!("../../../assets/worker.sh"));
+        add("reap", include_str!("../../../assets/reap.sh"));
+        add("append", include_str!("../../../assets/append.sh"));
+        add("pipe", &format!("log_max={}\n{}", self.max_log_bytes, include_str!("../../../assets/pipe.sh")));
+        add("env", &env_file_text(&self.launch_spec));
+        add("argv", &argv_file_text(&self.launch_spec.argv));
+        add("worker.argv", &argv_file_text(&self.launch_spec.worker_argv));
+        for (name, text) in &self.launch_spec.files {
+            add(name, text);
+        }
+        let settings = format!(
+            "stop_grace={}\nstart_timeout={}\nfail_fast={}\nlease=0\n",
+            self.run_record.stop_grace_secs,
+            self.start_timeout_secs,
+            u8::from(!self.run_record.tolerates_rank_loss)
+        );
+        add("settings", &settings);
+        if let Some(image) = &self.entrypoint_image {
+            script.push_str(&entrypoint_script(image, &quoted));
+        }
+        script.push_str(&write_file_script(&format!("{}/keeper", site.in_dir()), include_str!("../../../assets/keeper.sh"), "644"));
+        script.push_str(if self.keep_container {
+            ": >\"$IN/keep\" && : >\"$P/keep\" || exit 73\n"
+        } else {
+            "rm -f \"$IN/keep\" \"$P/keep\"\n"
+        });
+        // The truth last: what names a run that is not whole could not be torn down.
+        for dir in [site.in_dir(), site.private_dir()] {
+            script.push_str(&write_file_script(&format!("{dir}/current"), &format!("{}\n", site.run_id), "644"));
+        }
+        RemoteCommand::from_script("write the run directory", script, Duration::from_secs(30))
+    }
+
+    pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
+        if output.is_success() {
+            return ActionResult::changed(self.context.run_dir());
+        }
+        let says = output.error_line();
+        if output.exit_code == EXIT_NO_ENTRYPOINT {
+            return ActionResult::failed(
+                format!("the ranks cannot run through the image's ENTRYPOINT: {says}"),
+                "leave container.entrypoint out, or use an image whose ENTRYPOINT is a list of words that runs what follows it",
+            );
+        }
+        let hint = if says.contains("No space left") {
+            format!("free space under {} on {}", self.context.run_dir_root, self.context.host)
+        } else {
+            format!("check that {} can be written on {}, or set run_dir", self.context.run_dir_root, self.context.host)
+        };
+        ActionResult::failed(format!("could not write {}: {says}", self.context.run_dir()), hint)
+    }
+}
+
+/// The exit status where an image's ENTRYPOINT is of no use.
+const EXIT_NO_ENTRYPOINT: i32 = 76;
+
+/// Writes a file that puts the words of the image's ENTRYPOINT before the positional parameters of the shell that reads it. One in shell form
+/// takes no words: nothing could run through it.
+fn entrypoint_script(image: &str, dir: &str) -> String {
+    format!(
+        "e=$(D image inspect --format '{{{{range .Config.Entrypoint}}}}{{{{println .}}}}{{{{end}}}}' {} | sed '/^$/d') || exit 78\n\
+         case $e in '') echo 'it has none' >&2; exit {EXIT_NO_ENTRYPOINT} ;;\n\
+         */sh'\n'-c'\n'*) echo 'it is in shell form and takes no words' >&2; exit {EXIT_NO_ENTRYPOINT} ;; esac\n\
+         {{ printf 'set -- '; printf '%s\\n' \"$e\" | sed \"s/'/'\\\\\\\\''/g; s/.*/'&'/\" | tr '\\n' ' '; printf '\"$@\"\\n'; }} >{dir}/entrypoint || exit 73\n",
+        quote(image)
+    )
+}
+
+/// A file that makes the words the positional parameters of the shell that reads it.
+fn argv_file_text(words: &[String]) -> String {
+    let mut text = "set --".to_owned();
+    for word in words {
+        text.push(' ');
+        text.push_str(&quote(word));
+    }
+    text.push('\n');
+    text
+}
+
+/// A file that exports the variables of the shell that reads it; a default only where the variable is not set, by the image for one.
+fn env_file_text(start: &LaunchSpec) -> String {
+    let fixed = start.env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value)));
+    let defaults = start.env_defaults.iter().map(|(name, value)| format!("[ -n \"${{{name}+set}}\" ] || export {name}={}\n", quote(value)));
+    fixed.chain(defaults).collect()
+}

@@ -1,0 +1,97 @@
+//! What a check is, and what it found on all hosts.
+
+use super::check_result::CheckResult;
+use super::context::CheckContext;
+use super::probe::Probe;
+use crate::plan::words::Level;
+
+/// What a check is about: a column of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CheckArea {
+    /// The machine.
+    Host,
+    /// Docker and what is left of earlier runs.
+    Docker,
+    /// The image and what is in it.
+    Image,
+    /// The GPUs.
+    Gpu,
+    /// Mounts, paths, outputs that must be equal.
+    Files,
+    /// Addresses, ports, cards.
+    Network,
+}
+
+impl CheckArea {
+    /// All, in their order.
+    pub const ALL: [CheckArea; 6] =
+        [CheckArea::Host, CheckArea::Docker, CheckArea::Image, CheckArea::Gpu, CheckArea::Files, CheckArea::Network];
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CheckArea::Host => "host",
+            CheckArea::Docker => "docker",
+            CheckArea::Image => "image",
+            CheckArea::Gpu => "gpu",
+            CheckArea::Files => "files",
+            CheckArea::Network => "network",
+        }
+    }
+}
+
+/// One check.
+#[derive(Debug, Clone, Copy)]
+pub struct PreflightCheck {
+    /// Its stable name, one of [`NAMES`](super::NAMES).
+    pub name: &'static str,
+    /// What it is about.
+    pub area: CheckArea,
+    /// What it looks at and when it complains, for people.
+    pub description: &'static str,
+    /// What the hosts must be asked for it.
+    pub probes: &'static [Probe],
+    /// The judgement: a cell for each host of the scene, in its order.
+    pub judge: fn(&CheckContext<'_>) -> Vec<CheckResult>,
+}
+
+/// What one check found on all hosts that answered.
+#[derive(Debug, Clone)]
+pub struct CheckReport {
+    /// Which.
+    pub check: PreflightCheck,
+    /// The host's index in the inventory, and its cell.
+    pub results: Vec<(usize, CheckResult)>,
+}
+
+/// Equal cells of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultGroup {
+    /// The indexes of the hosts in the inventory.
+    pub hosts: Vec<usize>,
+    /// What was found on each of them.
+    pub result: CheckResult,
+}
+
+impl CheckReport {
+    /// The worst of its cells; without any it was not looked at.
+    pub fn level(&self) -> Level {
+        self.results.iter().map(|(_, cell)| cell.level).max().unwrap_or(Level::Skipped)
+    }
+
+    /// Equal cells put together, the worst first.
+    pub fn groups(&self) -> Vec<ResultGroup> {
+        let mut groups: Vec<ResultGroup> = Vec::new();
+        for (host, cell) in &self.results {
+            match groups.iter_mut().find(|g| {
+                (g.result.level, &g.result.message, &g.result.hint, g.result.majority_size)
+                    == (cell.level, &cell.message, &cell.hint, cell.majority_size)
+            }) {
+                Some(group) => group.hosts.push(*host),
+                None => groups.push(ResultGroup { hosts: vec![*host], result: cell.clone() }),
+            }
+        }
+        groups.sort_by_key(|g| (std::cmp::Reverse(g.result.level), g.hosts.first().copied()));
+        groups
+    }
+}

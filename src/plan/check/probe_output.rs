@@ -1,0 +1,100 @@
+//! What a host answered to the questions of the checks: lines of `key value`, bounded whatever comes.
+//!
+//! Uses nothing.
+
+use std::collections::BTreeMap;
+
+use super::probe::Probe;
+
+/// How many lines of one host are kept.
+const MAX_LINES: usize = 8192;
+/// The longest line that is kept, in bytes.
+const MAX_LINE_BYTES: usize = 2000;
+
+/// The answers of one host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProbeOutput {
+    values_by_key: BTreeMap<String, Vec<String>>,
+    line_count: usize,
+    missing_reasons: BTreeMap<Probe, String>,
+}
+
+impl ProbeOutput {
+    /// Takes the lines of an answer in. Keys that nobody asks for do no harm.
+    pub fn push_text(&mut self, text: &str) {
+        for line in text.lines() {
+            if self.line_count >= MAX_LINES {
+                return;
+            }
+            let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+            let (key, value) = line[..end].split_once(' ').unwrap_or((&line[..end], ""));
+            self.values_by_key.entry(key.to_owned()).or_default().push(value.trim_end().to_owned());
+            self.line_count += 1;
+        }
+    }
+
+    /// Takes all that another answer has.
+    pub fn merge(&mut self, other: ProbeOutput) {
+        for (key, values) in other.values_by_key {
+            self.line_count += values.len();
+            self.values_by_key.entry(key).or_default().extend(values);
+        }
+        for (probe, why) in other.missing_reasons {
+            self.missing_reasons.entry(probe).or_insert(why);
+        }
+    }
+
+    /// Notes why a question has no answer.
+    pub fn set_missing_reason(&mut self, probe: Probe, why: impl Into<String>) {
+        self.missing_reasons.entry(probe).or_insert_with(|| why.into());
+    }
+
+    /// Whether a question was answered to its end.
+    pub fn is_complete(&self, probe: Probe) -> bool {
+        self.values("did").iter().any(|word| word == probe.as_str())
+    }
+
+    /// Why it was not.
+    pub fn missing_reason(&self, probe: Probe) -> String {
+        self.missing_reasons.get(&probe).cloned().unwrap_or_else(|| "the host did not answer this question".to_owned())
+    }
+
+    /// The values of a key, in their order.
+    pub fn values(&self, key: &str) -> &[String] {
+        self.values_by_key.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// The last value of a key, if it says something.
+    pub fn last_value(&self, key: &str) -> Option<&str> {
+        self.values(key).last().map(String::as_str).filter(|value| !value.trim().is_empty())
+    }
+
+    /// The last value of a key as a number.
+    pub fn last_number(&self, key: &str) -> Option<u64> {
+        self.last_value(key)?.trim().parse().ok()
+    }
+
+    /// The values of a key whose first word is this, without it.
+    pub fn values_starting_with<'a>(&'a self, key: &str, word: &'a str) -> impl Iterator<Item = &'a str> {
+        self.values(key).iter().filter_map(move |value| {
+            let (first, rest) = value.split_once(' ').unwrap_or((value.as_str(), ""));
+            (first == word).then_some(rest)
+        })
+    }
+
+    /// The rows of the GPU query: the value of each field by its name; `[N/A]` and the like are left out.
+    pub fn gpu_rows(&self) -> Vec<BTreeMap<&str, &str>> {
+        let fields: Vec<&str> = self.last_value("gpu_fields").unwrap_or_default().split(',').collect();
+        let odd = |value: &str| value.is_empty() || value.starts_with('[') || matches!(value, "N/A" | "ERR!");
+        let name = fields.iter().position(|f| *f == "name").unwrap_or(fields.len());
+        let mut rows = Vec::new();
+        for line in self.values("gpu") {
+            let values: Vec<&str> = line.split(',').map(str::trim).collect();
+            // A name with a comma in it makes the line longer.
+            let Some(spare) = values.len().checked_sub(fields.len()) else { continue };
+            let at = |place: usize| values.get(if place > name { place + spare } else { place }).copied();
+            rows.push(fields.iter().enumerate().filter_map(|(i, f)| Some((*f, at(i)?))).filter(|(_, v)| !odd(v)).collect());
+        }
+        rows
+    }
+}

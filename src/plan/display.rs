@@ -1,0 +1,132 @@
+//! The plan as text: every command that would run, per phase and host, and what every rank is given.
+
+use std::fmt::Write as _;
+
+use crate::plan::Plan;
+use crate::plan::action::{Action, Execution, Observation, memlock};
+use crate::plan::facts::HostFacts;
+use crate::plan::host_context::HostContext;
+use crate::plan::launcher::{LaunchSpec, RankEnv};
+use crate::shell::{join_quoted, quote};
+
+/// The plan for people, with the commands of every step. `facts`: where known, what is already in order is said; `scripts`: every script
+/// whole, with what begins each of them and with the files that it writes.
+pub fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> String {
+    let mut text = String::new();
+    let mut engines: Vec<String> = plan.hosts.iter().map(HostContext::docker_command).collect();
+    engines.dedup();
+    if let (false, Some(site)) = (scripts, plan.hosts.first()) {
+        let (engines, base, name) = (engines.join(" or "), &site.run_dir_root, &site.name);
+        push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host>, and D runs {engines}"));
+    }
+    for phase in plan.phases() {
+        push_line(&mut text, format_args!("{}", phase.name()));
+        for step in plan.steps.iter().filter(|s| s.phase == phase) {
+            let host = plan.hosts.get(step.host).map_or("", |s| s.host.as_str());
+            let seen = facts.and_then(|f| f.get(step.host)).map(|f| step.action.observe(f));
+            let state = match seen {
+                Some(Observation::Satisfied(note)) => format!("ok ({note})"),
+                Some(Observation::Needed(why)) if !why.is_empty() => format!("will run: {why}"),
+                Some(Observation::Impossible(troubles)) => {
+                    format!("IMPOSSIBLE: {}", troubles.iter().map(|t| t.message.as_str()).collect::<Vec<_>>().join("; "))
+                }
+                Some(Observation::Needed(_)) | None => "will run".to_owned(),
+            };
+            push_line(&mut text, format_args!("  {host}: {} — {state}", step.action.title()));
+            if let Action::WriteRunFiles(prepare) = &step.action {
+                write_launch_spec(&mut text, &prepare.launch_spec);
+            }
+            write_commands(&mut text, &step.action, plan.hosts.get(step.host), scripts);
+        }
+    }
+    text
+}
+
+/// What a step sends to its host, without what begins every script; of the run directory's files only their names.
+fn write_commands(text: &mut String, action: &Action, site: Option<&HostContext>, whole: bool) {
+    match (action.execution(), action) {
+        (Execution::NoOp, _) => {}
+        (Execution::Connect { address, port, .. }, _) => {
+            push_line(text, format_args!("      | (a connection to {address}:{port} through its own sshd)"))
+        }
+        (Execution::FetchLogs { run_id: run }, _) => push_line(text, format_args!("      | (the log stream of {run}, to its end)")),
+        (Execution::Script(_), Action::WriteRunFiles(prepare)) if !whole => {
+            push_line(text, format_args!("      files:    keeper current; in the run's directory {}", prepare.file_names().join(" ")));
+        }
+        (Execution::Script(command), _) => {
+            let shown = command.masked_script();
+            let begins = site.filter(|_| !whole).map(|site| (site.lock_check(), site.preamble()));
+            let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
+            let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (what the file lib says)\n"));
+            let rest =
+                rest.map(|rest| rest.replace(memlock::START_WITH_MEMLOCK_SH, "# (asks for as much locked memory as docker gives)\n"));
+            for l in rest.as_ref().unwrap_or(&shown).lines() {
+                push_line(text, format_args!("      | {l}"));
+            }
+        }
+    }
+}
+
+fn write_launch_spec(text: &mut String, start: &LaunchSpec) {
+    let through = if start.use_entrypoint { " (through the image's ENTRYPOINT)" } else { "" };
+    push_line(text, format_args!("      launcher: {}{through}", join_quoted(&start.argv)));
+    push_line(text, format_args!("      worker:   {}", join_quoted(&start.worker_argv)));
+    for (name, value) in &start.env {
+        push_line(text, format_args!("      env:      {name}={}{}", quote(value), explain_variable(name, start)));
+    }
+    for (name, value) in &start.env_defaults {
+        push_line(text, format_args!("      default:  {name}={} (unless the image sets it)", quote(value)));
+    }
+    for RankEnv { title, env } in &start.ranks {
+        let pairs: Vec<String> = env.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
+        push_line(text, format_args!("      {title}: {}", pairs.join(" ")));
+    }
+}
+
+/// What a name of two meanings means here.
+fn explain_variable(name: &str, start: &LaunchSpec) -> &'static str {
+    let hosts = start.env.get("WORLD_SIZE") == start.env.get("ORCH_NNODES") && start.env.contains_key("NPROC_PER_NODE");
+    match name {
+        "WORLD_SIZE" if hosts => "   # counts hosts; ORCH_WORLD_SIZE counts processes",
+        "RANK" if hosts => "   # the node rank",
+        "WORLD_SIZE" => "   # counts processes",
+        _ => "",
+    }
+}
+
+/// The plan for programs: one object a step.
+pub fn plan_to_json(plan: &Plan) -> serde_json::Value {
+    let steps: Vec<serde_json::Value> = plan
+        .steps
+        .iter()
+        .map(|step| {
+            let mut value = serde_json::json!({
+                "id": step.id,
+                "phase": step.phase,
+                "host": plan.hosts.get(step.host).map(|s| s.host.as_str()),
+                "title": step.action.title(),
+            });
+            if let Execution::Script(command) = step.action.execution() {
+                value["script"] = command.masked_script().into();
+                value["timeout_seconds"] = command.timeout.as_secs().into();
+            }
+            if let Action::WriteRunFiles(prepare) = &step.action {
+                value["launcher"] = prepare.launch_spec.argv.clone().into();
+                value["worker"] = prepare.launch_spec.worker_argv.clone().into();
+                value["env"] = serde_json::json!(prepare.launch_spec.env);
+                value["env_defaults"] = serde_json::json!(prepare.launch_spec.env_defaults);
+                let rank = |rank: &RankEnv| serde_json::json!({ "title": rank.title, "env": rank.env });
+                value["ranks"] = prepare.launch_spec.ranks.iter().map(rank).collect();
+            }
+            value
+        })
+        .collect();
+    serde_json::json!({ "world_size": plan.world_size, "ranks": plan.ranks, "run": plan.run_record, "steps": steps })
+}
+
+fn push_line(text: &mut String, args: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    if text.write_fmt(args).is_ok() {
+        text.push('\n');
+    }
+}

@@ -1,0 +1,239 @@
+//! What `up` finds, as `product.md` names the cases, from the facts of all hosts.
+
+use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus};
+use crate::plan::run_record::diff_texts;
+use crate::plan::words::{Exit, RunOutcome};
+
+/// The case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExistingRun {
+    /// Nothing of this name is anywhere, or only kept containers without a run.
+    NoRun,
+    /// A whole gang runs; what differs from what was asked for (nothing: equal).
+    Live {
+        /// The run's id.
+        run_id: String,
+        /// `launch.nproc_per_node: 4 → 8`.
+        differences: Vec<String>,
+    },
+    /// A run has ended on every host where it was.
+    Ended {
+        /// The run's id.
+        run_id: String,
+    },
+    /// Some of a gang runs, some does not.
+    Partial {
+        /// Why it is no gang.
+        reason: String,
+    },
+}
+
+/// One host's part in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundRun {
+    /// No run.
+    None,
+    /// Its directory is there and nothing was started.
+    NotStarted,
+    /// The launcher runs.
+    Running,
+    /// It ended.
+    Ended(Exit),
+}
+
+/// One host's part in its current run.
+pub fn found_run(facts: &HostFacts) -> FoundRun {
+    if facts.current_run.is_none() {
+        return FoundRun::None;
+    }
+    match &facts.launcher {
+        LauncherStatus::NotStarted => FoundRun::NotStarted,
+        LauncherStatus::Ended { exit, .. } => FoundRun::Ended(*exit),
+        // Inside a container the host does not see the pid: the container's own state decides, and the keeper writes the status of a dead one.
+        LauncherStatus::Started { alive_on_host: seen, .. } => {
+            // Where docker does not answer, nothing says that it has ended.
+            let in_container =
+                || is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
+            let runs = if facts.runs_in_container(true) { in_container() } else { *seen };
+            if runs { FoundRun::Running } else { FoundRun::Ended(Exit::Killed) }
+        }
+    }
+}
+
+/// Whether docker does not say what is on the host.
+pub fn is_docker_state_unknown(facts: &HostFacts) -> bool {
+    matches!(facts.docker, DockerStatus::Unusable(_)) && facts.containers.is_empty()
+}
+
+/// How the current run of these hosts ended, or that it runs, and the second of its end on the hosts' clocks; `None`: nothing was started.
+pub fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
+    let facts: Vec<&HostFacts> = facts.iter().copied().filter(|f| f.current_run.is_some()).collect();
+    let parts: Vec<FoundRun> = facts.iter().map(|f| found_run(f)).collect();
+    let file = facts.iter().find_map(|f| f.run_record());
+    let ranks = || facts.iter().flat_map(|f| &f.ranks);
+    // An elastic gang may lose hosts; a launcher that starts workers again may lose those.
+    let least = file.map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
+    let fine = parts.iter().filter(|p| matches!(p, FoundRun::Running | FoundRun::Ended(Exit::Code(0)))).count();
+    let restarts = file.is_some_and(|f| f.tolerates_rank_loss);
+    let failed = fine < least.min(parts.len()) || !restarts && ranks().any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.is_success()));
+    let at = |node: &LauncherStatus| if let LauncherStatus::Ended { ended_at: at, .. } = node { *at } else { 0.0 };
+    let last = facts.iter().map(|f| at(&f.launcher)).chain(ranks().filter_map(|(_, _, exit)| exit.map(|(_, at)| at))).fold(0.0, f64::max);
+    match parts {
+        _ if facts.iter().any(|f| f.stop_requested) => Some((RunOutcome::Stopped, last)),
+        parts if !parts.iter().any(|p| matches!(p, FoundRun::Running | FoundRun::Ended(_))) => None,
+        _ if failed => Some((RunOutcome::Failed, last)),
+        parts if parts.contains(&FoundRun::Running) => Some((RunOutcome::Running, 0.0)),
+        _ => Some((RunOutcome::Ok, last)),
+    }
+}
+
+/// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
+pub fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
+    facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
+        DockerStatus::Unusable(says) if facts.current_run.is_some() && facts.runs_in_container(true) => Some((host, facts, says.as_str())),
+        _ => None,
+    })
+}
+
+/// Decides the case. `wanted`: container and launch text of each host as asked for now; empty where nothing is asked for.
+pub fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(String, String)]) -> ExistingRun {
+    let parts: Vec<FoundRun> = facts.iter().map(found_run).collect();
+    let runs: Vec<&String> = facts.iter().filter_map(|f| f.current_run.as_ref()).collect();
+    let Some(run) = runs.first().map(|r| (*r).clone()) else { return ExistingRun::NoRun };
+    if runs.iter().any(|r| **r != run) {
+        return ExistingRun::Partial { reason: "the hosts have different runs".to_owned() };
+    }
+    let running = parts.iter().filter(|p| **p == FoundRun::Running).count();
+    if running == 0 {
+        return if parts.iter().any(|p| matches!(p, FoundRun::Ended(_))) {
+            ExistingRun::Ended { run_id: run }
+        } else {
+            ExistingRun::Partial { reason: "a launch was cut off before anything ran".to_owned() }
+        };
+    }
+    // A launcher that ended well a moment before the others is still a whole gang.
+    let fine = parts.iter().filter(|p| matches!(p, FoundRun::Running | FoundRun::Ended(Exit::Code(0)))).count();
+    // An elastic one needs fewer than all.
+    let least = facts.iter().find_map(HostFacts::run_record).map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
+    let whole = fine >= least.min(parts.len());
+    let restarts = facts.iter().find_map(HostFacts::run_record).is_some_and(|f| f.tolerates_rank_loss);
+    let failed = !restarts && facts.iter().flat_map(|f| &f.ranks).any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.is_success()));
+    let file = facts.iter().find_map(HostFacts::run_record);
+    let old = facts.iter().any(|f| f.legacy_layout) && !wanted.is_empty();
+    let differs = if old {
+        vec!["an earlier version of orchestrate launched it".to_owned()]
+    } else {
+        file.map(|f| config_differences(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default()
+    };
+    if differs.is_empty() && (!whole || failed) {
+        let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != FoundRun::Running).map(|(n, _)| n.as_str()).collect();
+        let why = if failed { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };
+        return ExistingRun::Partial { reason: why };
+    }
+    ExistingRun::Live { run_id: run, differences: differs }
+}
+
+/// The facts as they will be when the run that is live has been stopped: what it holds is free then.
+pub fn facts_after_stop(facts: &[HostFacts]) -> Vec<HostFacts> {
+    let stopped = |facts: &HostFacts| {
+        let mut facts = facts.clone();
+        if found_run(&facts) == FoundRun::Running {
+            facts.busy_ports.clear();
+            facts.busy_gpus.clear();
+        }
+        facts
+    };
+    facts.iter().map(stopped).collect()
+}
+
+fn config_differences<'a>(
+    then: impl Iterator<Item = &'a String>,
+    facts: &[HostFacts],
+    names: &[String],
+    wanted: &[(String, String)],
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let then: Vec<&String> = then.collect();
+    if then != names.iter().collect::<Vec<_>>() && !wanted.is_empty() {
+        let list = |names: &[&String]| names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(" ");
+        found.push(format!("hosts: {} → {}", list(&then), list(&names.iter().collect::<Vec<_>>())));
+        return found;
+    }
+    for (facts, (container, launch)) in facts.iter().zip(wanted) {
+        let Some(file) = facts.run_record() else { continue };
+        for line in diff_texts(&file.container_text, container).into_iter().chain(diff_texts(&file.launch_text, launch)) {
+            if !found.contains(&line) {
+                found.push(line);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::facts::ContainerFacts;
+    use crate::plan::run_record::{RunRecord, RunRecordHost};
+
+    fn facts_with_run(node: LauncherStatus, text: &str) -> HostFacts {
+        let run_file = RunRecord {
+            run_id: "r1".to_owned(),
+            in_container: true,
+            launch_text: text.to_owned(),
+            hosts: ["a", "b"].map(|n| RunRecordHost { name: n.to_owned(), ..RunRecordHost::default() }).to_vec(),
+            ..RunRecord::default()
+        };
+        let container = ContainerFacts {
+            id: "1".to_owned(),
+            status: "running".to_owned(),
+            pid: 1,
+            exit_code: 0,
+            oom_killed: false,
+            image: String::new(),
+            ..ContainerFacts::default()
+        };
+        HostFacts {
+            current_run: Some("r1".to_owned()),
+            launcher: node,
+            containers: vec![container],
+            run_record: Some(Ok(run_file)),
+            ..HostFacts::default()
+        }
+    }
+
+    fn classify_two_hosts(nodes: [LauncherStatus; 2], wanted: &str) -> ExistingRun {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let wanted = vec![(String::new(), wanted.to_owned()); 2];
+        classify_existing_run(&nodes.map(|n| facts_with_run(n, "nproc \"4\"")), &names, &wanted)
+    }
+
+    const RUNNING: LauncherStatus = LauncherStatus::Started { pid: 5, alive_on_host: false };
+    const SUCCEEDED: LauncherStatus = LauncherStatus::Ended { exit: Exit::Code(0), ended_at: 1.0 };
+    const FAILED: LauncherStatus = LauncherStatus::Ended { exit: Exit::Code(1), ended_at: 1.0 };
+
+    #[test]
+    fn existing_runs_are_classified() {
+        let run = "r1".to_owned();
+        assert_eq!(classify_two_hosts([RUNNING, RUNNING], "nproc \"4\""), ExistingRun::Live { run_id: run.clone(), differences: vec![] });
+        assert_eq!(classify_two_hosts([RUNNING, SUCCEEDED], "nproc \"4\""), ExistingRun::Live { run_id: run.clone(), differences: vec![] });
+        assert_eq!(
+            classify_two_hosts([RUNNING, RUNNING], "nproc \"8\""),
+            ExistingRun::Live { run_id: run.clone(), differences: vec!["nproc: \"4\" → \"8\"".to_owned()] }
+        );
+        assert_eq!(classify_two_hosts([SUCCEEDED, FAILED], "nproc \"4\""), ExistingRun::Ended { run_id: run });
+        assert!(matches!(classify_two_hosts([RUNNING, FAILED], "nproc \"4\""), ExistingRun::Partial { .. }));
+        assert!(matches!(classify_two_hosts([RUNNING, LauncherStatus::NotStarted], "nproc \"4\""), ExistingRun::Partial { .. }));
+        assert!(matches!(
+            classify_two_hosts([LauncherStatus::NotStarted, LauncherStatus::NotStarted], "nproc \"4\""),
+            ExistingRun::Partial { .. }
+        ));
+        assert_eq!(classify_existing_run(&[HostFacts::default()], &["a".to_owned()], &[]), ExistingRun::NoRun);
+        let silent = HostFacts { docker: DockerStatus::Unusable("no".to_owned()), ..facts_with_run(RUNNING, "") };
+        assert_eq!(find_host_without_docker_answer(&[facts_with_run(RUNNING, ""), silent.clone()]), Some((1, &silent, "no")));
+        let hidden = HostFacts { containers: Vec::new(), ..silent.clone() };
+        assert_eq!(found_run(&hidden), FoundRun::Running, "what nobody says has not happened");
+        assert_eq!(found_run(&HostFacts { docker: DockerStatus::Usable("27".to_owned()), ..hidden }), FoundRun::Ended(Exit::Killed));
+        assert_eq!(find_host_without_docker_answer(&[HostFacts { current_run: None, ..silent }]), None, "nothing is known to run");
+    }
+}

@@ -1,0 +1,206 @@
+//! One host's place in a run: its directories, its container's name, and the sh fragments that every script begins with.
+//!
+//! Uses `shell`. The layout on a host is said here and in `assets/*.sh`, nowhere else. Below `<run_dir>/<name>/` each host has three
+//! directories, one trust each:
+//! - `<host>.private`, 0700, never mounted: the lock, the records of runs, what the host's side knows to be true;
+//! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
+//! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
+
+use crate::shell::{join_quoted, quote};
+
+/// Functions of sh that read what a rank may have written.
+pub const SAFE_READ_SH: &str = include_str!("../../assets/read.sh");
+
+/// Where on a host a run lives and how its processes are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostContext {
+    /// The inventory's name.
+    pub name: String,
+    /// The host's name in the inventory.
+    pub host: String,
+    /// The run's id; empty where there is none.
+    pub run_id: String,
+    /// `<run_dir>` on that host, absolute.
+    pub run_dir_root: String,
+    /// Whether docker goes through `sudo -n`.
+    pub docker_needs_sudo: bool,
+    /// `DOCKER_HOST`.
+    pub docker_host: Option<String>,
+    /// Whether the ranks run in a container.
+    pub in_container: bool,
+    /// The token of the lock that changing scripts check; `None`: nothing is changed.
+    pub lock_token: Option<String>,
+    /// The longest that a log of the run can be, bytes; 0: not known.
+    pub max_log_bytes: u64,
+    /// How many ranks the run has: files of others are ignored; 0: not known.
+    pub world_size: u32,
+    /// Whether the run was left by a version that kept everything in one directory.
+    pub legacy_layout: bool,
+}
+
+impl HostContext {
+    /// The container's name: one per name and host, so that a clash is noticed and hosts may share an engine.
+    pub fn container_name(&self) -> String {
+        format!("orch-{}-{}", self.name, self.host.replace(|c: char| !c.is_ascii_alphanumeric() && !"_.-".contains(c), "-"))
+    }
+
+    /// `<run_dir>/<name>/<host>`: how the paths of this host's directories begin, and the one directory of earlier versions.
+    pub fn dir_prefix(&self) -> String {
+        format!("{}/{}/{}", self.run_dir_root, self.name, self.host)
+    }
+
+    /// The one directory of earlier versions. A host may be named as another one's directories are: then there is none.
+    fn legacy_dir(&self) -> String {
+        let taken = [".private", ".in", ".out"].iter().any(|end| self.host.ends_with(end));
+        if taken { format!("{}/none", self.private_dir()) } else { self.dir_prefix() }
+    }
+
+    /// What no rank can reach.
+    pub fn private_dir(&self) -> String {
+        format!("{}.private", self.dir_prefix())
+    }
+
+    /// What ranks are given: mounted read-only at the same path.
+    pub fn in_dir(&self) -> String {
+        format!("{}.in", self.dir_prefix())
+    }
+
+    /// Where ranks write: mounted at the same path.
+    pub fn out_dir(&self) -> String {
+        format!("{}.out", self.dir_prefix())
+    }
+
+    /// Folders in memory that may hold a secret for a moment, as words of a script.
+    pub const MEMORY_DIRS: &str = "/dev/shm \"/run/user/$(id -u)\"";
+
+    /// How the folder of a login begins that lives as long as a pull; a dot and six characters follow. Safe in a script as it stands.
+    pub fn login_dir_prefix(&self) -> String {
+        format!(".orch-login.{}", self.container_name())
+    }
+
+    /// Removes what killed logins left in memory. Needs the lock: a login of this name and host that is under way would lose its folder.
+    pub fn remove_logins_script(&self) -> String {
+        format!(
+            "for m in {}; do for l in \"$m\"/{}.??????; do [ -d \"$l\" ] && [ ! -L \"$l\" ] && [ -O \"$l\" ] && rm -rf \"$l\"; done; done\n",
+            HostContext::MEMORY_DIRS,
+            self.login_dir_prefix()
+        )
+    }
+
+    /// How the file in memory is named that hands a launch its secrets; a dot and the run's id follow. Safe in a script as it stands. With
+    /// `--ipc=host` it is the host's memory.
+    pub fn secret_file_prefix(&self) -> String {
+        format!("/dev/shm/.orch-env.{}", self.container_name())
+    }
+
+    /// A loop over what killed launches left of these files: `l` is each.
+    pub fn for_each_secret_script(&self, then: &str) -> String {
+        format!(
+            "for l in {}.????????-??????-????; do if [ -e \"$l\" ] || [ -L \"$l\" ]; then {then}; fi; done\n",
+            self.secret_file_prefix()
+        )
+    }
+
+    /// The flags of docker by which a container is known as one of this name and host, and of this directory.
+    pub fn label_flags(&self) -> [String; 3] {
+        [
+            format!("--label=orchestrate.name={}", self.name),
+            format!("--label=orchestrate.host={}", self.host),
+            format!("--label=orchestrate.run_dir={}", self.run_dir_root),
+        ]
+    }
+
+    /// Lists the containers of this name and host, of whatever kind: `<run_dir>|<id>|<name> (<status>)` each. Another user's have another
+    /// directory; one of a version before this says nothing.
+    pub fn list_containers_script(&self) -> String {
+        format!(
+            "D ps -a --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={} --format '{{{{.Label \"orchestrate.run_dir\"}}}}|{{{{.ID}}}}|{{{{.Names}}}} ({{{{.Status}}}})'",
+            quote(&self.name),
+            quote(&self.host)
+        )
+    }
+
+    /// The directory of what the run is given.
+    pub fn run_dir(&self) -> String {
+        if self.legacy_layout { format!("{}/{}", self.dir_prefix(), self.run_id) } else { format!("{}/{}", self.in_dir(), self.run_id) }
+    }
+
+    /// How the paths of the files begin that the run's processes write.
+    pub fn run_file_prefix(&self) -> String {
+        if self.legacy_layout { format!("{}/{}/", self.dir_prefix(), self.run_id) } else { format!("{}/{}.", self.out_dir(), self.run_id) }
+    }
+
+    /// The run's record. That of an earlier version lies where its ranks can write.
+    pub fn run_record_path(&self) -> String {
+        if self.legacy_layout { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run_id) }
+    }
+
+    /// Which boot of the host the run was made in.
+    pub fn boot_file(&self) -> String {
+        format!("{}/{}.boot", self.private_dir(), self.run_id)
+    }
+
+    /// The mark that an order has stopped the run, where no rank can write it.
+    pub fn stop_marker(&self) -> String {
+        format!("{}/{}.stopped", self.private_dir(), self.run_id)
+    }
+
+    /// The words that run docker on this host.
+    pub fn docker_command(&self) -> String {
+        let mut words = if self.docker_needs_sudo { "sudo -n docker".to_owned() } else { "docker".to_owned() };
+        if let Some(host) = &self.docker_host {
+            words.push_str(" -H ");
+            words.push_str(&quote(host));
+        }
+        words
+    }
+
+    /// What begins every script: a path that finds docker and nvidia-smi without rc files, and the names the rest uses.
+    pub fn preamble(&self) -> String {
+        format!(
+            "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin; export PATH\n\
+             umask 077\nP={} IN={} OUT={} OLD={}\nD() {{ {} \"$@\"; }}\n",
+            quote(&self.private_dir()),
+            quote(&self.in_dir()),
+            quote(&self.out_dir()),
+            quote(&self.legacy_dir()),
+            self.docker_command()
+        )
+    }
+
+    /// What begins a script that changes something: ends with 75 unless the name is locked by us.
+    pub fn lock_check(&self) -> String {
+        let mut text = self.preamble();
+        if let Some(token) = &self.lock_token {
+            text.push_str(&format!(
+                "case $(readlink \"$P/lock\" 2>/dev/null) in {}:*) ;; *) echo 'the lock is not ours' >&2; exit 75 ;; esac\n",
+                quote(token)
+            ));
+        }
+        text
+    }
+
+    /// Words that run a line of sh as root in a container of the run's image that is there for this alone: it reaches the open directory (`$0`)
+    /// and nothing else, so that a link in it leads nowhere. For what the ssh user can neither read nor remove. `word` is its `$1`.
+    pub fn run_as_root_script(&self, line: &str, word: &str) -> String {
+        format!(
+            "image=; {{ read -r image <\"$P/image\"; }} 2>/dev/null; case $image in sha256:*[!0-9a-f]*) ;; sha256:*) \
+             D run --rm --network=none --user=0 --entrypoint=/bin/sh {} {} \"$image\" -c {} \"$OUT\" {} </dev/null >/dev/null ;; esac",
+            join_quoted(&self.label_flags()),
+            quote(&format!("--mount=type=bind,source={dir},target={dir}", dir = self.out_dir())),
+            quote(line),
+            quote(word),
+        )
+    }
+
+    /// Words that run `sh <argument words>` where the ranks are: inside the container, or on the bare host.
+    pub fn exec_script(&self, words: &str) -> String {
+        if self.in_container { format!("D exec {} /bin/sh {words}", quote(&self.container_name())) } else { format!("/bin/sh {words}") }
+    }
+}
+
+/// Text for a file, in a script: `name` is written whole or not at all, with the given octal mode.
+pub fn write_file_script(path: &str, text: &str, mode: &str) -> String {
+    let path = quote(path);
+    format!("printf %s {} >{path}.new && chmod {mode} {path}.new && mv -f {path}.new {path} || exit 73\n", quote(text))
+}

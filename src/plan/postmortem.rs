@@ -1,0 +1,34 @@
+//! What a host knows of a run that failed there: docker's word on the container, the kernel's log, full disks.
+//!
+//! Uses `shell` and `plan`. The lines are described in `assets/aftermath.sh`.
+
+use std::time::Duration;
+
+use crate::plan::host_context::{HostContext, SAFE_READ_SH};
+use crate::shell::{RemoteCommand, quote};
+
+/// How long a host is waited for.
+pub const POSTMORTEM_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most lines of a host.
+const MAX_LINES: usize = 60;
+
+/// Asks a host.
+pub fn postmortem_command(site: &HostContext) -> RemoteCommand {
+    let mut script = format!(
+        "{}F={}\ncontainer=\ninit=\nboot=\n{{ read -r boot <{}; }} 2>/dev/null\n",
+        site.preamble(),
+        quote(&site.run_file_prefix()),
+        quote(&site.boot_file())
+    );
+    if site.in_container {
+        script.push_str(&format!("container={}\n{{ read -r init _ <\"$P/container.pid\"; }} 2>/dev/null\n", quote(&site.container_name())));
+    }
+    script.push_str(SAFE_READ_SH);
+    script.push_str(include_str!("../../assets/aftermath.sh"));
+    RemoteCommand::from_script("ask what the host knows of the failure", script, POSTMORTEM_TIMEOUT).with_output_limit(64 << 10)
+}
+
+/// The lines of an answer.
+pub fn parse_postmortem(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.trim().is_empty()).take(MAX_LINES).map(str::to_owned).collect()
+}

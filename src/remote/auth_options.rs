@@ -1,0 +1,160 @@
+//! What ssh_config says about proving who we are: in which ways, in which order, with which key algorithms, and whether a person may be asked.
+//!
+//! Uses `ssh_config` and `known_hosts` (its patterns). Only computes.
+
+use super::known_hosts::glob_match;
+use super::ssh_config::SshOptions;
+
+/// How often a person is asked for a password where `NumberOfPasswordPrompts` says nothing (ssh_config(5)).
+const DEFAULT_MAX_PROMPTS: usize = 3;
+/// The order where `PreferredAuthentications` says nothing (ssh_config(5)), without what russh cannot do.
+const DEFAULT_METHOD_ORDER: &str = "publickey,keyboard-interactive,password";
+/// What OpenSSH 10 offers where `PubkeyAcceptedAlgorithms` says nothing; each has a `-cert-v01@openssh.com` form as well.
+const DEFAULT_KEY_ALGORITHMS: [&str; 8] = [
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+
+/// A way to prove who we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuthMethod {
+    PublicKey,
+    /// keyboard-interactive: the server asks, a person answers.
+    KeyboardInteractive,
+    Password,
+}
+
+/// How one hop is logged in to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AuthOptions {
+    /// The ways that may be used, in the order in which they are tried.
+    pub(super) methods: Vec<AuthMethod>,
+    /// `BatchMode`: nobody is asked anything.
+    pub(super) batch_mode: bool,
+    /// How often one host's refusal leads to another question.
+    pub(super) max_prompts: usize,
+    /// Which signatures may be offered.
+    pub(super) accepted_algorithms: AcceptedAlgorithms,
+}
+
+impl AuthOptions {
+    pub(super) fn from_options(options: &SshOptions) -> Self {
+        let off = |method: &AuthMethod| match method {
+            AuthMethod::PublicKey => options.is_no("pubkeyauthentication"),
+            AuthMethod::KeyboardInteractive => options.is_no("kbdinteractiveauthentication"),
+            AuthMethod::Password => options.is_no("passwordauthentication"),
+        };
+        let order = options.first_text("preferredauthentications").unwrap_or(DEFAULT_METHOD_ORDER);
+        let mut methods: Vec<AuthMethod> = Vec::new();
+        for method in order.split(',').filter_map(|name| parse_method(name.trim())) {
+            if !off(&method) && !methods.contains(&method) {
+                methods.push(method);
+            }
+        }
+        let accepted = options.first_text("pubkeyacceptedalgorithms");
+        AuthOptions {
+            methods,
+            batch_mode: options.is_yes("batchmode"),
+            max_prompts: options
+                .positive_number("numberofpasswordprompts")
+                .and_then(|n| usize::try_from(n).ok())
+                .unwrap_or(DEFAULT_MAX_PROMPTS),
+            accepted_algorithms: AcceptedAlgorithms::parse(accepted.unwrap_or_default()),
+        }
+    }
+}
+
+fn parse_method(name: &str) -> Option<AuthMethod> {
+    match name {
+        "publickey" => Some(AuthMethod::PublicKey),
+        "keyboard-interactive" => Some(AuthMethod::KeyboardInteractive),
+        "password" => Some(AuthMethod::Password),
+        _ => None,
+    }
+}
+
+/// `PubkeyAcceptedAlgorithms`: a list of patterns, or one that adds to the default (`+`, `^`) or takes away from it (`-`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AcceptedAlgorithms {
+    sign: Option<char>,
+    patterns: Vec<String>,
+}
+
+impl AcceptedAlgorithms {
+    fn parse(text: &str) -> Self {
+        let sign = text.chars().next().filter(|c| matches!(c, '+' | '-' | '^'));
+        let list = sign.map_or(text, |_| text.get(1..).unwrap_or_default());
+        let patterns: Vec<String> = list.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        // Nothing said is the default with nothing added.
+        let sign = sign.or(patterns.is_empty().then_some('+'));
+        AcceptedAlgorithms { sign, patterns }
+    }
+
+    /// Whether a signature with this algorithm, by its name in the protocol, may be offered.
+    pub(super) fn allows(&self, name: &str) -> bool {
+        let named = self.patterns.iter().any(|pattern| glob_match(pattern.as_bytes(), name.as_bytes()));
+        let usual = || DEFAULT_KEY_ALGORITHMS.iter().any(|a| *a == name || certificate_algorithm(a) == name);
+        match self.sign {
+            Some('-') => usual() && !named,
+            Some(_) => usual() || named,
+            None => named,
+        }
+    }
+}
+
+/// The name of the certificate form of an algorithm.
+pub(super) fn certificate_algorithm(algorithm: &str) -> String {
+    format!("{}-cert-v01@openssh.com", algorithm.trim_end_matches("@openssh.com"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_auth_options(text: &str) -> AuthOptions {
+        AuthOptions::from_options(&SshOptions::parse_ssh_g(text))
+    }
+
+    #[test]
+    fn method_order_follows_preferred_authentications() {
+        assert_eq!(parse_auth_options("").methods, [AuthMethod::PublicKey, AuthMethod::KeyboardInteractive, AuthMethod::Password]);
+        assert_eq!(
+            parse_auth_options("preferredauthentications gssapi-with-mic,password,publickey,password\n").methods,
+            [AuthMethod::Password, AuthMethod::PublicKey]
+        );
+        assert_eq!(parse_auth_options("pubkeyauthentication no\nkbdinteractiveauthentication no\n").methods, [AuthMethod::Password]);
+        assert_eq!(
+            parse_auth_options("pubkeyauthentication host-bound\npasswordauthentication no\n").methods,
+            [AuthMethod::PublicKey, AuthMethod::KeyboardInteractive]
+        );
+        let login = parse_auth_options("batchmode yes\nnumberofpasswordprompts 1\n");
+        assert!(login.batch_mode && login.max_prompts == 1);
+    }
+
+    #[test]
+    fn accepted_algorithms_support_add_and_remove() {
+        for (text, name, allowed) in [
+            ("", "ssh-ed25519", true),
+            ("", "rsa-sha2-512-cert-v01@openssh.com", true),
+            ("", "sk-ssh-ed25519-cert-v01@openssh.com", true),
+            ("", "ssh-rsa", false),
+            ("+ssh-rsa", "ssh-rsa", true),
+            ("+ssh-rsa", "ssh-ed25519", true),
+            ("^ssh-rsa", "rsa-sha2-256", true),
+            ("-rsa-*,ecdsa-*", "rsa-sha2-512", false),
+            ("-rsa-*,ecdsa-*", "rsa-sha2-512-cert-v01@openssh.com", false),
+            ("-rsa-*,ecdsa-*", "ssh-ed25519", true),
+            ("-rsa-*,ecdsa-*", "sk-ecdsa-sha2-nistp256@openssh.com", true),
+            ("ssh-ed25519,rsa-sha2-*", "rsa-sha2-256", true),
+            ("ssh-ed25519", "ecdsa-sha2-nistp256", false),
+        ] {
+            assert_eq!(AcceptedAlgorithms::parse(text).allows(name), allowed, "{text:?} {name}");
+        }
+    }
+}

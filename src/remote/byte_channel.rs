@@ -1,0 +1,96 @@
+//! What a stream brings, on its way to whoever reads it. The SSH reader may not wait for anyone, so what waits here is bounded by its bytes: a host
+//! that sends more than that without being asked for more is cut off.
+//!
+//! Uses nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+/// What a piece weighs beside its bytes.
+const CHUNK_OVERHEAD: usize = 128;
+
+/// The reading end.
+#[derive(Debug)]
+pub struct ByteReceiver<E> {
+    chunks: mpsc::UnboundedReceiver<Result<Bytes, E>>,
+    queued_bytes: Arc<AtomicUsize>,
+}
+
+/// The SSH reader's end.
+#[derive(Debug)]
+pub(crate) struct ByteSender<E> {
+    // Bounded by `most`: a piece that does not fit is not sent, and nothing is sent after it.
+    chunks: mpsc::UnboundedSender<Result<Bytes, E>>,
+    queued_bytes: Arc<AtomicUsize>,
+    max_bytes: usize,
+}
+
+/// A way for pieces of which at most `most` bytes may wait.
+pub(crate) fn byte_channel<E>(most: usize) -> (ByteSender<E>, ByteReceiver<E>) {
+    let (sender, pieces) = mpsc::unbounded_channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    (ByteSender { chunks: sender, queued_bytes: waiting.clone(), max_bytes: most }, ByteReceiver { chunks: pieces, queued_bytes: waiting })
+}
+
+impl<E> ByteReceiver<E> {
+    /// The next piece, or why there is none; `None` after the last.
+    pub async fn recv(&mut self) -> Option<Result<Bytes, E>> {
+        let piece = self.chunks.recv().await?;
+        if let Ok(bytes) = &piece {
+            self.queued_bytes.fetch_sub(bytes.len() + CHUNK_OVERHEAD, Ordering::Relaxed);
+        }
+        Some(piece)
+    }
+}
+
+impl<E> ByteSender<E> {
+    /// Hands a piece over; `false`: nothing more is wanted, or the host has sent more than may wait, which the reader is told in these words.
+    pub(crate) fn send(&self, bytes: Bytes, flooded: impl FnOnce(usize) -> E) -> bool {
+        let weight = bytes.len() + CHUNK_OVERHEAD;
+        if self.queued_bytes.fetch_add(weight, Ordering::Relaxed) + weight > self.max_bytes {
+            self.fail(flooded(self.max_bytes));
+            return false;
+        }
+        self.chunks.send(Ok(bytes)).is_ok()
+    }
+
+    /// Tells the reader why nothing more comes.
+    pub(crate) fn fail(&self, error: E) {
+        if self.chunks.send(Err(error)).is_err() {
+            tracing::debug!("nobody reads this stream any more");
+        }
+    }
+
+    /// Waits until nobody reads any more.
+    pub(crate) async fn wait_closed(&self) {
+        self.chunks.closed().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sender_over_byte_limit_is_cut_off() {
+        let (sender, mut inflow) = byte_channel::<usize>(1 << 20);
+        let piece = Bytes::from_static(&[b'x'; 32 << 10]);
+        // Who reads as it comes may read for ever.
+        for _ in 0..1000 {
+            assert!(sender.send(piece.clone(), |most| most));
+            assert!(matches!(inflow.recv().await, Some(Ok(_))));
+        }
+        let taken = (0..1000).take_while(|_| sender.send(piece.clone(), |most| most)).count();
+        assert!((30..32).contains(&taken), "{taken} pieces of 32 KiB within 1 MiB");
+        for _ in 0..taken {
+            assert!(matches!(inflow.recv().await, Some(Ok(_))));
+        }
+        assert_eq!(inflow.recv().await, Some(Err(1 << 20)));
+        // Small pieces weigh as well.
+        let taken = (0..100_000).take_while(|_| sender.send(Bytes::new(), |most| most)).count();
+        assert!(taken < 10_000, "{taken}");
+    }
+}

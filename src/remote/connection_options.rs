@@ -1,0 +1,139 @@
+//! What ssh_config says about the way to a hop: ProxyCommand, the address to come from, and the algorithms.
+//!
+//! Uses `ssh_config` and `algorithms`. Pure.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::algorithms::{AlgorithmCategory, AlgorithmList};
+use super::known_hosts_command::{self, KnownHostsCommand};
+use super::ssh_config::{OptionValue, PercentTokens, SettingOrigin, SshOptions, words};
+
+/// What is wrong with a value, with the place it came from.
+pub(super) fn value_error(value: &OptionValue, keyword: &str, what: &str) -> String {
+    format!("{}: {keyword}: {what}", value.origin)
+}
+
+/// `BindAddress` and `BindInterface`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct BindOptions {
+    pub(super) address: Option<String>,
+    pub(super) interface: Option<String>,
+}
+
+/// `ProxyCommand`, its tokens expanded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProxyCommand {
+    pub(super) command: String,
+    /// What runs it.
+    pub(super) shell: String,
+    /// Where it stands.
+    pub(super) origin: String,
+}
+
+/// What is offered in the handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AlgorithmLists {
+    pub(super) kex: AlgorithmList,
+    pub(super) ciphers: AlgorithmList,
+    pub(super) macs: AlgorithmList,
+    pub(super) host_keys: AlgorithmList,
+    pub(super) ca_signatures: AlgorithmList,
+}
+
+/// Reads the lists; an error is a fragment with the place.
+pub(super) fn parse_algorithms(options: &SshOptions) -> Result<AlgorithmLists, String> {
+    let list = |kind: AlgorithmCategory| {
+        let Some(value) = options.first_value(kind.keyword()) else { return Ok(AlgorithmList::default_for(kind)) };
+        let read = if value.origin == SettingOrigin::SshG { AlgorithmList::from_ssh_g } else { AlgorithmList::parse };
+        let list = read(kind, &value.text).map_err(|what| value_error(value, kind.keyword(), &format!("`{}`: {what}", value.text)))?;
+        Ok::<_, String>(AlgorithmList { origin: Some(value.origin.to_string()), ..list })
+    };
+    Ok(AlgorithmLists {
+        kex: list(AlgorithmCategory::Kex)?,
+        ciphers: list(AlgorithmCategory::Cipher)?,
+        macs: list(AlgorithmCategory::Mac)?,
+        host_keys: list(AlgorithmCategory::HostKey)?,
+        ca_signatures: list(AlgorithmCategory::CaSignature)?,
+    })
+}
+
+impl AlgorithmLists {
+    /// What was asked for and cannot be offered, one sentence a list.
+    pub(super) fn unsupported_notices(&self) -> Vec<String> {
+        let all = [
+            (AlgorithmCategory::Kex, &self.kex),
+            (AlgorithmCategory::Cipher, &self.ciphers),
+            (AlgorithmCategory::Mac, &self.macs),
+            (AlgorithmCategory::HostKey, &self.host_keys),
+            (AlgorithmCategory::CaSignature, &self.ca_signatures),
+        ];
+        all.into_iter().filter_map(|(kind, list)| list.unsupported_notice(kind)).collect()
+    }
+}
+
+/// The program that carries the connection, where there is one.
+pub(super) fn parse_proxy_command(
+    options: &SshOptions,
+    tokens: &PercentTokens<'_>,
+    shell: Option<String>,
+) -> Result<Option<ProxyCommand>, String> {
+    let keyword = "ProxyCommand";
+    let Some(value) = options.first_value(keyword) else { return Ok(None) };
+    if let Some(fdpass) = options.first_value("ProxyUseFdpass").filter(|v| &*v.text == "yes") {
+        return Err(value_error(fdpass, "ProxyUseFdpass", "it is not supported: ProxyCommand must carry the connection itself"));
+    }
+    if &*value.text == "-" {
+        return Err(value_error(value, keyword, "`-` is not supported: our own input is no connection"));
+    }
+    let command = tokens.expand_proxy_command(&value.text).map_err(|what| value_error(value, keyword, &what))?;
+    let shell = shell.filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".to_owned());
+    Ok(Some(ProxyCommand { command, shell, origin: value.origin.to_string() }))
+}
+
+/// The files of revoked host keys, each with the place that names it.
+pub(super) fn revoked_key_files(options: &SshOptions, tokens: &PercentTokens<'_>) -> Result<Vec<(PathBuf, String)>, String> {
+    let keyword = "RevokedHostKeys";
+    let one = |value: &OptionValue| {
+        Ok((tokens.expand_path(&value.text).map_err(|what| value_error(value, keyword, &what))?, value.origin.to_string()))
+    };
+    options.values(keyword).map(one).collect()
+}
+
+/// The command that knows further host keys. `name`: under which the host's key is looked for.
+pub(super) fn parse_known_hosts_command(
+    options: &SshOptions,
+    tokens: &PercentTokens<'_>,
+    name: &str,
+) -> Result<Option<KnownHostsCommand>, String> {
+    let keyword = "KnownHostsCommand";
+    let Some(value) = options.first_value(keyword) else { return Ok(None) };
+    let wrong = |what: String| value_error(value, keyword, &format!("`{}`: {what}", value.text));
+    let words = words(&value.text).ok_or_else(|| wrong("a quote is not closed".to_owned()))?;
+    if !words.first().is_some_and(|program| program.starts_with('/')) {
+        return Err(wrong("it must begin with an absolute path".to_owned()));
+    }
+    let expand = |[i, t, f, k]: [&str; 4]| {
+        let more = [('H', name), ('I', i), ('t', t), ('f', f), ('K', k)];
+        // The program itself is taken as it is written.
+        let one = |(at, word): (usize, &String)| if at == 0 { Ok(word.clone()) } else { tokens.expand_known_hosts_command(word, &more) };
+        words.iter().enumerate().map(one).collect::<Result<Vec<String>, String>>().map_err(&wrong)
+    };
+    let order = expand(["ORDER", "NONE", "NONE", "NONE"])?;
+    let key = expand([
+        "HOSTNAME",
+        known_hosts_command::KEY_TYPE_PLACEHOLDER,
+        known_hosts_command::FINGERPRINT_PLACEHOLDER,
+        known_hosts_command::KEY_PLACEHOLDER,
+    ])?;
+    Ok(Some(KnownHostsCommand { order_args: order, key_args: key, origin: value.origin.to_string() }))
+}
+
+/// How often a silent connection is asked whether it lives. Nothing where somebody turned it off; that ssh itself does not ask by default is no
+/// reason, since a run watches its hosts for days.
+pub(super) fn keepalive_interval(options: &SshOptions, own: Duration) -> Option<Duration> {
+    let Some(value) = options.first_value("ServerAliveInterval").filter(|v| v.origin != SettingOrigin::SshG || &*v.text != "0") else {
+        return Some(own).filter(|_| !options.is_set_to_none("ServerAliveInterval"));
+    };
+    value.text.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+}

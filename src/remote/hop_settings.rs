@@ -1,0 +1,80 @@
+//! Tells how a host is reached and where every setting of it came from.
+//!
+//! Uses `hop`, `resolve` and `ssh_config`. Decides nothing: what holds was decided by them.
+
+use super::route_resolver::ResolvedHop;
+use super::ssh_config::SettingOrigin;
+use crate::inventory::HostSshSettings;
+
+/// One setting of a hop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HopSetting {
+    /// The keyword of ssh_config.
+    pub name: &'static str,
+    /// Its values.
+    pub value: String,
+    /// `inventory`, `file:line`, `default`, or `ssh -G`, which does not say where it found it.
+    pub origin: String,
+}
+
+/// One hop of the way to a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HopSettings {
+    /// The name it was asked for by.
+    pub name: String,
+    /// Whether it is a jump host.
+    pub is_jump: bool,
+    /// Its settings; HostName, User and Port first.
+    pub settings: Vec<HopSetting>,
+}
+
+/// The settings of one hop; `ssh`: what the inventory says of the host at the end of the way.
+pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopSettings {
+    let ResolvedHop { hop, options } = step;
+    let mut settings: Vec<HopSetting> = Vec::new();
+    let mut tell = |name: &'static str, value: String, origin: &SettingOrigin| {
+        let origin = origin.to_string();
+        match settings.last_mut().filter(|s| s.name == name && s.origin == origin) {
+            Some(same) => same.value = format!("{} {value}", same.value),
+            None => settings.push(HopSetting { name, value, origin }),
+        }
+    };
+    let by_inventory = |name: &str| match name {
+        "UserKnownHostsFile" | "GlobalKnownHostsFile" => ssh.known_hosts_file.is_some(),
+        "StrictHostKeyChecking" => ssh.host_key_checking.is_some(),
+        "ConnectTimeout" => ssh.connect_timeout.is_some(),
+        "ServerAliveInterval" => ssh.keepalive_interval.is_some(),
+        _ => false,
+    };
+    let origin = |name: &str| match options.first_value(name) {
+        _ if by_inventory(name) => SettingOrigin::Inventory,
+        Some(value) => value.origin.clone(),
+        None => SettingOrigin::Default,
+    };
+    // What always has a value, as it was decided.
+    tell("HostName", hop.host.clone(), &origin("HostName"));
+    tell("User", hop.user.clone(), &origin("User"));
+    tell("Port", hop.port.to_string(), &origin("Port"));
+    for path in &ssh.identity_files {
+        tell("IdentityFile", path.clone(), &SettingOrigin::Inventory);
+    }
+    if let Some(path) = &ssh.known_hosts_file {
+        tell("UserKnownHostsFile", path.clone(), &SettingOrigin::Inventory);
+    }
+    let strict = if hop.host_key_policy.accept_new { "accept-new" } else { "yes" };
+    tell("StrictHostKeyChecking", strict.to_owned(), &origin("StrictHostKeyChecking"));
+    tell("ConnectTimeout", hop.connect_timeout.as_secs().to_string(), &origin("ConnectTimeout"));
+    let keepalive = hop.keepalive_interval.map_or("none".to_owned(), |every| every.as_secs().to_string());
+    tell("ServerAliveInterval", keepalive, &origin("ServerAliveInterval"));
+    let told = ["HostName", "User", "Port", "StrictHostKeyChecking", "ConnectTimeout", "ServerAliveInterval"];
+    for (name, values) in options.iter().filter(|(name, _)| !told.contains(name) && !by_inventory(name)) {
+        if name == "IdentityFile" && values.iter().all(|v| v.origin == SettingOrigin::Default) {
+            tell(name, "~/.ssh/id_*".to_owned(), &SettingOrigin::Default);
+            continue;
+        }
+        // That a way which is known needs no command is no setting.
+        let shut = name == "ProxyCommand" && options.is_set("ProxyJump");
+        values.iter().filter(|_| !shut).for_each(|v| tell(name, v.text.to_string(), &v.origin));
+    }
+    HopSettings { name: hop.name.clone(), is_jump: hop.is_jump, settings }
+}

@@ -1,0 +1,351 @@
+//! Judges the key or certificate that a host shows, and says in words what is wrong with it and which command mends it.
+//!
+//! Uses `known_hosts`, `krl`, `certificate`, `learn`, `presented_key`. Owns the files; knows no sockets. Files are read before a connection begins, so that the
+//! handshake decides from memory. The order of the questions is that of `verify_host_key` and `check_host_key` in OpenSSH.
+#![expect(clippy::disallowed_methods, reason = "known_hosts are files of the laptop")]
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use super::RemoteError;
+use super::certificate::HostCertificate;
+use super::known_hosts::{self, KeyVerdict, KnownHostsFile, KnownHostsMarker, MatchedLine};
+use super::known_hosts_append;
+use super::known_hosts_command::KnownHostsCommand;
+use super::krl::{CertificateId, RevocationList, RevocationQuery};
+use super::presented_key::PresentedKey;
+use crate::shell::quote;
+
+/// No file is read beyond this.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// What may not stand in a name that is written into known_hosts.
+const UNSAFE_NAME_CHARS: [char; 10] = ['@', '?', '*', '#', '|', '\'', '"', '\\', ',', ' '];
+
+/// How one host's key is judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HostKeyPolicy {
+    /// The name its key goes by: `host`, `[host]:port` or HostKeyAlias.
+    pub(super) name: String,
+    /// The name without the port, where a line may also stand.
+    pub(super) name_without_port: Option<String>,
+    /// The host's name for certificates.
+    pub(super) principal: String,
+    /// The user's files, then the system's.
+    pub(super) known_hosts_files: Vec<PathBuf>,
+    /// `KnownHostsCommand`.
+    pub(super) known_hosts_command: Option<KnownHostsCommand>,
+    /// `RevokedHostKeys`, each with the place that names it.
+    pub(super) revoked_key_files: Vec<(PathBuf, String)>,
+    /// Where a new key is noted; `None`: nowhere.
+    pub(super) append_to: Option<PathBuf>,
+    /// Whether a new key is noted and accepted.
+    pub(super) accept_new: bool,
+    /// Whether names are hashed when a key is noted.
+    pub(super) hash_names: bool,
+    /// `HostKeyAlgorithms`.
+    pub(super) host_key_algorithms: Vec<String>,
+    /// `CASignatureAlgorithms`.
+    pub(super) ca_algorithms: Vec<String>,
+}
+
+/// What is known of one host before it is asked.
+#[derive(Debug, Clone)]
+pub(super) struct HostKeyVerifier {
+    /// The name people know it by.
+    pub(super) host: String,
+    /// What stands before its messages: a jump host is named, the host at the end of the way is named by whoever shows them.
+    message_prefix: String,
+    pub(super) policy: HostKeyPolicy,
+    lines: Vec<MatchedLine>,
+    lines_without_port: Vec<MatchedLine>,
+    revocation_lists: Vec<(PathBuf, Arc<RevocationList>)>,
+    session_keys: SessionKeys,
+}
+
+/// What to do with an offered key.
+#[derive(Debug)]
+pub(super) enum HostKeyDecision {
+    /// Go on.
+    Accept,
+    /// Go on, and note the key.
+    AcceptAndRecord,
+    /// Stop.
+    Reject(RemoteError),
+}
+
+type SessionKeys = Arc<Mutex<Vec<(String, MatchedLine)>>>;
+type FileStamp = (Option<SystemTime>, u64);
+
+/// What was read of a file, and how it looked then.
+struct FileCache<T>(Mutex<HashMap<PathBuf, (FileStamp, Arc<T>)>>);
+
+impl<T> Default for FileCache<T> {
+    fn default() -> Self {
+        FileCache(Mutex::default())
+    }
+}
+
+/// The files that were read, so that many hosts share one reading.
+#[derive(Default)]
+pub(super) struct HostKeyFiles {
+    known_hosts: FileCache<Vec<known_hosts::KnownHostsEntry>>,
+    /// New keys that were accepted and could be noted nowhere, by the names they go by: a host that is connected again must show the same.
+    session_keys: SessionKeys,
+    revocation_lists: FileCache<RevocationList>,
+}
+
+impl<T> FileCache<T> {
+    /// A file's content, read again where it has changed; an error is a fragment, and a missing file is `None`.
+    fn get_or_read(&self, path: &Path, read: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<Option<Arc<T>>, String> {
+        let stamp = match std::fs::metadata(path) {
+            Ok(meta) => (meta.modified().ok(), meta.len()),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(None),
+            Err(e) => return Err(e.to_string()),
+        };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, content)) = all.get(path).filter(|(known, _)| *known == stamp) {
+            return Ok(Some(content.clone()));
+        }
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        if u64::try_from(bytes.len()).is_ok_and(|n| n > MAX_FILE_BYTES) {
+            return Err(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20));
+        }
+        let content = Arc::new(read(&bytes)?);
+        all.insert(path.to_owned(), (stamp, content.clone()));
+        Ok(Some(content))
+    }
+}
+
+impl HostKeyFiles {
+    /// Reads what is known of a host. A missing known_hosts file knows nothing; one that cannot be read is an error, because it may hold a
+    /// revocation. A file of revoked keys must be there.
+    pub(super) fn load_verifier(&self, host: &str, head: &str, policy: &HostKeyPolicy) -> Result<HostKeyVerifier, RemoteError> {
+        let files = policy.known_hosts_files.iter().map(|path| self.read_known_hosts(path)).collect::<Result<Vec<_>, _>>()?;
+        let revoked = policy
+            .revoked_key_files
+            .iter()
+            .map(|(path, place)| Ok((path.clone(), self.read_revocation_list(path, place)?)))
+            .collect::<Result<_, RemoteError>>()?;
+        let mut lines = known_hosts::find_lines(&files, &policy.name);
+        let remembered = self.session_keys.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.extend(remembered.iter().filter(|(name, _)| *name == policy.name).map(|(_, line)| line.clone()));
+        drop(remembered);
+        let bare = policy.name_without_port.as_deref().map(|name| known_hosts::find_lines(&files, name)).unwrap_or_default();
+        let remembered = self.session_keys.clone();
+        Ok(HostKeyVerifier {
+            host: host.to_owned(),
+            message_prefix: head.to_owned(),
+            policy: policy.clone(),
+            lines,
+            lines_without_port: bare,
+            revocation_lists: revoked,
+            session_keys: remembered,
+        })
+    }
+
+    fn read_known_hosts(&self, path: &Path) -> Result<KnownHostsFile, RemoteError> {
+        let read = self.known_hosts.get_or_read(path, |bytes| Ok(known_hosts::parse(&String::from_utf8_lossy(bytes))));
+        let entries = read.map_err(|what| RemoteError::InvalidConfig {
+            what: format!("could not read {}: {what}", path.display()),
+            hint: "make it readable, or name another file with ssh.known_hosts".to_owned(),
+        })?;
+        Ok(KnownHostsFile { path: path.to_owned(), entries: entries.unwrap_or_default(), from_command: false })
+    }
+
+    fn read_revocation_list(&self, path: &Path, place: &str) -> Result<Arc<RevocationList>, RemoteError> {
+        let read = self
+            .revocation_lists
+            .get_or_read(path, RevocationList::parse)
+            .and_then(|list| list.ok_or_else(|| "there is no such file".to_owned()));
+        read.map_err(|what| RemoteError::InvalidConfig {
+            what: format!("{place}: RevokedHostKeys {}: {what}", path.display()),
+            hint: "mend the file (`ssh-keygen -Q -l -f` shows what it holds), or take RevokedHostKeys out of ssh_config".to_owned(),
+        })
+    }
+}
+
+impl HostKeyVerifier {
+    /// Takes what `KnownHostsCommand` has printed, in place of what it had printed before.
+    pub(super) fn set_command_lines(&mut self, printed: &KnownHostsFile) {
+        self.lines.retain(|line| !line.from_command);
+        self.lines.extend(known_hosts::find_lines(std::slice::from_ref(printed), &self.policy.name));
+    }
+
+    /// The key types that are known for this host, the first line's first.
+    pub(super) fn known_key_types(&self) -> Vec<String> {
+        let plain = |lines: &[MatchedLine]| {
+            lines.iter().filter(|l| l.marker == KnownHostsMarker::Plain).map(|l| l.key_type.clone()).collect::<Vec<_>>()
+        };
+        let kinds = plain(&self.lines);
+        if kinds.is_empty() { plain(&self.lines_without_port) } else { kinds }
+    }
+
+    /// Whether an authority is known that may sign this host's certificate.
+    pub(super) fn has_cert_authority(&self) -> bool {
+        self.lines_with_marker(KnownHostsMarker::CertAuthority).next().is_some()
+    }
+
+    fn lines_with_marker(&self, mark: KnownHostsMarker) -> impl Iterator<Item = &MatchedLine> {
+        self.lines.iter().chain(&self.lines_without_port).filter(move |l| l.marker == mark)
+    }
+
+    /// Decides about what a host shows, at `now` (seconds since 1970). A certificate that does not vouch for the host is no reason to refuse:
+    /// its plain key may still be known.
+    pub(super) fn verify(&self, offered: &PresentedKey, now: u64) -> HostKeyDecision {
+        if let Some(error) = self.check_revoked(offered) {
+            return HostKeyDecision::Reject(error);
+        }
+        let doubt = match &offered.certificate {
+            None => String::new(),
+            Some(certificate) => match self.certificate_problem(certificate, now) {
+                None => return HostKeyDecision::Accept,
+                Some(doubt) => format!("; its {} does not vouch for it: {doubt}", certificate.describe()),
+            },
+        };
+        if !self
+            .policy
+            .host_key_algorithms
+            .iter()
+            .any(|a| super::algorithms::key_type(a) == offered.key_type && !super::algorithms::is_certificate(a))
+        {
+            return HostKeyDecision::Reject(self.refusal(
+                format!("the server shows {}, which HostKeyAlgorithms does not allow{doubt}", offered.describe()),
+                "allow its type in HostKeyAlgorithms, or mend its certificate".to_owned(),
+            ));
+        }
+        let key = &offered.key;
+        let verdict = match (known_hosts::check_key(&self.lines, key), known_hosts::check_key(&self.lines_without_port, key)) {
+            (KeyVerdict::Unknown, bare @ KeyVerdict::Known) => bare,
+            (verdict, _) => verdict,
+        };
+        match verdict {
+            KeyVerdict::Known => HostKeyDecision::Accept,
+            KeyVerdict::Unknown if self.policy.accept_new => HostKeyDecision::AcceptAndRecord,
+            KeyVerdict::Unknown => HostKeyDecision::Reject(self.unknown_key_error(offered, &doubt)),
+            KeyVerdict::Changed(line) => HostKeyDecision::Reject(self.changed_key_error(offered, &line, &doubt)),
+            KeyVerdict::Revoked(line) => {
+                HostKeyDecision::Reject(self.revoked_key_error(offered, &format!("{} revokes this key", line.location())))
+            }
+        }
+    }
+
+    /// Why a certificate does not vouch for this host.
+    fn certificate_problem(&self, certificate: &HostCertificate, now: u64) -> Option<String> {
+        let Some(line) = self.lines_with_marker(KnownHostsMarker::CertAuthority).find(|l| l.key == certificate.ca_key) else {
+            return Some(match self.lines_with_marker(KnownHostsMarker::CertAuthority).next() {
+                Some(line) => format!("{} names another authority, {}", line.location(), known_hosts::fingerprint(&line.key)),
+                None => format!("no @cert-authority line names its authority for {}", self.policy.name),
+            });
+        };
+        let fault = certificate.validity_problem(&self.policy.principal, now, &self.policy.ca_algorithms)?;
+        Some(format!("{fault} (its authority is trusted by {})", line.location()))
+    }
+
+    /// Whether the key or the authority of its certificate is revoked.
+    fn check_revoked(&self, offered: &PresentedKey) -> Option<RemoteError> {
+        let certificate = offered.certificate.as_ref();
+        let issued = certificate.map(|c| CertificateId { ca_key: &c.ca_key, serial: c.serial, key_id: &c.key_id });
+        let suspect = RevocationQuery { key: &offered.key, certificate: issued };
+        let lists =
+            self.revocation_lists.iter().find_map(|(path, list)| Some(format!("{}: {}", path.display(), list.find_revocation(&suspect)?)));
+        let lines = || {
+            let of = |key: &[u8]| self.lines_with_marker(KnownHostsMarker::Revoked).find(|l| l.key == key);
+            let authority = || of(&certificate?.ca_key).map(|l| format!("{} revokes its authority", l.location()));
+            of(&offered.key).map(|l| format!("{} revokes this key", l.location())).or_else(authority)
+        };
+        lists.or_else(lines).map(|how| self.revoked_key_error(offered, &how))
+    }
+
+    fn refusal(&self, what: String, hint: String) -> RemoteError {
+        RemoteError::Refused { what: format!("{}{what}", self.message_prefix), hint }
+    }
+
+    fn revoked_key_error(&self, offered: &PresentedKey, how: &str) -> RemoteError {
+        let key = format!("/etc/ssh/ssh_host_{}_key", key_file_type(&offered.key_type));
+        self.refusal(
+            format!("the host key is revoked: {how} ({})", offered.describe()),
+            format!("the host needs a new key; on it: rm {key} {key}.pub && ssh-keygen -A, then restart sshd"),
+        )
+    }
+
+    fn unknown_key_error(&self, offered: &PresentedKey, doubt: &str) -> RemoteError {
+        let HostKeyPolicy { name, append_to: learn, known_hosts_files: files, .. } = &self.policy;
+        let shown = |f: &PathBuf| f.display().to_string();
+        let file = learn.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
+        let all = files.iter().map(shown).collect::<Vec<_>>().join(", ");
+        self.refusal(
+            format!("the host key is not known: the server shows {} as {name}, which is in none of {all}{doubt}", offered.describe()),
+            format!(
+                "compare with `ssh-keygen -lf /etc/ssh/ssh_host_{}_key.pub` on the host; if it is the same: echo {} >> {}   (or set \
+                 ssh.host_keys: accept-new)",
+                key_file_type(&offered.key_type),
+                quote(&known_hosts::format_line(name, &offered.key_type, &offered.key, None)),
+                quote(&file)
+            ),
+        )
+    }
+
+    fn changed_key_error(&self, offered: &PresentedKey, line: &MatchedLine, doubt: &str) -> RemoteError {
+        // A key that is in no file has no line.
+        let place = if line.line_number == 0 { "what it showed before".to_owned() } else { line.location() };
+        let has = format!("{place} has {} {}", line.key_type, known_hosts::fingerprint(&line.key));
+        let mend = if line.line_number == 0 {
+            "start again".to_owned()
+        } else if line.from_command {
+            "KnownHostsCommand must print the new key".to_owned()
+        } else {
+            format!("ssh-keygen -R {} -f {}", quote(&self.policy.name), quote(&line.file.display().to_string()))
+        };
+        let what = if line.key_type == offered.key_type {
+            format!("the host key has changed: {has}, the server shows {}{doubt}", offered.describe())
+        } else {
+            format!("the host key is of another type than the known one: {has}, the server shows {}{doubt}", offered.describe())
+        };
+        self.refusal(what, format!("someone may be in between; if the host was set up anew: {mend}"))
+    }
+
+    /// Notes a key that was accepted; gives the words to tell the person, or nothing when it was noted meanwhile.
+    pub(super) fn record_key(&self, offered: &PresentedKey, salt: [u8; 20]) -> Option<String> {
+        let (name, what) = (&self.policy.name, format!("{}: new host key {}", self.host, offered.describe()));
+        let path = self.policy.append_to.as_deref().filter(|p| *p != Path::new("/dev/null") && !name.contains(UNSAFE_NAME_CHARS));
+        let Some(path) = path else {
+            return Some(format!("{what} accepted; it is noted nowhere"));
+        };
+        let line = known_hosts::format_line(name, &offered.key_type, &offered.key, self.policy.hash_names.then_some(salt));
+        match known_hosts_append::append_known_host(path, name, &offered.key, &line) {
+            Ok(true) => Some(format!("{what} noted in {}", path.display())),
+            Ok(false) => None,
+            Err(e) => {
+                self.remember_key(offered);
+                Some(format!("{what} accepted, and is remembered while this runs, but {} could not be written: {e}", path.display()))
+            }
+        }
+    }
+
+    /// Keeps a key in memory.
+    fn remember_key(&self, offered: &PresentedKey) {
+        let line = MatchedLine {
+            file: PathBuf::new(),
+            from_command: false,
+            line_number: 0,
+            marker: KnownHostsMarker::Plain,
+            key_type: offered.key_type.clone(),
+            key: offered.key.clone(),
+        };
+        self.session_keys.lock().unwrap_or_else(PoisonError::into_inner).push((self.policy.name.clone(), line));
+    }
+}
+
+/// How sshd's key files call a key type.
+fn key_file_type(kind: &str) -> &str {
+    match kind {
+        "ssh-ed25519" => "ed25519",
+        "ssh-rsa" => "rsa",
+        _ => "ecdsa",
+    }
+}

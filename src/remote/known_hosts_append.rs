@@ -1,0 +1,91 @@
+//! Notes a new host key in a known_hosts file, under the file's lock: other programs and other connections of ours do the same.
+//!
+//! Uses `known_hosts`. Owns the file while it writes.
+
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::known_hosts::{self, KeyVerdict, KnownHostsFile};
+
+/// How often, and how far apart, a lock is tried.
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Adds a line under the file's lock, unless the key stands there already. Says whether it was added.
+pub(super) fn append_known_host(path: &Path, name: &str, key: &[u8], line: &str) -> std::io::Result<bool> {
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let mut file = std::fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    lock_file(&file)?;
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let entries = Arc::new(known_hosts::parse(&String::from_utf8_lossy(&bytes)));
+    let lines = known_hosts::find_lines(&[KnownHostsFile { path: path.to_owned(), entries, from_command: false }], name);
+    if known_hosts::check_key(&lines, key) == KeyVerdict::Known {
+        return Ok(false);
+    }
+    let gap = if bytes.last().is_none_or(|b| *b == b'\n') { "" } else { "\n" };
+    file.write_all(format!("{gap}{line}\n").as_bytes())?;
+    Ok(true)
+}
+
+/// Locks a file; another program that keeps it locked does not hold us for long.
+fn lock_file(file: &std::fs::File) -> std::io::Result<()> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_DELAY),
+            Err(std::fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "another program keeps it locked"))
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the files of a test")]
+mod tests {
+    use super::*;
+
+    /// A key blob that no other number has.
+    fn test_key(number: u32) -> Vec<u8> {
+        let kind: &[u8] = b"ssh-ed25519";
+        [&11_u32.to_be_bytes()[..], kind, &32_u32.to_be_bytes(), &number.to_be_bytes(), &[0; 28]].concat()
+    }
+
+    #[test]
+    fn concurrent_appends_neither_lose_nor_duplicate_lines() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("new/known_hosts");
+        let line =
+            |n: u32| known_hosts::format_line(&format!("gpu{n}"), "ssh-ed25519", &test_key(n), n.is_multiple_of(2).then_some([7; 20]));
+        std::thread::scope(|all| {
+            for _ in 0..4 {
+                all.spawn(|| {
+                    for n in 0..25 {
+                        append_known_host(&path, &format!("gpu{n}"), &test_key(n), &line(n)).expect("written");
+                    }
+                });
+            }
+        });
+        let text = std::fs::read_to_string(&path).expect("written");
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let mut wanted: Vec<String> = (0..25).map(line).collect();
+        wanted.sort_unstable();
+        assert_eq!(lines, wanted);
+    }
+
+    #[test]
+    fn append_starts_new_line_after_missing_newline() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("known_hosts");
+        std::fs::write(&path, "# mine").expect("written");
+        assert!(append_known_host(&path, "gpu1", &test_key(1), "x").expect("written"));
+        assert_eq!(std::fs::read_to_string(&path).expect("written"), "# mine\nx\n");
+    }
+}

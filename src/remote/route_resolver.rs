@@ -1,0 +1,194 @@
+//! Decides how a host is reached: what ssh_config says of it and of its jump hosts. The files are read once for all hosts; ssh is asked only
+//! where it alone can tell. With `-F none` or `ssh.config: none` nothing is read.
+//!
+//! Uses `ssh_config` and `hop`. Knows no sockets.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OnceCell, Semaphore};
+
+use super::RemoteError;
+use super::hop::{self, Hop};
+use super::hop_request::HopRequest;
+use super::name_validation;
+use super::settings::SshSettings;
+use super::ssh_config::files;
+use super::ssh_config::resolve::{HostQuery, MatchResult, resolve_host};
+use super::ssh_config::{ConfigFile, JumpHost, SettingOrigin, SshOptions, ssh_g};
+use crate::inventory::InventoryHost;
+
+/// ssh processes at once.
+const MAX_SSH_PROCESSES: usize = 8;
+/// In place of a file: no ssh_config at all.
+const NONE: &str = "none";
+/// Jump hosts one behind another; more is taken for a loop.
+const MAX_JUMPS: usize = 8;
+
+/// One answer for all who ask the same.
+type ResultCache<K, V> = Mutex<HashMap<K, Arc<OnceCell<Result<V, RemoteError>>>>>;
+
+/// Resolves hosts to ways.
+pub(super) struct RouteResolver {
+    settings: SshSettings,
+    ssh_processes: Semaphore,
+    source_cache: ResultCache<Option<PathBuf>, Arc<[Arc<ConfigFile>]>>,
+    ssh_g_cache: ResultCache<Vec<String>, SshOptions>,
+}
+
+/// One hop and what it was made from.
+pub(super) struct ResolvedHop {
+    pub(super) hop: Hop,
+    pub(super) options: SshOptions,
+}
+
+impl RouteResolver {
+    pub(super) fn new(settings: SshSettings) -> Self {
+        RouteResolver {
+            settings,
+            ssh_processes: Semaphore::new(MAX_SSH_PROCESSES),
+            source_cache: Mutex::default(),
+            ssh_g_cache: Mutex::default(),
+        }
+    }
+
+    /// The way to a host: its jump hosts, first hop first, then the host.
+    pub(super) async fn route(&self, host: &InventoryHost) -> Result<Vec<Hop>, RemoteError> {
+        Ok(self.resolve_hops(host).await?.into_iter().map(|step| step.hop).collect())
+    }
+
+    /// The way to a host, with where every setting came from.
+    pub(super) async fn resolve_hops(&self, host: &InventoryHost) -> Result<Vec<ResolvedHop>, RemoteError> {
+        let asked = HopRequest::for_host(host);
+        let options = self.resolve_options(&asked).await?;
+        let mut chain = match options.first_value("ProxyJump") {
+            Some(jumps) => parse_jump_hosts(&host.name, &jumps.text, &jumps.origin)?,
+            None => Vec::new(),
+        };
+        self.prepend_nested_jumps(host, &mut chain).await?;
+        let mut way: Vec<ResolvedHop> = Vec::new();
+        let before = |way: &[ResolvedHop]| way.last().map(|s| s.hop.name.clone()).unwrap_or_default();
+        for (jump, origin) in &chain {
+            let via = before(&way);
+            let asked = HopRequest {
+                forced_jumps: Some(via.clone()).filter(|v| !v.is_empty()),
+                ..HopRequest::for_jump_host(jump, &host.ssh, origin)
+            };
+            let options = self.resolve_options(&asked).await?;
+            way.push(ResolvedHop { hop: hop::build_hop(&asked, &options, &self.settings, &via)?, options });
+        }
+        way.push(ResolvedHop { hop: hop::build_hop(&asked, &options, &self.settings, &before(&way))?, options });
+        Ok(way)
+    }
+
+    /// Puts the jump hosts of the first jump host before it, again and again: as with ssh, only the first one's own ProxyJump counts.
+    async fn prepend_nested_jumps(&self, host: &InventoryHost, chain: &mut Vec<(JumpHost, SettingOrigin)>) -> Result<(), RemoteError> {
+        while let Some((first, origin)) = chain.first().cloned() {
+            let itself = first.host == host.name && first.port == host.ssh.port && first.user.is_none();
+            if itself || chain.len() > MAX_JUMPS || chain.iter().skip(1).any(|(jump, _)| *jump == first) {
+                let hops: Vec<&str> = chain.iter().map(|(j, _)| j.host.as_str()).collect();
+                return Err(RemoteError::InvalidConfig {
+                    what: format!("{origin}: the jump hosts of {} lead in a circle: {}", host.name, hops.join(" → ")),
+                    hint: "exclude the jump host from its own `Host` pattern, or give it `ProxyJump none`".to_owned(),
+                });
+            }
+            let options = self.resolve_options(&HopRequest::for_jump_host(&first, &host.ssh, &origin)).await?;
+            let Some(jumps) = options.first_value("ProxyJump") else { return Ok(()) };
+            chain.splice(0..0, parse_jump_hosts(&first.host, &jumps.text, &jumps.origin)?);
+        }
+        Ok(())
+    }
+
+    async fn resolve_options(&self, asked: &HopRequest<'_>) -> Result<SshOptions, RemoteError> {
+        name_validation::validate_request(asked)?;
+        let resolve = |path: &str| if path == NONE { PathBuf::from(path) } else { self.settings.resolve_path(path) };
+        let config = self.settings.config_file.clone().or_else(|| asked.ssh.config_file.as_deref().map(resolve));
+        let nothing = config.as_deref().is_some_and(|path| path == Path::new(NONE) || path == Path::new("/dev/null"));
+        let sources: Arc<[Arc<ConfigFile>]> = if nothing { Arc::from([]) } else { self.load_sources(config.clone()).await? };
+        let question = HostQuery { alias: asked.alias, local_user: &self.settings.local_user };
+        let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
+        match resolve_host(&sources, question, inventory_overrides(asked)) {
+            MatchResult::Resolved(options) => Ok(options),
+            MatchResult::Invalid(lines) => Err(wrong(lines.join("; "), "mend these lines, or name another file with ssh.config or -F")),
+            MatchResult::NeedsSsh(place, what) => {
+                let Some(program) = ssh_g::find_ssh(self.settings.search_path.as_deref()) else {
+                    let what = format!("{place}: {what} is for ssh to judge, and there is no `ssh` program on PATH");
+                    return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or take the line out"));
+                };
+                let arguments = ssh_g_arguments(asked, config);
+                let answer = shared_cell(&self.ssh_g_cache, arguments.clone());
+                let question = || async {
+                    let _permit = self.ssh_processes.acquire().await.map_err(|e| wrong(format!("ssh -G: {e}"), ""))?;
+                    ssh_g::run_ssh_g(program, &arguments, asked.alias).await
+                };
+                // What stands over every file is still ours to name.
+                let mut options = answer.get_or_init(question).await.clone()?;
+                for (keyword, values) in inventory_overrides(asked).iter() {
+                    values.iter().filter(|_| keyword != "HostName").for_each(|v| options.set(keyword, &v.text, &v.origin));
+                }
+                Ok(options)
+            }
+        }
+    }
+
+    async fn load_sources(&self, config: Option<PathBuf>) -> Result<Arc<[Arc<ConfigFile>]>, RemoteError> {
+        let answer = shared_cell(&self.source_cache, config.clone());
+        let wrong = |what| RemoteError::InvalidConfig { what, hint: "mend the file, or name another one with ssh.config or -F".to_owned() };
+        let home = self.settings.home.clone();
+        let read = || async {
+            let read = tokio::task::spawn_blocking(move || files::read_config_files(config.as_deref(), &home)).await;
+            read.unwrap_or_else(|e| Err(format!("ssh_config: {e}"))).map(Arc::from).map_err(wrong)
+        };
+        answer.get_or_init(read).await.clone()
+    }
+}
+
+fn shared_cell<K: Hash + Eq, V>(answers: &ResultCache<K, V>, key: K) -> Arc<OnceCell<Result<V, RemoteError>>> {
+    answers.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
+}
+
+fn parse_jump_hosts(alias: &str, text: &str, origin: &SettingOrigin) -> Result<Vec<(JumpHost, SettingOrigin)>, RemoteError> {
+    let wrong = |what| RemoteError::InvalidConfig {
+        what: format!("{origin}: jump hosts of {alias}: {what}"),
+        hint: "write [user@]host[:port]".to_owned(),
+    };
+    let jumps = JumpHost::parse_list(text).map_err(wrong)?;
+    Ok(jumps.into_iter().map(|jump| (jump, origin.clone())).collect())
+}
+
+/// What the inventory, or whoever named a jump host, says over ssh_config.
+fn inventory_overrides(asked: &HopRequest<'_>) -> SshOptions {
+    let mut options = SshOptions::default();
+    let mut preset = |keyword: &str, value: Option<String>| value.into_iter().for_each(|v| options.set(keyword, &v, &asked.origin));
+    preset("HostName", asked.address.map(escape_percent));
+    preset("User", asked.user.map(str::to_owned));
+    preset("Port", asked.port.map(|p| p.to_string()));
+    // Where the way is known, neither keyword has a say.
+    preset("ProxyJump", proxy_jump_value(asked));
+    preset("ProxyCommand", asked.forced_jumps.as_ref().map(|_| NONE.to_owned()));
+    options
+}
+
+/// The jump hosts that are known beforehand; `none`: there are none.
+fn proxy_jump_value(asked: &HopRequest<'_>) -> Option<String> {
+    asked.forced_jumps.as_ref().map(|via| if via.is_empty() { NONE.to_owned() } else { via.clone() })
+}
+
+/// An address may hold a `%` (fe80::1%eth0), which ssh would take for a token.
+fn escape_percent(address: &str) -> String {
+    address.replace('%', "%%")
+}
+
+fn ssh_g_arguments(asked: &HopRequest<'_>, config: Option<PathBuf>) -> Vec<String> {
+    let mut arguments = vec!["-G".to_owned()];
+    let mut push = |flag: &str, value: Option<String>| arguments.extend(value.into_iter().flat_map(|v| [flag.to_owned(), v]));
+    push("-F", config.map(|c| c.to_string_lossy().into_owned()));
+    push("-l", asked.user.map(str::to_owned));
+    push("-p", asked.port.map(|p| p.to_string()));
+    push("-o", asked.address.map(|a| format!("HostName={}", escape_percent(a))));
+    push("-J", proxy_jump_value(asked));
+    arguments.extend(["--".to_owned(), asked.alias.to_owned()]);
+    arguments
+}

@@ -1,0 +1,249 @@
+//! What we answer while russh talks: the host key's verdict from memory, the reason of an end, and no to every channel we did not ask for.
+//!
+//! Uses `trust`. Runs inside russh's loop, so nothing here waits, but for a `KnownHostsCommand` that wants to see the key.
+
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
+use russh::keys::ssh_key::certificate::CertType;
+use russh::keys::{HashAlg, PublicKey, PublicKeyOrCertificate};
+use russh::{Channel, ChannelId, ChannelOpenFailure};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::remote::RemoteError;
+use crate::remote::certificate::HostCertificate;
+use crate::remote::host_key::{HostKeyDecision, HostKeyVerifier};
+use crate::remote::presented_key::PresentedKey;
+
+/// How a reason begins that the host gave itself.
+pub(super) const HOST_SAID_PREFIX: &str = "the host said: ";
+/// The reason of an end after a refusal that names no way to go on.
+pub(super) const NO_METHOD_LEFT: &str = "the server takes nothing more";
+
+/// What the loop leaves behind for those outside.
+#[derive(Debug, Default)]
+pub(super) struct DisconnectInfo {
+    /// Why the connection ended.
+    pub(super) reason: OnceLock<String>,
+    /// Tells that it is known.
+    notify: Notify,
+    /// The key to note.
+    pub(super) new_key: OnceLock<PresentedKey>,
+}
+
+impl DisconnectInfo {
+    /// Waits until it is known why the connection ended.
+    pub(super) async fn wait(&self) -> String {
+        loop {
+            let known = self.notify.notified();
+            if let Some(why) = self.reason.get() {
+                return why.clone();
+            }
+            known.await;
+        }
+    }
+}
+
+/// Why a handshake failed.
+#[derive(Debug)]
+pub(super) enum HandshakeError {
+    /// russh's own reason.
+    Ssh(russh::Error),
+    /// The host's key.
+    HostKey(RemoteError),
+}
+
+impl From<russh::Error> for HandshakeError {
+    fn from(error: russh::Error) -> Self {
+        HandshakeError::Ssh(error)
+    }
+}
+
+/// Our side of one connection.
+pub(super) struct ClientHandler {
+    verifier: Arc<HostKeyVerifier>,
+    disconnect_info: Arc<DisconnectInfo>,
+    open_failures: mpsc::Sender<String>,
+    /// What the host has shown and we have accepted.
+    accepted_key: Option<PresentedKey>,
+    /// Cancels `dead` when russh's loop is over, however it ended.
+    _dead: DropGuard,
+}
+
+impl ClientHandler {
+    pub(super) fn new(
+        trust: Arc<HostKeyVerifier>,
+        left: Arc<DisconnectInfo>,
+        refusals: mpsc::Sender<String>,
+        dead: CancellationToken,
+    ) -> Self {
+        ClientHandler { verifier: trust, disconnect_info: left, open_failures: refusals, accepted_key: None, _dead: dead.drop_guard() }
+    }
+
+    /// What is known of the host, with what `KnownHostsCommand` says about this very key.
+    async fn verifier_for_key(&self, offered: &PresentedKey) -> Result<Arc<HostKeyVerifier>, HandshakeError> {
+        let Some(command) = self.verifier.policy.known_hosts_command.as_ref().filter(|c| c.needs_presented_key()) else {
+            return Ok(self.verifier.clone());
+        };
+        let printed = command.run(Some(offered)).await.map_err(HandshakeError::HostKey)?;
+        let mut trust = HostKeyVerifier::clone(&self.verifier);
+        trust.set_command_lines(&printed);
+        Ok(Arc::new(trust))
+    }
+}
+
+/// Reads what the host shows; russh has checked that it owns the key.
+fn parse_presented_key(shown: &PublicKeyOrCertificate) -> Result<PresentedKey, HandshakeError> {
+    let blob = |key: &PublicKey| key.to_bytes().map_err(|e| HandshakeError::Ssh(e.into()));
+    let plain = shown.public_key();
+    let certificate = match shown.certificate() {
+        None => None,
+        Some(certificate) => {
+            let authority = PublicKey::from(certificate.signature_key().clone());
+            let own = certificate.signature_key().fingerprint(HashAlg::Sha256);
+            // At this time it is valid, so what can be wrong is its signature.
+            certificate.validate_at(certificate.valid_after(), [&own]).map_err(|e| HandshakeError::Ssh(e.into()))?;
+            Some(HostCertificate {
+                ca_key: blob(&authority)?,
+                signature_algorithm: certificate.signature().algorithm().to_string(),
+                serial: certificate.serial(),
+                key_id: certificate.key_id().to_owned(),
+                principals: certificate.valid_principals().to_vec(),
+                valid_after: certificate.valid_after(),
+                valid_before: certificate.valid_before(),
+                is_host: certificate.cert_type() == CertType::Host,
+                critical_options: certificate.critical_options().keys().cloned().collect(),
+            })
+        }
+    };
+    Ok(PresentedKey { key_type: plain.algorithm().to_string(), key: blob(&plain)?, certificate })
+}
+
+#[expect(clippy::disallowed_methods, reason = "a certificate is valid for a span of real time")]
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// A host's words on one line, bounded.
+fn sanitize_message(said: &str) -> String {
+    let line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    line.trim().to_owned()
+}
+
+/// An end in words for people.
+pub(super) fn describe_error(error: &russh::Error) -> String {
+    match error {
+        russh::Error::KeepaliveTimeout => "no answer to our keepalives".to_owned(),
+        russh::Error::InactivityTimeout => "silence, and nothing could be sent".to_owned(),
+        russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the other end".to_owned(),
+        russh::Error::NoAuthMethod => NO_METHOD_LEFT.to_owned(),
+        russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the other end".to_owned(),
+        russh::Error::IO(e) => super::transport::io_error_text(e),
+        other => other.to_string(),
+    }
+}
+
+impl Handler for ClientHandler {
+    type Error = HandshakeError;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
+        let offered = parse_presented_key(shown)?;
+        // At every new key exchange the host proves itself again.
+        if self.accepted_key.as_ref() == Some(&offered) {
+            return Ok(true);
+        }
+        match self.verifier_for_key(&offered).await?.verify(&offered, unix_now()) {
+            HostKeyDecision::Accept => {}
+            HostKeyDecision::AcceptAndRecord => {
+                self.disconnect_info.new_key.get_or_init(|| offered.clone());
+            }
+            HostKeyDecision::Reject(error) => return Err(HandshakeError::HostKey(error)),
+        }
+        self.accepted_key = Some(offered);
+        Ok(true)
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<HandshakeError>) -> Result<(), HandshakeError> {
+        let why = match reason {
+            DisconnectReason::ReceivedDisconnect(info) => format!("{HOST_SAID_PREFIX}{}", sanitize_message(&info.message)),
+            DisconnectReason::Error(HandshakeError::Ssh(error)) => describe_error(&error),
+            DisconnectReason::Error(HandshakeError::HostKey(error)) => error.to_string(),
+        };
+        self.disconnect_info.reason.get_or_init(|| why);
+        self.disconnect_info.notify.notify_waiters();
+        Ok(())
+    }
+
+    async fn channel_open_failure(
+        &mut self,
+        _: ChannelId,
+        _: ChannelOpenFailure,
+        description: &str,
+        _: &str,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        // A full queue means that nobody asks for reasons.
+        self.open_failures.try_send(description.to_owned()).or(Ok(()))
+    }
+
+    async fn server_channel_open_forwarded_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
+    async fn server_channel_open_forwarded_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
+    async fn server_channel_open_agent_forward(
+        &mut self,
+        _: Channel<Msg>,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
+    async fn server_channel_open_session(&mut self, _: Channel<Msg>, _: ChannelOpenHandle, _: &mut Session) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+}

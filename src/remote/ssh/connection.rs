@@ -1,0 +1,436 @@
+//! One SSH connection: made under a deadline, known to be dead as soon as anyone can know it, and gone with its last owner.
+//!
+//! Uses `transport`, `client`, `auth`. Knows nothing of scripts: `session` runs them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use russh::client::{Config, Handle, Msg};
+use russh::{Channel, ChannelOpenFailure, SshId};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::auth::{AuthAttempt, AuthError};
+use super::client_handler::{ClientHandler, DisconnectInfo, HandshakeError, describe_error};
+use super::deadline::{PausableDeadline, QueuePermits};
+use super::dial::connect_tcp;
+use super::keys::Keyring;
+use super::preferences;
+use super::proxy_command::{self, ProxyLog};
+use super::transport::{Greeting, InactivityLimit, RawStream, SshTransport};
+use crate::remote::RemoteError;
+use crate::remote::hop::Hop;
+use crate::remote::host_key::HostKeyVerifier;
+
+/// How long a goodbye may take, with what is ended before.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long its tasks may take to notice.
+const TASK_GRACE: Duration = Duration::from_millis(500);
+/// How long nothing may be received before we are in: keepalives do not run yet, and a person may have to touch a token.
+const LOGIN_INACTIVITY_LIMIT: Duration = Duration::from_secs(75);
+/// How long nothing may be received where ssh_config turns the keepalives off.
+const NO_INACTIVITY_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long after a refused open its reason may come.
+const OPEN_FAILURE_WAIT: Duration = Duration::from_millis(200);
+/// Channels that carry other hosts' connections hold more messages than their inner window has packets, so that one host cannot stop another.
+const JUMP_CHANNEL_BUFFER: usize = 1024;
+const CHANNEL_BUFFER: usize = 256;
+
+/// Why a connection did not come about.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    /// Reset or closed before it was secured: sshd may have been busy.
+    Busy(RemoteError),
+    /// The connection ended while a person was asked: what was answered is known now.
+    LostDuringPrompt(RemoteError),
+    /// Anything else.
+    Final(RemoteError),
+}
+
+/// A connection that is up.
+pub(super) struct SshConnection {
+    /// The name people know the host by.
+    pub(super) name: String,
+    handle: Arc<Handle<ClientHandler>>,
+    /// Cancelled when russh's loop is over.
+    pub(super) closed: CancellationToken,
+    disconnect_info: Arc<DisconnectInfo>,
+    /// Cuts the bytes beneath.
+    abort: CancellationToken,
+    /// Cuts them when the last owner is gone.
+    _guard: DropGuard,
+    /// Reasons of refused opens, read by one asker at a time.
+    open_failures: Mutex<mpsc::Receiver<String>>,
+    /// Every task that works on this connection.
+    pub(super) tasks: TaskTracker,
+    /// The connection that carries this one.
+    _parent: Option<Arc<SshConnection>>,
+}
+
+/// What came of opening a TCP channel.
+pub(super) enum TcpChannelResult {
+    Open(Channel<Msg>),
+    Refused { code: ChannelOpenFailure, reason: String },
+    ConnectionLost,
+    TimedOut,
+}
+
+/// What a handshake needs.
+pub(super) struct HandshakeSetup<'a> {
+    pub(super) hop: &'a Hop,
+    pub(super) verifier: HostKeyVerifier,
+    pub(super) keyring: &'a Keyring,
+    pub(super) parent: Option<Arc<SshConnection>>,
+    /// Given up when a person is waited for.
+    pub(super) queue_permits: QueuePermits,
+}
+
+impl SshConnection {
+    /// Connects, checks the host's key and logs in.
+    pub(super) async fn connect(setup: HandshakeSetup<'_>) -> Result<Arc<SshConnection>, ConnectError> {
+        let HandshakeSetup { hop, verifier: trust, keyring, parent: below, queue_permits: places } = setup;
+        let deadline = Instant::now() + hop.connect_timeout;
+        let (wire, story) = open_transport(hop, below.as_ref(), deadline).await?;
+        let cut = below.as_ref().map_or_else(CancellationToken::new, |b| b.closed.child_token());
+        let guard = cut.clone().drop_guard();
+        let (heard, left, dead) = (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
+        let (refused, refusals) = mpsc::channel(16);
+        let patience = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
+        let transport = SshTransport::new(wire, &cut, patience.clone(), heard.clone());
+        let config = Arc::new(russh_config(hop, &trust));
+        let trust = Arc::new(trust);
+        let client = ClientHandler::new(trust.clone(), left.clone(), refused, dead.clone());
+        let shaking = tokio::time::timeout_at(deadline, russh::client::connect_stream(config, transport, client));
+        let mut handle = match shaking.await {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(trouble)) => {
+                return Err(add_proxy_log(
+                    handshake_failure(hop, &describe_port(hop, below.as_deref()), trouble, &heard, &left),
+                    &cut,
+                    story,
+                )
+                .await);
+            }
+            Err(_) => {
+                return Err(add_proxy_log(
+                    ConnectError::Final(handshake_timeout_error(hop, &describe_port(hop, below.as_deref()), &heard)),
+                    &cut,
+                    story,
+                )
+                .await);
+            }
+        };
+        record_host_key(&left, &trust, keyring).await;
+        let clock = PausableDeadline::new(deadline, places);
+        let attempt = AuthAttempt::new(&mut handle, hop, keyring, &left, &clock).run().await;
+        if let Err(denied) = attempt {
+            return Err(add_proxy_log(auth_failure(hop, below.as_deref(), denied, clock.paused_total()), &cut, story).await);
+        }
+        patience.set(inactivity_limit(hop));
+        Ok(Arc::new(SshConnection {
+            name: hop.name.clone(),
+            handle: Arc::new(handle),
+            closed: dead,
+            disconnect_info: left,
+            abort: cut,
+            _guard: guard,
+            open_failures: Mutex::new(refusals),
+            tasks: TaskTracker::new(),
+            _parent: below,
+        }))
+    }
+
+    /// Asks for a session.
+    pub(super) async fn open_session(&self) -> Result<Channel<Msg>, russh::Error> {
+        self.handle.channel_open_session().await
+    }
+
+    /// Whether the connection is known to be over.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled() || self.handle.is_closed()
+    }
+
+    /// The error of every call that is under way when the connection ends.
+    pub(super) fn lost_error(&self) -> RemoteError {
+        connection_lost_error(&self.disconnect_info)
+    }
+
+    /// What tasks need to tell of an end.
+    pub(super) fn disconnect_info(&self) -> Arc<DisconnectInfo> {
+        self.disconnect_info.clone()
+    }
+
+    /// A token that cuts the connection when cancelled.
+    pub(super) fn abort_token(&self) -> CancellationToken {
+        self.abort.clone()
+    }
+
+    /// Asks the host to connect to `address:port`. A late answer is waited for by a task, so that its channel is closed and not forgotten.
+    ///
+    /// russh hands out the reasons of refusals apart from the refusals. `exact` calls go one at a time, so that the reason is theirs; others do
+    /// not wait for each other (an address that does not answer would hold up every host behind a bastion) and may show a neighbour's.
+    pub(super) async fn open_tcp(&self, address: &str, port: u16, deadline: Instant, exact: bool) -> TcpChannelResult {
+        let mut alone = None;
+        if exact {
+            let Ok(mut refusals) = tokio::time::timeout_at(deadline, self.open_failures.lock()).await else {
+                return TcpChannelResult::TimedOut;
+            };
+            while refusals.try_recv().is_ok() {}
+            alone = Some(refusals);
+        }
+        let (tx, rx) = oneshot::channel();
+        let (handle, dead, address) = (self.handle.clone(), self.closed.clone(), address.to_owned());
+        self.tasks.spawn(async move {
+            let opening = handle.channel_open_direct_tcpip(address, u32::from(port), "127.0.0.1", 0);
+            let opened = dead.run_until_cancelled(opening).await;
+            if let Err(Some(Ok(channel))) = tx.send(opened) {
+                close_channel(&channel, &dead).await;
+            }
+        });
+        match tokio::time::timeout_at(deadline, rx).await {
+            Err(_) => TcpChannelResult::TimedOut,
+            Ok(Ok(Some(Ok(channel)))) => TcpChannelResult::Open(channel),
+            Ok(Ok(Some(Err(russh::Error::ChannelOpenFailure(code))))) => {
+                let reading = async {
+                    match &mut alone {
+                        Some(refusals) => refusals.recv().await,
+                        None => self.open_failures.lock().await.recv().await,
+                    }
+                };
+                let reason = tokio::time::timeout(OPEN_FAILURE_WAIT, reading).await.ok().flatten().unwrap_or_default();
+                TcpChannelResult::Refused { code, reason }
+            }
+            Ok(_) => TcpChannelResult::ConnectionLost,
+        }
+    }
+
+    /// Waits a moment for the tasks that work on it.
+    pub(super) async fn wait_for_tasks(&self) {
+        self.tasks.close();
+        if tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
+            tracing::debug!(host = %self.name, "its tasks are not over yet");
+        }
+    }
+
+    /// Says goodbye and waits for the end. What nobody waits for any more is ended before: its task does that.
+    pub(super) async fn disconnect(&self) {
+        self.disconnect_info.reason.get_or_init(|| "closed by us".to_owned());
+        self.tasks.close();
+        let bye = async {
+            let ended = tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await;
+            if self.handle.disconnect(russh::Disconnect::ByApplication, "goodbye", "").await.is_ok() {
+                self.closed.cancelled().await;
+            }
+            ended
+        };
+        let said = tokio::time::timeout(DISCONNECT_TIMEOUT, bye).await;
+        self.abort.cancel();
+        if !matches!(said, Ok(Ok(()))) && tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
+            tracing::debug!(host = %self.name, "no goodbye in time");
+        }
+    }
+}
+
+/// Closes a channel unless the connection is gone.
+pub(super) async fn close_channel(channel: &Channel<Msg>, dead: &CancellationToken) {
+    if let Some(Err(error)) = dead.run_until_cancelled(channel.close()).await {
+        tracing::debug!(%error, "a channel was closed already");
+    }
+}
+
+/// The error for a connection that ended.
+pub(super) fn connection_lost_error(left: &DisconnectInfo) -> RemoteError {
+    let why = left.reason.get().map_or("closed", String::as_str);
+    RemoteError::Lost { what: format!("the connection was lost: {why}"), hint: String::new(), retry: true }
+}
+
+/// Twenty bytes that nobody can guess; also used for marks.
+pub(super) fn random_bytes() -> [u8; 20] {
+    use russh::keys::ssh_key::rand_core::Rng as _;
+    let mut bytes = [0; 20];
+    russh::keys::key::safe_rng().fill_bytes(&mut bytes);
+    bytes
+}
+
+/// How long nothing may be received: longer than the keepalives need to find out.
+fn inactivity_limit(hop: &Hop) -> Duration {
+    let times = u32::try_from(hop.keepalive_max).unwrap_or(u32::MAX).saturating_add(2);
+    hop.keepalive_interval.map_or(NO_INACTIVITY_LIMIT, |span| span.saturating_mul(times))
+}
+
+/// Notes a key that was accepted although it was not known.
+async fn record_host_key(left: &DisconnectInfo, trust: &Arc<HostKeyVerifier>, keyring: &Keyring) {
+    let Some(key) = left.new_key.get().cloned() else { return };
+    let trust = trust.clone();
+    let noted = tokio::task::spawn_blocking(move || trust.record_key(&key, random_bytes()));
+    if let Ok(Some(text)) = noted.await {
+        keyring.show_notice(&text);
+    }
+}
+
+/// Adds what became of the program that carried the connection: it is mostly its fault.
+async fn add_proxy_log(mut failure: ConnectError, cut: &CancellationToken, story: Option<ProxyLog>) -> ConnectError {
+    let (ConnectError::Busy(error) | ConnectError::LostDuringPrompt(error) | ConnectError::Final(error)) = &mut failure;
+    if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, story) {
+        cut.cancel();
+        *what = format!("{what}; it was reached by {}", story.describe().await);
+        "run the command by hand: it must print the greeting of an sshd".clone_into(hint);
+    }
+    failure
+}
+
+/// After so much time with a person, the server's own patience (LoginGraceTime, 120 s by default) may be what ended a login.
+const LONG_PROMPT: Duration = Duration::from_secs(30);
+
+fn auth_failure(hop: &Hop, below: Option<&SshConnection>, denied: AuthError, waited: Duration) -> ConnectError {
+    match denied {
+        AuthError::Final(error) => ConnectError::Final(error),
+        AuthError::Lost { why, retry } => {
+            let error =
+                RemoteError::Lost { what: hop.prefix_message(&format!("{why}{}", describe_parent(below))), hint: String::new(), retry };
+            if retry && waited >= LONG_PROMPT { ConnectError::LostDuringPrompt(error) } else { ConnectError::Final(error) }
+        }
+    }
+}
+
+/// What carries the connection: a channel of the hop below, a program, or TCP.
+async fn open_transport(
+    hop: &Hop,
+    below: Option<&Arc<SshConnection>>,
+    deadline: Instant,
+) -> Result<(Box<dyn RawStream>, Option<ProxyLog>), ConnectError> {
+    let Some(below) = below else {
+        let Some(proxy) = &hop.proxy_command else {
+            return Ok((Box::new(connect_tcp(hop, deadline).await.map_err(ConnectError::Final)?), None));
+        };
+        let wrong = |what| RemoteError::InvalidConfig { what, hint: "is the shell of $SHELL there?".to_owned() };
+        let (program, story) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
+        return Ok((Box::new(program), Some(story)));
+    };
+    let fail = |why: String, hint: String, retry| {
+        ConnectError::Final(RemoteError::Lost {
+            what: hop.prefix_message(&format!("could not connect through {}: {why}", below.name)),
+            hint,
+            retry,
+        })
+    };
+    match below.open_tcp(&hop.host, hop.port, deadline, false).await {
+        TcpChannelResult::Open(channel) => Ok((Box::new(channel.into_stream()), None)),
+        TcpChannelResult::TimedOut => Err(fail(format!("port {} did not answer", hop.port), String::new(), true)),
+        TcpChannelResult::ConnectionLost => Err(fail(below.lost_error().to_string(), String::new(), true)),
+        TcpChannelResult::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => {
+            Err(fail("it forbids forwarding".to_owned(), format!("sshd_config of {} needs AllowTcpForwarding yes", below.name), false))
+        }
+        TcpChannelResult::Refused { reason, .. } => Err(fail(format!("port {}: {}", hop.port, reason.to_lowercase()), String::new(), true)),
+    }
+}
+
+/// Where a hop is, for people.
+fn describe_port(hop: &Hop, below: Option<&SshConnection>) -> String {
+    format!("port {}{}", hop.port, describe_parent(below))
+}
+
+fn describe_parent(below: Option<&SshConnection>) -> String {
+    below.map(|below| format!(" through {}", below.name)).unwrap_or_default()
+}
+
+fn handshake_timeout_error(hop: &Hop, place: &str, heard: &Greeting) -> RemoteError {
+    if let Some(error) = ssh1_error(hop, place, heard) {
+        return error;
+    }
+    let within = hop.connect_timeout;
+    let why = match (heard.first_line(), heard.non_ssh_line()) {
+        (None, _) => format!("it took the connection and said nothing within {within:?}"),
+        (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
+        (_, Some(said)) => format!("it said “{said}” and no SSH greeting within {within:?}"),
+    };
+    RemoteError::Lost {
+        what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
+        hint: "is it an sshd, and is the host overloaded?".to_owned(),
+        retry: true,
+    }
+}
+
+/// The error for a server that speaks no SSH 2. (1.99 speaks both.)
+fn ssh1_error(hop: &Hop, place: &str, heard: &Greeting) -> Option<RemoteError> {
+    let said = heard.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
+    Some(RemoteError::Lost {
+        what: hop.prefix_message(&format!("could not connect to {place}: it speaks only SSH 1 (“{said}”), which is not safe")),
+        hint: "the host needs an sshd that speaks SSH 2".to_owned(),
+        retry: false,
+    })
+}
+
+/// Puts a failed handshake into words, and says whether it is worth another try.
+fn handshake_failure(hop: &Hop, place: &str, trouble: HandshakeError, heard: &Greeting, left: &DisconnectInfo) -> ConnectError {
+    let error = match trouble {
+        HandshakeError::HostKey(error) => return ConnectError::Final(error),
+        HandshakeError::Ssh(error) => error,
+    };
+    if let Some(error) = ssh1_error(hop, place, heard) {
+        return ConnectError::Final(error);
+    }
+    let fails = |why: String, hint: &str, retry| RemoteError::Lost {
+        what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
+        hint: hint.to_owned(),
+        retry,
+    };
+    match &error {
+        russh::Error::NoCommonAlgo { kind, theirs, .. } => ConnectError::Final(no_common_algorithm_error(hop, kind, theirs)),
+        russh::Error::Version => {
+            let said = heard.first_line().map(|said| format!("; it said “{said}”")).unwrap_or_default();
+            let hint = format!("is {} the right port?", hop.port);
+            ConnectError::Final(fails(format!("what listens there is no SSH server{said}"), &hint, false))
+        }
+        russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
+            let why = match (left.reason.get(), heard.non_ssh_line(), heard.first_line()) {
+                (Some(why), ..) => why.clone(),
+                (_, Some(said), _) => format!("it said “{said}” and closed"),
+                (.., Some(_)) => format!("{}, during the key exchange", describe_error(&error)),
+                (.., None) => format!("{}, without a word", describe_error(&error)),
+            };
+            ConnectError::Busy(fails(why, "sshd may be busy (MaxStartups), or refuse this address for a while (PerSourcePenalties)", true))
+        }
+        _ => ConnectError::Final(fails(format!("{}, during the key exchange", describe_error(&error)), "", true)),
+    }
+}
+
+/// Says what the two sides do not share, and which line of ssh_config has a part in it.
+fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[String]) -> RemoteError {
+    let Some((kind, list)) = preferences::find_list(&hop.algorithms, kind) else {
+        return RemoteError::Refused { what: hop.prefix_message("no common compression"), hint: String::new() };
+    };
+    let left_out = list.unsupported_notice(kind).map(|text| format!(" ({text})")).unwrap_or_default();
+    let hint = match &list.origin {
+        Some(place) => format!("allow one of them in {} ({place})", kind.keyword()),
+        None => format!(
+            "the host's sshd is too old, or restricted to algorithms that are not safe; {} +… in ssh_config allows more",
+            kind.keyword()
+        ),
+    };
+    let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !preferences::is_kex_marker(name)).collect();
+    let (noun, theirs, ours) = (kind.noun(), theirs.join(", "), list.names.join(", "));
+    RemoteError::Refused {
+        what: hop.prefix_message(&format!("no common {noun}: the server offers {theirs}; we offer {ours}{left_out}")),
+        hint,
+    }
+}
+
+fn russh_config(hop: &Hop, trust: &HostKeyVerifier) -> Config {
+    Config {
+        client_id: SshId::Standard(Cow::Borrowed(concat!("SSH-2.0-orchestrate_", env!("CARGO_PKG_VERSION")))),
+        window_size: 2 << 20,
+        maximum_packet_size: 32768,
+        channel_buffer_size: if hop.is_jump { JUMP_CHANNEL_BUFFER } else { CHANNEL_BUFFER },
+        keepalive_interval: hop.keepalive_interval,
+        keepalive_max: hop.keepalive_max,
+        // The transport notices silence, and tells it from a reader of ours that takes its time.
+        inactivity_timeout: None,
+        nodelay: true,
+        preferred: preferences::build_preferred(&hop.algorithms, trust),
+        ..Config::default()
+    }
+}

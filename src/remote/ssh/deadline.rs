@@ -1,0 +1,119 @@
+//! A deadline for servers that stands still while a person or an agent is waited for; while it is a person, nothing is kept from others.
+//!
+//! Uses nothing.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+/// How often a standing clock is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Places in the queues that handshakes wait in.
+pub(super) type QueuePermits = Vec<OwnedSemaphorePermit>;
+
+/// When an answer is late, and which places in the queues are held until then.
+pub(super) struct PausableDeadline(Mutex<DeadlineState>);
+
+struct DeadlineState {
+    deadline: Instant,
+    paused_since: Option<Instant>,
+    /// Whether somebody was waited for.
+    paused_total: Duration,
+    queue_permits: QueuePermits,
+}
+
+impl PausableDeadline {
+    pub(super) fn new(end: Instant, places: QueuePermits) -> Self {
+        PausableDeadline(Mutex::new(DeadlineState {
+            deadline: end,
+            paused_since: None,
+            paused_total: Duration::ZERO,
+            queue_permits: places,
+        }))
+    }
+
+    /// The same as `pause`, and gives the places in the queues to others: a person may take minutes, and this handshake has nearly no work
+    /// left to do.
+    pub(super) fn pause_for_user(&self) -> PauseGuard<'_> {
+        drop(std::mem::take(&mut self.state().queue_permits));
+        self.pause()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, DeadlineState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the clock until the guard is dropped.
+    pub(super) fn pause(&self) -> PauseGuard<'_> {
+        self.state().paused_since = Some(Instant::now());
+        PauseGuard(self)
+    }
+
+    /// How long others than the server were waited for.
+    pub(super) fn paused_total(&self) -> Duration {
+        self.state().paused_total
+    }
+
+    /// Waits for `work`; `None`: the time is over.
+    pub(super) async fn wait_for<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
+        loop {
+            let (end, stands) = {
+                let state = self.state();
+                (state.deadline, state.paused_since.is_some())
+            };
+            let until = if stands { Instant::now() + POLL_INTERVAL } else { end };
+            match tokio::time::timeout_at(until, &mut work).await {
+                Ok(done) => return Some(done),
+                Err(_) => {
+                    let state = self.state();
+                    if state.paused_since.is_none() && state.deadline <= Instant::now() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// While it lives, the clock stands.
+pub(super) struct PauseGuard<'a>(&'a PausableDeadline);
+
+impl Drop for PauseGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if let Some(since) = state.paused_since.take() {
+            let waited = since.elapsed();
+            state.deadline += waited;
+            state.paused_total += waited;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn user_prompt_pauses_the_deadline() {
+        let short = Duration::from_millis(50);
+        let queue = std::sync::Arc::new(tokio::sync::Semaphore::new(1));
+        let places = vec![queue.clone().acquire_owned().await.expect("open")];
+        let clock = PausableDeadline::new(Instant::now() + short, places);
+        let work = async {
+            drop(clock.pause());
+            assert_eq!(queue.available_permits(), 0);
+            let pause = clock.pause_for_user();
+            assert_eq!(queue.available_permits(), 1, "others need not wait for a person");
+            tokio::time::sleep(6 * short).await;
+            drop(pause);
+        };
+        assert_eq!(clock.wait_for(work).await, Some(()));
+        assert!(clock.paused_total() >= 6 * short);
+        assert_eq!(clock.wait_for(std::future::pending::<()>()).await, None);
+    }
+}

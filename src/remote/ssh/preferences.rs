@@ -1,0 +1,88 @@
+//! Turns lists of names into what russh offers in a handshake.
+//!
+//! Uses `algorithms`. Pure.
+
+use std::borrow::Cow;
+
+use russh::keys::Algorithm;
+use russh::{Preferred, cipher, kex, mac};
+
+use crate::remote::algorithms::{self, AlgorithmCategory, AlgorithmList};
+use crate::remote::connection_options::AlgorithmLists;
+use crate::remote::host_key::HostKeyVerifier;
+
+/// What the handshake tells beside the key exchanges: that we read the server's extensions, and that nothing may stand between the packets.
+const KEX_MARKERS: [kex::Name; 4] = [
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+];
+
+/// Whether a name among key exchanges is none, but tells of something else.
+pub(super) fn is_kex_marker(name: &str) -> bool {
+    KEX_MARKERS.iter().any(|marker| marker.as_ref() == name)
+}
+
+/// The lists for one handshake; host keys that are known come first. Certificates are asked for where an authority is known, or where no
+/// plain key is allowed.
+pub(super) fn build_preferred(lists: &AlgorithmLists, trust: &HostKeyVerifier) -> Preferred {
+    let (certificates, plain): (Vec<String>, Vec<String>) =
+        lists.host_keys.names.iter().cloned().partition(|n| algorithms::is_certificate(n));
+    let known = trust.known_key_types();
+    let wanted = if trust.has_cert_authority() || plain.is_empty() { certificates } else { Vec::new() };
+    let mut kex: Vec<kex::Name> = lists.kex.names.iter().filter_map(|n| kex::Name::try_from(n.as_str()).ok()).collect();
+    kex.extend(KEX_MARKERS);
+    Preferred {
+        kex: Cow::Owned(kex),
+        key: Cow::Owned(algorithms::sort_known_first(&plain, &known).iter().filter_map(|n| Algorithm::new(n).ok()).collect()),
+        host_key_certificates: Cow::Owned(
+            wanted.iter().filter_map(|n| Algorithm::new(algorithms::without_certificate_suffix(n)).ok()).collect(),
+        ),
+        cipher: Cow::Owned(lists.ciphers.names.iter().filter_map(|n| cipher::Name::try_from(n.as_str()).ok()).collect()),
+        mac: Cow::Owned(lists.macs.names.iter().filter_map(|n| mac::Name::try_from(n.as_str()).ok()).collect()),
+        ..Preferred::DEFAULT
+    }
+}
+
+/// The list of ssh_config behind a failed negotiation.
+pub(super) fn find_list<'a>(lists: &'a AlgorithmLists, kind: &russh::AlgorithmKind) -> Option<(AlgorithmCategory, &'a AlgorithmList)> {
+    match kind {
+        russh::AlgorithmKind::Kex => Some((AlgorithmCategory::Kex, &lists.kex)),
+        russh::AlgorithmKind::Key => Some((AlgorithmCategory::HostKey, &lists.host_keys)),
+        russh::AlgorithmKind::Cipher => Some((AlgorithmCategory::Cipher, &lists.ciphers)),
+        russh::AlgorithmKind::Mac => Some((AlgorithmCategory::Mac, &lists.macs)),
+        russh::AlgorithmKind::Compression => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn russh_supports_every_offered_algorithm() {
+        let count = |kind: AlgorithmCategory, known: &dyn Fn(&str) -> bool| {
+            let unknown: Vec<&str> = kind.supported().into_iter().filter(|n| !known(n)).collect();
+            assert!(unknown.is_empty(), "{kind:?}: {unknown:?}");
+        };
+        count(AlgorithmCategory::Kex, &|n| kex::ALL_KEX_ALGORITHMS.iter().any(|k| k.as_ref() == n));
+        count(AlgorithmCategory::Cipher, &|n| cipher::ALL_CIPHERS.iter().any(|k| k.as_ref() == n));
+        count(AlgorithmCategory::Mac, &|n| mac::ALL_MAC_ALGORITHMS.iter().any(|k| k.as_ref() == n));
+        count(AlgorithmCategory::HostKey, &|n| match algorithms::is_certificate(n) {
+            true => Algorithm::new(algorithms::without_certificate_suffix(n)).is_ok_and(|a| a.to_certificate_type() == n),
+            false => Algorithm::new(n).is_ok_and(|a| a.to_string() == n),
+        });
+    }
+
+    #[test]
+    fn default_key_exchanges_match_russh() {
+        let own: Vec<&str> = Preferred::DEFAULT.kex.iter().map(AsRef::as_ref).collect();
+        let ours: Vec<String> = AlgorithmList::default_for(AlgorithmCategory::Kex)
+            .names
+            .into_iter()
+            .chain(KEX_MARKERS.map(|m| m.as_ref().to_owned()))
+            .collect();
+        assert_eq!(own, ours);
+    }
+}

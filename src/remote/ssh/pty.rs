@@ -1,0 +1,146 @@
+//! A talk's life: a terminal where one is wanted, the program, then bytes both ways until it ends.
+//!
+//! Uses `session`. Nothing is framed: what the person types is the program's, and what it writes is theirs.
+
+use russh::client::Msg;
+use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::ssh_host::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message};
+use crate::remote::{ChannelInput, OutputChunk, PtySpec, RemoteError};
+
+type ReadySender = oneshot::Sender<Result<(), RemoteError>>;
+
+/// What is waited for before it has started.
+struct PendingStart {
+    started: Option<ReadySender>,
+    /// The answers to come: one for the terminal, one for the program.
+    pending_replies: usize,
+    has_pty: bool,
+}
+
+impl ScriptSession {
+    /// Runs a talk to its end; how the program ended. `started` hears whether it began.
+    pub(super) async fn run_interactive(
+        &mut self,
+        line: String,
+        terminal: Option<PtySpec>,
+        output: mpsc::Sender<OutputChunk>,
+        input: mpsc::Receiver<ChannelInput>,
+        started: ReadySender,
+    ) -> Result<i32, RemoteError> {
+        let (mut read, write) = match self.open().await {
+            Ok(channel) => channel.split(),
+            Err(error) => {
+                report_start(started, Err(error.clone()));
+                return Err(error);
+            }
+        };
+        let mut end = ChannelStatus::default();
+        let answers = 1 + usize::from(terminal.is_some());
+        let mut start = PendingStart { started: Some(started), pending_replies: answers, has_pty: terminal.is_some() };
+        let how = tokio::select! {
+            how = self.forward_output(&mut read, &mut end, &mut start, &output) => how,
+            () = send_input(&write, line, terminal, input) => Err(self.truncated_error(&ChannelStatus::default(), &[], &[])),
+        };
+        if let (Some(started), Err(error)) = (start.started.take(), &how) {
+            report_start(started, Err(error.clone()));
+        }
+        let kill = !end.has_exited();
+        self.close_channel(FinishedChannel { read, write, status: end, kill, scanner: None }).await;
+        how
+    }
+
+    /// Hands over what comes until the channel is closed, or nobody takes it any more.
+    async fn forward_output(
+        &self,
+        read: &mut ChannelReadHalf,
+        end: &mut ChannelStatus,
+        start: &mut PendingStart,
+        output: &mpsc::Sender<OutputChunk>,
+    ) -> Result<i32, RemoteError> {
+        loop {
+            let begun = start.started.is_none();
+            let message = tokio::select! {
+                biased;
+                message = read.wait() => message,
+                () = self.connection_closed.cancelled() => None,
+                () = output.closed() => return Err(self.truncated_error(end, &[], &[])),
+                () = sleep_until_deadline((!begun).then(|| self.deadline())) => return Err(self.timeout_error()),
+            };
+            let message = message.ok_or_else(|| self.lost_error())?;
+            if let ChannelMsg::Success = message {
+                start.pending_replies = start.pending_replies.saturating_sub(1);
+                if start.pending_replies == 0
+                    && let Some(started) = start.started.take()
+                {
+                    report_start(started, Ok(()));
+                }
+            }
+            let piece = match record_message(message, end) {
+                ChannelOutput::Stdout(bytes) => OutputChunk::Stdout(bytes),
+                ChannelOutput::Stderr(bytes) => OutputChunk::Stderr(bytes),
+                ChannelOutput::Empty if end.refused && !begun => return Err(self.start_refusal(start)),
+                ChannelOutput::Empty if end.closed => return end.exit_code().ok_or_else(|| self.truncated_error(end, &[], &[])),
+                ChannelOutput::Empty => continue,
+            };
+            if output.send(piece).await.is_err() {
+                return Err(self.truncated_error(end, &[], &[]));
+            }
+        }
+    }
+
+    /// What was refused: the terminal is asked for first.
+    fn start_refusal(&self, start: &PendingStart) -> RemoteError {
+        if start.has_pty && start.pending_replies == 2 {
+            return RemoteError::Refused {
+                what: "sshd gives this user no terminal".to_owned(),
+                hint:
+                    "sshd_config needs PermitTTY yes, and the key no `no-pty` in authorized_keys; `| cat` behind the command asks for none"
+                        .to_owned(),
+            };
+        }
+        self.no_shell_error()
+    }
+}
+
+async fn sleep_until_deadline(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Asks for the terminal and the program, then passes on what is told; ends when nobody is there to tell anything.
+async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Option<PtySpec>, mut input: mpsc::Receiver<ChannelInput>) {
+    let begin = async {
+        if let Some(PtySpec { term, columns, rows }) = terminal {
+            write.request_pty(true, &term, columns.into(), rows.into(), 0, 0, &[]).await?;
+        }
+        write.exec(true, line).await
+    };
+    if let Err(error) = begin.await {
+        tracing::debug!(%error, "a talk was not begun");
+        return;
+    }
+    while let Some(told) = input.recv().await {
+        let said = match told {
+            ChannelInput::Bytes(bytes) => write.data_bytes(bytes).await,
+            ChannelInput::Resize(columns, rows) => write.window_change(columns.into(), rows.into(), 0, 0).await,
+            ChannelInput::Eof => write.eof().await,
+        };
+        if let Err(error) = said {
+            tracing::debug!(%error, "a talk takes no more");
+            // Its output may still come.
+            input.close();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn report_start(started: ReadySender, how: Result<(), RemoteError>) {
+    if started.send(how).is_err() {
+        tracing::debug!("nobody waits for this talk any more");
+    }
+}

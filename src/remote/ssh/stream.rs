@@ -1,0 +1,174 @@
+//! A stream's life: begin mark, then bytes both ways, until either side ends it.
+//!
+//! Uses `session`. One task holds both directions, and neither waits for the other.
+
+use bytes::Bytes;
+use russh::client::Msg;
+use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::framing::{BeginMarkScanner, BoundedBuffer};
+use super::ssh_host::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message, start_script};
+use crate::remote::RemoteError;
+use crate::remote::byte_channel::ByteSender;
+
+/// What is kept of a stream's standard error, for its last words.
+const STDERR_TAIL_BYTES: usize = 4 << 10;
+
+type StreamStartSender = oneshot::Sender<Result<(), RemoteError>>;
+
+impl ScriptSession {
+    /// Runs a stream until it ends or nobody reads it any more. `started` hears whether its begin mark came.
+    pub(super) async fn run_stream(
+        &mut self,
+        script: String,
+        output: ByteSender<RemoteError>,
+        input: mpsc::Receiver<Bytes>,
+        started: StreamStartSender,
+    ) {
+        let (mut read, write) = match self.open().await {
+            Ok(channel) => channel.split(),
+            Err(error) => {
+                report_start(started, Err(error));
+                return;
+            }
+        };
+        let begun = CancellationToken::new();
+        let mut opening = BeginMarkScanner::new(&self.frame);
+        let end = tokio::select! {
+            end = self.read_stream(&mut read, &mut opening, output, started, &begun) => end,
+            () = write_input(&write, script, input, &begun) => ChannelStatus::default(),
+        };
+        let kill = !end.has_exited();
+        self.close_channel(FinishedChannel { read, write, status: end, kill, scanner: Some(opening) }).await;
+    }
+
+    async fn read_stream(
+        &self,
+        read: &mut ChannelReadHalf,
+        opening: &mut BeginMarkScanner,
+        output: ByteSender<RemoteError>,
+        started: StreamStartSender,
+        begun: &CancellationToken,
+    ) -> ChannelStatus {
+        let (mut end, mut stderr) = (ChannelStatus::default(), BoundedBuffer::default());
+        let mut started = started;
+        let begin = self.wait_for_begin_mark(read, opening, &mut started, &mut end, &mut stderr).await;
+        let rest = match begin {
+            Ok(Some(rest)) => rest,
+            Ok(None) => return end,
+            Err(error) => {
+                report_start(started, Err(error));
+                return end;
+            }
+        };
+        begun.cancel();
+        report_start(started, Ok(()));
+        if rest.is_empty() || output.send(rest, |most| self.flood_error(most)) {
+            self.forward_stream(read, &output, &mut end, &mut stderr).await;
+        }
+        end
+    }
+
+    fn flood_error(&self, most: usize) -> RemoteError {
+        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, most >> 10);
+        RemoteError::Protocol { what }
+    }
+
+    /// Passes on what comes until either side has enough.
+    async fn forward_stream(
+        &self,
+        read: &mut ChannelReadHalf,
+        output: &ByteSender<RemoteError>,
+        end: &mut ChannelStatus,
+        stderr: &mut BoundedBuffer,
+    ) {
+        loop {
+            let message = tokio::select! {
+                biased;
+                message = read.wait() => message,
+                () = output.wait_closed() => return,
+                () = self.connection_closed.cancelled() => None,
+            };
+            let Some(message) = message else {
+                output.fail(self.lost_error());
+                return;
+            };
+            match record_message(message, end) {
+                ChannelOutput::Stdout(bytes) => {
+                    if !output.send(bytes, |most| self.flood_error(most)) {
+                        return;
+                    }
+                }
+                ChannelOutput::Stderr(bytes) => stderr.push_rolling(&bytes, STDERR_TAIL_BYTES),
+                ChannelOutput::Empty => {}
+            }
+            if end.closed {
+                if end.exit_status != Some(0) {
+                    output.fail(self.truncated_error(end, &stderr.bytes, &[]));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Waits for the begin mark; gives what came behind it, or nothing when nobody waits any more.
+    async fn wait_for_begin_mark(
+        &self,
+        read: &mut ChannelReadHalf,
+        opening: &mut BeginMarkScanner,
+        started: &mut StreamStartSender,
+        end: &mut ChannelStatus,
+        stderr: &mut BoundedBuffer,
+    ) -> Result<Option<Bytes>, RemoteError> {
+        loop {
+            let message: Option<ChannelMsg> = tokio::select! {
+                biased;
+                message = read.wait() => message,
+                () = self.connection_closed.cancelled() => None,
+                () = started.closed() => return Ok(None),
+                () = tokio::time::sleep_until(self.deadline()) => return Err(self.timeout_error()),
+            };
+            let message = message.ok_or_else(|| self.lost_error())?;
+            match record_message(message, end) {
+                ChannelOutput::Stdout(bytes) => {
+                    if let Some(rest) = opening.push(&bytes) {
+                        return Ok(Some(rest.into()));
+                    }
+                }
+                ChannelOutput::Stderr(bytes) => stderr.push_rolling(&bytes, STDERR_TAIL_BYTES),
+                ChannelOutput::Empty => {}
+            }
+            if end.refused {
+                return Err(self.no_shell_error());
+            }
+            if end.closed {
+                return Err(self.truncated_error(end, &stderr.bytes, opening.noise()));
+            }
+        }
+    }
+}
+
+/// Writes the script and, once its begin mark was seen, whatever comes. Never ends by itself unless the channel is gone.
+async fn write_input(write: &ChannelWriteHalf<Msg>, script: String, mut input: mpsc::Receiver<Bytes>, begun: &CancellationToken) {
+    let feeding = async {
+        start_script(write, script).await?;
+        begun.cancelled().await;
+        while let Some(bytes) = input.recv().await {
+            write.data_bytes(bytes).await?;
+        }
+        write.eof().await
+    };
+    if let Err(error) = feeding.await {
+        tracing::debug!(%error, "a stream takes no more input");
+        input.close();
+    }
+    std::future::pending::<()>().await;
+}
+
+fn report_start(started: StreamStartSender, how: Result<(), RemoteError>) {
+    if started.send(how).is_err() {
+        tracing::debug!("nobody waits for this stream any more");
+    }
+}

@@ -1,0 +1,453 @@
+//! Plain lines: what a person or a CI log reads while nothing draws. One line a phase, equal news of many hosts as one line.
+//!
+//! Uses `event`, `state` and its neighbours. Time is the events', so that a journal gives the same lines again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use crate::diagnose::command_advice::CommandAdvice;
+use crate::event::{Event, EventKind, Goal, Level, Phase, RunInfo, UnixMillis};
+use crate::state::{self, RunState};
+
+use super::ReportSink;
+use super::finding;
+use super::line_writer::LineOutput;
+use super::log_filter::{LogLineFilter, LogSelection};
+use super::sanitize::Sanitizer;
+use super::style::{self, TextStyle, Tone};
+
+/// How long a piece of news waits for the same from other hosts.
+const GROUPING_WINDOW_MS: i64 = 250;
+/// How long one that a host could not be reached waits while others are still being reached: it may be the same with them. Who looks on is
+/// not kept waiting for the slowest of them.
+const UNREACHABLE_WINDOW_MS: i64 = 1_500;
+
+/// What to do about a run that seems to hang.
+const HANG_HINT_COMMANDS: [&str; 2] = ["stacks", "logs"];
+
+/// News that may come from many hosts at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GroupableEvent {
+    StepFailed { phase: Phase, title: String, error: String, hint: String },
+    StepRetrying { phase: Phase, error: String },
+    HostLost { error: String, retrying: bool },
+    HostReconnected,
+    RankExited { exit: String, stopped: bool },
+    NodeExited(String),
+    Signalled(String),
+    Notice { text: String, warn: bool },
+    Leftover(String),
+}
+
+/// The same news of several hosts.
+#[derive(Debug)]
+struct EventGroup {
+    event: GroupableEvent,
+    hosts: BTreeSet<u32>,
+    ranks: BTreeSet<u32>,
+}
+
+/// A phase whose steps have begun to end.
+#[derive(Debug, Default)]
+struct PhaseTally {
+    started_at: UnixMillis,
+    done: BTreeSet<u32>,
+    satisfied: BTreeSet<u32>,
+    failed: BTreeSet<u32>,
+    open_steps: usize,
+    started: bool,
+}
+
+/// Prints lines.
+pub struct PlainSink<O> {
+    out: O,
+    sanitizer: Sanitizer,
+    style: TextStyle,
+    advice: CommandAdvice,
+    log_filter: LogLineFilter,
+    steps: BTreeMap<u32, (Phase, u32, String)>,
+    phases: BTreeMap<Phase, PhaseTally>,
+    pending_groups: Vec<EventGroup>,
+    pending_since: UnixMillis,
+    lost_hosts: BTreeSet<u32>,
+    connecting_hosts: BTreeSet<u32>,
+    announced: (String, u32, usize),
+    /// When the checks began to ask the hosts, while there is no plan.
+    checks_started_at: Option<UnixMillis>,
+    /// The run and attempt whose logs are shown.
+    log_run: (String, u32),
+}
+
+impl<O: LineOutput> PlainSink<O> {
+    /// Prints to `out`.
+    pub fn new(out: O, cleaner: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+        PlainSink {
+            out,
+            sanitizer: cleaner,
+            style,
+            advice: CommandAdvice::default(),
+            log_filter: LogLineFilter::new(logs),
+            steps: BTreeMap::new(),
+            phases: BTreeMap::new(),
+            pending_groups: Vec::new(),
+            pending_since: 0,
+            lost_hosts: BTreeSet::new(),
+            connecting_hosts: BTreeSet::new(),
+            announced: (String::new(), 0, 0),
+            checks_started_at: None,
+            log_run: (String::new(), 0),
+        }
+    }
+
+    /// Advises commands as the person has to type them.
+    #[must_use]
+    pub fn with_advice(self, advice: CommandAdvice) -> Self {
+        PlainSink { advice, ..self }
+    }
+
+    /// Where the lines go.
+    pub fn output(&mut self) -> &mut O {
+        &mut self.out
+    }
+
+    fn write_line(&mut self, role: Tone, text: &str) -> io::Result<()> {
+        self.out.write_line(&self.style.paint(role, text))
+    }
+
+    fn on_run_started(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
+        self.steps = info.steps.iter().map(|step| (step.id, (step.phase, step.host, step.title.clone()))).collect();
+        self.phases.clear();
+        for step in &info.steps {
+            self.phases.entry(step.phase).or_default().open_steps += 1;
+        }
+        // What the checks ask is asked before there is a plan.
+        if let Some(at) = self.checks_started_at
+            && let Some(tally) = self.phases.get_mut(&Phase::Preflight)
+        {
+            (tally.started, tally.started_at, self.checks_started_at) = (true, at, None);
+        }
+        let run = (info.run_id.clone(), info.attempt);
+        if !info.run_id.is_empty() && run != self.log_run {
+            // The logs of another run begin at their first byte again.
+            self.flush_pending(state)?;
+            self.log_filter.start_next_run();
+            self.log_run = run;
+        }
+        let told = (info.run_id.clone(), info.attempt, info.ranks.len());
+        if told == self.announced || info.hosts.is_empty() {
+            return Ok(());
+        }
+        self.announced = told;
+        let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), style::count_noun(info.hosts.len(), "host"));
+        if !info.ranks.is_empty() {
+            text.push_str(&format!(", {}", style::count_noun(info.ranks.len(), "rank")));
+        }
+        if !info.run_id.is_empty() {
+            text.push_str(&format!(", run {}", self.sanitizer.sanitize_line(&info.run_id)));
+        }
+        if info.attempt > 1 {
+            text.push_str(&format!(", attempt {}", info.attempt));
+        }
+        self.flush_pending(state)?;
+        self.write_line(Tone::Plain, &text)
+    }
+
+    /// Notes the end of a step; a phase whose steps have all ended is told at once.
+    fn on_step_ended(
+        &mut self,
+        step: u32,
+        how: fn(&mut PhaseTally) -> &mut BTreeSet<u32>,
+        at: UnixMillis,
+        state: &RunState,
+    ) -> io::Result<()> {
+        let Some((phase, host, _)) = self.steps.get(&step) else { return Ok(()) };
+        let (phase, host) = (*phase, *host);
+        let Some(tally) = self.phases.get_mut(&phase) else { return Ok(()) };
+        if !tally.started {
+            (tally.started, tally.started_at) = (true, at);
+        }
+        how(tally).insert(host);
+        tally.open_steps = tally.open_steps.saturating_sub(1);
+        if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
+    }
+
+    /// One line for a phase.
+    fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
+        let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
+        if tally.done.is_empty() && tally.satisfied.is_empty() && tally.failed.is_empty() {
+            return Ok(());
+        }
+        self.flush_pending(state)?;
+        // A host counts once, by the most telling of its steps; where nothing can change, having looked is all there is to say.
+        let changes = state::phase_changes_host(phase);
+        let looked = |host: &&u32| !changes && !tally.failed.contains(*host);
+        let done: BTreeSet<u32> = tally.done.difference(&tally.failed).chain(tally.satisfied.iter().filter(looked)).copied().collect();
+        let satisfied: BTreeSet<u32> =
+            tally.satisfied.iter().filter(|host| !done.contains(host) && !tally.failed.contains(host)).copied().collect();
+        let (word, good) = if changes { ("changed", Tone::Warn) } else { ("ok", Tone::Ok) };
+        let parts = [(Tone::Bad, "FAILED", &tally.failed), (good, word, &done), (Tone::Ok, "as it was", &satisfied)];
+        let texts: Vec<String> = parts
+            .iter()
+            .filter(|(_, _, hosts)| !hosts.is_empty())
+            .map(|(role, word, hosts)| format!("{} {}", self.style.paint(*role, word), style::format_hosts(state, &self.sanitizer, *hosts)))
+            .collect();
+        let time = self.style.paint(Tone::Dim, &format!("({})", style::format_duration(at - tally.started_at)));
+        self.out.write_line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")))
+    }
+
+    fn queue_event(&mut self, at: UnixMillis, news: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
+        if self.pending_groups.is_empty() {
+            self.pending_since = at;
+        }
+        let place = self.pending_groups.iter().position(|held| held.event == news).unwrap_or_else(|| {
+            self.pending_groups.push(EventGroup { event: news, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
+            self.pending_groups.len() - 1
+        });
+        self.pending_groups[place].hosts.extend(host);
+        self.pending_groups[place].ranks.extend(rank);
+    }
+
+    /// Tells what waits.
+    fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
+        for line in self.log_filter.take_all(state, &self.sanitizer, self.style) {
+            self.out.write_line(&line)?;
+        }
+        for held in std::mem::take(&mut self.pending_groups) {
+            let hosts = style::format_hosts(state, &self.sanitizer, &held.hosts);
+            if let GroupableEvent::HostLost { error, retrying: false } = &held.event
+                && held.hosts.len() > 1
+            {
+                self.write_line(Tone::Bad, &format!("UNREACHABLE {} hosts: {}", held.hosts.len(), self.sanitizer.sanitize_line(error)))?;
+                self.write_line(Tone::Plain, &format!("  {hosts}"))?;
+                continue;
+            }
+            let ranks: Vec<u32> = held.ranks.into_iter().collect();
+            let (role, text, hint) = self.format_event(held.event, &hosts, &ranks);
+            self.write_line(role, &text)?;
+            if !hint.is_empty() {
+                self.write_line(Tone::Plain, &format!("  hint: {hint}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn format_event(&self, news: GroupableEvent, hosts: &str, ranks: &[u32]) -> (Tone, String, String) {
+        let clean = |text: &str| self.sanitizer.sanitize_line(text);
+        match news {
+            GroupableEvent::StepFailed { phase, title, error, hint } => {
+                (Tone::Bad, format!("FAILED {hosts} {}: {}: {}", phase.name(), clean(&title), clean(&error)), clean(&hint))
+            }
+            GroupableEvent::StepRetrying { phase, error } => {
+                (Tone::Warn, format!("{hosts} {}: trying again: {}", phase.name(), clean(&error)), String::new())
+            }
+            GroupableEvent::HostLost { error, retrying: true } => {
+                (Tone::Warn, format!("{hosts}: no connection: {}; trying again", clean(&error)), String::new())
+            }
+            GroupableEvent::HostLost { error, retrying: false } => {
+                (Tone::Bad, format!("UNREACHABLE {hosts}: {}", clean(&error)), String::new())
+            }
+            GroupableEvent::HostReconnected => (Tone::Ok, format!("{hosts}: connected again"), String::new()),
+            GroupableEvent::RankExited { exit, stopped: true } => {
+                (Tone::Dim, format!("{} on {hosts}: stopped, {exit}", style::format_ranks(ranks)), String::new())
+            }
+            GroupableEvent::RankExited { exit, stopped: false } => {
+                (Tone::Bad, format!("{} on {hosts}: {exit}", style::format_ranks(ranks)), String::new())
+            }
+            GroupableEvent::NodeExited(exit) => (Tone::Bad, format!("{hosts}: the launcher ended: {exit}"), String::new()),
+            GroupableEvent::Signalled(signal) => (Tone::Warn, format!("{} sent to the ranks on {hosts}", clean(&signal)), String::new()),
+            GroupableEvent::Notice { text, warn } => {
+                let role = if warn { Tone::Warn } else { Tone::Plain };
+                let mark = if warn { "warning: " } else { "" };
+                let place = if hosts.is_empty() { String::new() } else { format!("{hosts}: ") };
+                (role, format!("{mark}{place}{}", clean(&text)), String::new())
+            }
+            GroupableEvent::Leftover(text) => (Tone::Bad, format!("LEFT on {hosts}: {}", clean(&text)), String::new()),
+        }
+    }
+
+    fn queue_step_failed(&mut self, step: u32, error: &str, hint: &str, at: UnixMillis) {
+        if let Some((phase, host, title)) = self.steps.get(&step).cloned() {
+            self.queue_event(
+                at,
+                GroupableEvent::StepFailed { phase, title, error: error.to_owned(), hint: hint.to_owned() },
+                Some(host),
+                None,
+            );
+        }
+    }
+
+    fn write_logs(&mut self, all: bool, now: UnixMillis, state: &RunState) -> io::Result<()> {
+        let lines = if all {
+            self.log_filter.flush_partial_lines(now);
+            self.log_filter.take_all(state, &self.sanitizer, self.style)
+        } else {
+            self.log_filter.take_due(now, state, &self.sanitizer, self.style)
+        };
+        lines.iter().try_for_each(|line| self.out.write_line(line))
+    }
+
+    fn write_goal(&mut self, goal: Goal, why: &str) -> io::Result<()> {
+        let (role, text) = match goal {
+            Goal::Up => (Tone::Plain, "going up"),
+            Goal::Stop => (Tone::Warn, "stopping every rank"),
+            Goal::Kill => (Tone::Bad, "killing every rank"),
+            Goal::Down => (Tone::Plain, "tearing down"),
+        };
+        let why = self.sanitizer.sanitize_line(why);
+        self.write_line(role, &if why.is_empty() { text.to_owned() } else { format!("{text}: {why}") })
+    }
+
+    fn write_ready(&mut self, state: &RunState) -> io::Result<()> {
+        let hosts: BTreeSet<u32> = state.ranks.values().map(|rank| rank.host).collect();
+        let text = format!(
+            "ready      {} on {} ({})",
+            style::count_noun(state.ranks.len(), "rank"),
+            style::count_noun(hosts.len(), "host"),
+            style::format_duration(state.elapsed())
+        );
+        self.write_line(Tone::Ok, &text)
+    }
+
+    fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {
+        let places = style::format_hosts(state, &self.sanitizer, hosts);
+        let text = match ranks {
+            [] => format!("first to fail: the launcher on {places}"),
+            _ => format!("first to fail: {} on {places}", style::format_ranks(ranks)),
+        };
+        self.write_line(Tone::Bad, &text)
+    }
+
+    /// What is told at once, after all that waits.
+    fn handle_immediate(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        match &event.kind {
+            EventKind::RunStarted(info) => self.on_run_started(info, state),
+            EventKind::PhaseStarted { phase } => {
+                let before: Vec<Phase> = self.phases.iter().filter(|(p, tally)| *p != phase && tally.started).map(|(p, _)| *p).collect();
+                before.into_iter().try_for_each(|phase| self.write_phase_line(phase, event.at, state))?;
+                match self.phases.get_mut(phase) {
+                    Some(tally) if !tally.started => (tally.started, tally.started_at) = (true, event.at),
+                    None if *phase == Phase::Preflight => self.checks_started_at = Some(event.at),
+                    _ => {}
+                }
+                Ok(())
+            }
+            EventKind::StepSatisfied { step, .. } => self.on_step_ended(*step, |tally| &mut tally.satisfied, event.at, state),
+            EventKind::StepDone { step, .. } => self.on_step_ended(*step, |tally| &mut tally.done, event.at, state),
+            EventKind::StepFailed { step, error, hint } => {
+                self.queue_step_failed(*step, error, hint, event.at);
+                self.on_step_ended(*step, |tally| &mut tally.failed, event.at, state)
+            }
+            EventKind::Ready => self.flush_pending(state).and_then(|()| self.write_ready(state)),
+            EventKind::Culprit { ranks, hosts } => self.flush_pending(state).and_then(|()| self.write_first_failure(ranks, hosts, state)),
+            EventKind::Hang(hang) => {
+                self.flush_pending(state)?;
+                let text = finding::describe_hang(hang, event.at, state, &self.sanitizer);
+                self.write_line(Tone::Warn, &format!("HANG {text}"))?;
+                for line in &hang.evidence {
+                    let text = format!("  | {}", self.sanitizer.sanitize_line(line));
+                    self.write_line(Tone::Plain, &text)?;
+                }
+                let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
+                self.write_line(Tone::Plain, &format!("  hint: {hint}"))
+            }
+            EventKind::HangEnded => {
+                self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, "it goes on: what was waited for has come"))
+            }
+            EventKind::GoalChanged { goal, reason: why } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, why)),
+            EventKind::RunFinished { .. } => {
+                self.write_logs(true, event.at, state)?;
+                self.flush_pending(state)?;
+                let open: Vec<Phase> = self.phases.keys().copied().collect();
+                open.into_iter().try_for_each(|phase| self.write_phase_line(phase, event.at, state))
+            }
+            EventKind::Log { host, file, offset, bytes, .. } => {
+                self.log_filter.push((*host, *file), *offset, bytes, event.at);
+                Ok(())
+            }
+            EventKind::LogTruncated { host, file, .. } => {
+                self.log_filter.restart_file((*host, *file));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What may be the same on many hosts waits a moment.
+    fn queue_groupable(&mut self, event: &Event, state: &RunState) {
+        let at = event.at;
+        match &event.kind {
+            EventKind::HostConnecting { host } => {
+                self.connecting_hosts.insert(*host);
+            }
+            EventKind::HostLost { host, error, will_retry: retrying } => {
+                self.connecting_hosts.remove(host);
+                self.lost_hosts.insert(*host);
+                self.queue_event(at, GroupableEvent::HostLost { error: error.clone(), retrying: *retrying }, Some(*host), None);
+            }
+            EventKind::HostConnected { host, .. } => {
+                self.connecting_hosts.remove(host);
+                if self.lost_hosts.remove(host) {
+                    self.queue_event(at, GroupableEvent::HostReconnected, Some(*host), None);
+                }
+            }
+            EventKind::StepRetrying { step, error } => {
+                if let Some((phase, host, _)) = self.steps.get(step).cloned() {
+                    self.queue_event(at, GroupableEvent::StepRetrying { phase, error: error.clone() }, Some(host), None);
+                }
+            }
+            EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
+                let stopped = state.ranks.get(rank).is_some_and(|rank| state.was_stopped(rank));
+                self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
+            }
+            EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {
+                self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None)
+            }
+            EventKind::RanksSignaled { host, signal } => self.queue_event(at, GroupableEvent::Signalled(signal.clone()), Some(*host), None),
+            EventKind::Notice { host, text, warn } => {
+                self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None)
+            }
+            EventKind::CheckFinished { check, level, hosts, message: what, hint } if *level == Level::Warn => {
+                let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
+                let text = format!("{check}: {what}{help}");
+                for host in hosts {
+                    self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
+                }
+            }
+            EventKind::Leftover { host, text } => self.queue_event(at, GroupableEvent::Leftover(text.clone()), Some(*host), None),
+            _ => {}
+        }
+    }
+}
+
+impl<O: LineOutput> ReportSink for PlainSink<O> {
+    fn on_event(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        self.tick(event.at, state)?;
+        self.handle_immediate(event, state)?;
+        self.queue_groupable(event, state);
+        self.tick(event.at, state)
+    }
+
+    fn tick(&mut self, now: UnixMillis, state: &RunState) -> io::Result<()> {
+        self.write_logs(false, now, state)?;
+        let unreached = |held: &EventGroup| matches!(held.event, GroupableEvent::HostLost { retrying: false, .. });
+        let window = if !self.connecting_hosts.is_empty() && self.pending_groups.iter().all(unreached) {
+            UNREACHABLE_WINDOW_MS
+        } else {
+            GROUPING_WINDOW_MS
+        };
+        if !self.pending_groups.is_empty() && now - self.pending_since >= window {
+            self.flush_pending(state)?;
+        }
+        self.out.flush()
+    }
+
+    fn finish(&mut self, state: &RunState) -> io::Result<()> {
+        self.write_logs(true, state.last_event_at, state)?;
+        self.flush_pending(state)?;
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+#[path = "plain_tests.rs"]
+mod tests;

@@ -1,0 +1,260 @@
+//! The words and colours that lines, bars and recap share.
+//!
+//! Uses `event`, `state` and `sanitize`. Meaning is never in the colour alone.
+
+use crate::event::{Exit, Outcome, RunInfo, RunOutcome};
+use crate::state::RunState;
+
+use super::hostlist;
+use super::sanitize::{COLOR_RESET, DIM, GREEN, RED, Sanitizer, YELLOW};
+
+/// What a piece of text means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As it should be.
+    Ok,
+    /// Worth a look.
+    Warn,
+    /// Wrong.
+    Bad,
+    /// Beside the point.
+    Dim,
+    /// As it is.
+    Plain,
+}
+
+/// Whether to use colours: decided once, from `--color`, `NO_COLOR` and the terminal, by `cli`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TextStyle {
+    /// Whether there are colours.
+    pub color: bool,
+}
+
+impl TextStyle {
+    /// `text` marked with the colour of its role, which it gets where it is printed.
+    pub fn paint(self, role: Tone, text: &str) -> String {
+        let mark = match role {
+            Tone::Ok => GREEN,
+            Tone::Warn => YELLOW,
+            Tone::Bad => RED,
+            Tone::Dim => DIM,
+            Tone::Plain => return text.to_owned(),
+        };
+        if self.color && !text.is_empty() { format!("{mark}{text}{COLOR_RESET}") } else { text.to_owned() }
+    }
+}
+
+/// `exit 1`, `signal 9 (KILL)`, `gone without a status`.
+pub fn format_exit(exit: Exit) -> String {
+    match exit {
+        // A Python launcher that ends with its child's negative code: the shell sees 256 less the signal (deepspeed/launcher/launch.py).
+        Exit::Code(code @ 241..=250) => format!("exit {code} (-{0} in Python: signal {0})", 256 - code),
+        Exit::Code(code) => format!("exit {code}"),
+        Exit::Signal(n) => match signal_name(n) {
+            "" => format!("signal {n}"),
+            name => format!("signal {n} ({name})"),
+        },
+        Exit::Killed => "gone without a status".to_owned(),
+    }
+}
+
+fn signal_name(number: i32) -> &'static str {
+    match number {
+        1 => "HUP",
+        2 => "INT",
+        3 => "QUIT",
+        4 => "ILL",
+        6 => "ABRT",
+        7 => "BUS",
+        8 => "FPE",
+        9 => "KILL",
+        11 => "SEGV",
+        13 => "PIPE",
+        15 => "TERM",
+        _ => "",
+    }
+}
+
+/// `1 host`, `2 hosts`.
+pub fn count_noun(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `0.3 s`, `12 s`, `4m05s`, `2h13m`.
+pub fn format_duration(millis: i64) -> String {
+    let seconds = millis.max(0) / 1000;
+    match seconds {
+        0..10 => format!("{}.{} s", seconds, millis.max(0) % 1000 / 100),
+        10..60 => format!("{seconds} s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Hosts by number, as their folded names.
+pub fn format_hosts<'a>(state: &RunState, cleaner: &Sanitizer, list: impl IntoIterator<Item = &'a u32>) -> String {
+    let name = |host: &u32| match state.host_name(*host) {
+        "" => format!("host {host}"),
+        name => cleaner.sanitize_line(name),
+    };
+    hostlist::fold_names(&list.into_iter().map(name).collect::<Vec<_>>())
+}
+
+/// `rank 3`, `ranks 0-3,7`.
+pub fn format_ranks(list: &[u32]) -> String {
+    format!("rank{} {}", if list.len() == 1 { "" } else { "s" }, hostlist::fold_numbers(list))
+}
+
+/// `up wan22`.
+pub fn run_title(info: &RunInfo, cleaner: &Sanitizer) -> String {
+    [info.command.as_str(), info.name.as_str()]
+        .iter()
+        .filter(|word| !word.is_empty())
+        .map(|word| cleaner.sanitize_line(word))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The word for an outcome, and what it means.
+pub fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
+    match outcome {
+        Outcome::Ok => ("OK", Tone::Ok),
+        Outcome::Detached => ("DETACHED", Tone::Warn),
+        Outcome::Failed => ("FAILED", Tone::Bad),
+        Outcome::Refused => ("REFUSED", Tone::Bad),
+        Outcome::Unreachable => ("UNREACHABLE", Tone::Bad),
+        Outcome::Signal(_) | Outcome::Stopped => ("STOPPED", Tone::Warn),
+        Outcome::Leftovers => ("LEFTOVERS", Tone::Bad),
+        Outcome::Locked => ("LOCKED", Tone::Bad),
+    }
+}
+
+/// The word for how a run ended.
+pub fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
+    outcome_label(match end {
+        RunOutcome::Ok => &Outcome::Ok,
+        RunOutcome::Failed => &Outcome::Failed,
+        RunOutcome::Stopped => &Outcome::Stopped,
+        RunOutcome::Running => &Outcome::Detached,
+    })
+}
+
+/// The word for how an operation ended; `None` while it goes on. Who leaves a run that goes on has detached, whatever made them leave.
+pub fn operation_outcome_label(state: &RunState) -> Option<(&'static str, Tone)> {
+    match &state.outcome.as_ref()?.0 {
+        Outcome::Signal(_) if state.run_end() == Some(RunOutcome::Running) => Some(run_end_label(RunOutcome::Running)),
+        ended => Some(outcome_label(ended)),
+    }
+}
+
+/// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
+/// be pasted; where `hard`, it is broken.
+pub fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
+    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+    let wide = |c: char| c.width().unwrap_or(0) > 1;
+    let mut lines = vec![String::new()];
+    for (at, word) in text.split(' ').enumerate() {
+        let mut gap = if at > 0 { " " } else { "" };
+        let mut rest = word;
+        loop {
+            // A piece: one wide character, or all up to the next one.
+            let end = rest
+                .char_indices()
+                .find(|(at, c)| *at > 0 && (wide(*c) || rest.chars().next().is_some_and(wide)))
+                .map_or(rest.len(), |(at, _)| at);
+            let (piece, tail) = rest.split_at(end);
+            for piece in if hard { split_to_width(piece, width.max(1)) } else { vec![piece] } {
+                let line = lines.last().map_or(0, |line| line.width());
+                if line > 0 && line + gap.len() + piece.width() > width {
+                    lines.push(String::new());
+                    gap = "";
+                }
+                if let Some(line) = lines.last_mut() {
+                    line.push_str(gap);
+                    line.push_str(piece);
+                }
+                gap = "";
+            }
+            if tail.is_empty() {
+                break;
+            }
+            rest = tail;
+        }
+    }
+    lines
+}
+
+/// A text in pieces of at most `width` columns.
+fn split_to_width(text: &str, width: usize) -> Vec<&str> {
+    use unicode_width::UnicodeWidthChar;
+    let (mut found, mut from, mut used) = (Vec::new(), 0, 0);
+    for (at, c) in text.char_indices() {
+        let own = c.width().unwrap_or(0);
+        if used + own > width && at > from {
+            found.push(&text[from..at]);
+            (from, used) = (at, 0);
+        }
+        used += own;
+    }
+    found.push(&text[from..]);
+    found
+}
+
+/// The first `width` columns of a text, with `…` where something is missing.
+pub fn truncate_text(text: &str, width: usize) -> String {
+    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+    let text = text.replace('\t', " ");
+    if text.width() <= width {
+        return text;
+    }
+    let mut used = 0;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used < width
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negative_python_exit_is_decoded() {
+        assert_eq!(format_exit(Exit::Code(247)), "exit 247 (-9 in Python: signal 9)");
+        assert_eq!(format_exit(Exit::Code(251)), "exit 251");
+    }
+
+    #[test]
+    fn wrap_keeps_commands_whole() {
+        let long = "orchestrate exec a.yaml --limit gpu01 -- nvidia-smi; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+        let lines = wrap_text(long, 40, false);
+        assert_eq!(lines.join(" "), long);
+        assert_eq!(lines.last().map(String::as_str), Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "whole, to be pasted");
+        assert!(wrap_text(long, 40, true).iter().all(|line| line.len() <= 40));
+        assert_eq!(wrap_text(long, 40, true).concat().replace(' ', ""), long.replace(' ', ""));
+        let chinese = "减小批大小;PYTORCH=1减少数据加载进程";
+        assert_eq!(wrap_text(chinese, 12, false), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
+        assert_eq!(wrap_text("", 10, true), [""]);
+    }
+
+    #[test]
+    fn counts_durations_and_exits_are_formatted() {
+        assert_eq!(
+            (count_noun(1, "host"), count_noun(2, "host"), count_noun(0, "host")),
+            ("1 host".into(), "2 hosts".into(), "0 hosts".into())
+        );
+        assert_eq!([0, 950, 9_999, 59_999, 245_000, 7_980_000].map(format_duration), ["0.0 s", "0.9 s", "9.9 s", "59 s", "4m05s", "2h13m"]);
+        assert_eq!(format_exit(Exit::Signal(9)), "signal 9 (KILL)");
+        assert_eq!(format_exit(Exit::Signal(64)), "signal 64");
+        assert_eq!(
+            (truncate_text("abcdef", 4), truncate_text("中中中", 4), truncate_text("abcd", 4)),
+            ("abc…".into(), "中…".into(), "abcd".into())
+        );
+        let painted = TextStyle { color: true }.paint(Tone::Bad, "x");
+        assert_eq!(crate::report::sanitize::Printable::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(TextStyle::default().paint(Tone::Bad, "x"), "x");
+    }
+}

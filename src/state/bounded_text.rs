@@ -1,0 +1,20 @@
+//! Texts of a length that can be kept.
+//!
+//! Uses nothing.
+
+/// The most bytes of one text that is kept.
+pub(super) const MAX_TEXT_BYTES: usize = 4 << 10;
+
+/// The beginning of a text that a host may have made as long as it likes.
+pub(super) fn truncate_text(text: &str) -> String {
+    truncate_text_to(text, MAX_TEXT_BYTES)
+}
+
+/// The beginning of a text, at most `most` bytes and a mark.
+pub(super) fn truncate_text_to(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}

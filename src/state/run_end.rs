@@ -1,0 +1,112 @@
+//! How the run ended: the one rule, read by the list of past runs, the recap, the exit code's word and the dashboard.
+//!
+//! Uses `event` and the state. A command's outcome (`Outcome`) says how the command ended; `RunEnd` says how the run ended.
+
+use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
+
+use super::RunState;
+
+impl RunState {
+    /// How the run ended, or that it runs; `None`: there was no run, or it did not begin.
+    pub fn run_end(&self) -> Option<RunOutcome> {
+        let outcome = self.outcome.as_ref().map(|(outcome, _)| outcome);
+        let found = self.reported_end.map(|(end, _)| end);
+        if self.info.run_id.is_empty() {
+            return None;
+        }
+        if self.culprit.is_some() {
+            return Some(RunOutcome::Failed);
+        }
+        let ended = !self.hosts.is_empty() && self.hosts.iter().all(|host| host.launcher_exit.is_some());
+        let well = self.hosts.iter().all(|host| host.launcher_exit.is_some_and(|(exit, _)| exit.is_success()));
+        let launched = self.hosts.iter().any(|host| host.launcher_started.is_some() || host.launcher_exit.is_some())
+            || self.ranks.values().any(|rank| rank.started_at.is_some());
+        match outcome {
+            // Stopped because it hung: that is a failure.
+            Some(Outcome::Failed) if launched => Some(RunOutcome::Failed),
+            _ if matches!(found, Some(RunOutcome::Ok | RunOutcome::Failed | RunOutcome::Stopped)) => found,
+            // An elastic gang may end well without all of its hosts.
+            Some(Outcome::Ok) if ended && self.stopping_since.is_none() => Some(RunOutcome::Ok),
+            _ if ended && well && self.stopping_since.is_none() => Some(RunOutcome::Ok),
+            Some(Outcome::Refused | Outcome::Unreachable | Outcome::Locked) if found.is_none() => None,
+            _ if self.stopping_since.is_some() && (launched || found.is_some()) => Some(RunOutcome::Stopped),
+            _ if found == Some(RunOutcome::Running) => found,
+            Some(Outcome::Signal(_) | Outcome::Stopped) if launched => Some(RunOutcome::Stopped),
+            _ if ended => Some(RunOutcome::Failed),
+            _ => None,
+        }
+    }
+
+    /// A rank whose launcher is gone without a status and that told of no end itself does not run any more.
+    pub(super) fn mark_lost_ranks_killed(&mut self) {
+        for rank in self.ranks.values_mut().filter(|rank| rank.started_at.is_some() && rank.exit.is_none()) {
+            if let Some((Exit::Killed, when)) = self.hosts.get(rank.host as usize).and_then(|host| host.launcher_exit) {
+                (rank.exit, rank.ended_at) = (Some(Exit::Killed), when);
+            }
+        }
+    }
+
+    /// When the first rank of the run started, as far as this operation knows.
+    pub fn run_started_at(&self) -> Option<UnixMillis> {
+        self.first_rank_started
+    }
+
+    /// When the run ended, as far as this operation knows; `None` while it runs.
+    pub fn run_ended_at(&self) -> Option<UnixMillis> {
+        if matches!(self.run_end(), None | Some(RunOutcome::Running)) {
+            return None;
+        }
+        let ranks = self.ranks.values().filter(|rank| rank.exit.is_some()).map(|rank| rank.ended_at);
+        let nodes = self.hosts.iter().filter_map(|host| host.launcher_exit.map(|(_, when)| when));
+        let found = self.reported_end.map(|(_, when)| when);
+        let last = ranks.chain(nodes).chain(found).filter(|when| *when > 0).max();
+        Some(last.or(self.stopping_since).unwrap_or(self.last_event_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, EventKind, Goal, RunInfo};
+
+    /// How the run stands after these events of a run on one host.
+    fn run_end_after(kinds: &[EventKind]) -> Option<RunOutcome> {
+        let mut state = RunState::new();
+        let info = RunInfo { run_id: "r1".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() };
+        let all = std::iter::once(EventKind::RunStarted(info)).chain(kinds.iter().cloned());
+        (1..).zip(all).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
+        state.run_end()
+    }
+
+    #[test]
+    fn run_end_is_independent_of_command_outcome() {
+        let started = EventKind::LauncherStarted { host: 0 };
+        let exited = |code| EventKind::LauncherExited { host: 0, exit: Exit::Code(code), ended_at: 900 };
+        let found = |end| EventKind::RunEndReported { end, ended_at: 900 };
+        let over = |outcome| EventKind::RunFinished { outcome, reason: String::new() };
+        let goal = |goal| EventKind::GoalChanged { goal, reason: String::new() };
+        let culprit = EventKind::Culprit { ranks: vec![0], hosts: vec![0] };
+        let s = || started.clone();
+        let cases: [(&str, Vec<EventKind>, Option<RunOutcome>); 16] = [
+            ("nothing was launched", vec![over(Outcome::Refused)], None),
+            ("ended well", vec![s(), exited(0), over(Outcome::Ok)], Some(RunOutcome::Ok)),
+            ("ended well, something is left", vec![s(), exited(0), over(Outcome::Leftovers)], Some(RunOutcome::Ok)),
+            ("failed", vec![s(), exited(1), culprit.clone(), over(Outcome::Failed)], Some(RunOutcome::Failed)),
+            ("failed, something is left", vec![s(), exited(1), culprit, over(Outcome::Leftovers)], Some(RunOutcome::Failed)),
+            ("hung, and was stopped for it", vec![s(), goal(Goal::Stop), exited(143), over(Outcome::Failed)], Some(RunOutcome::Failed)),
+            ("Ctrl-C", vec![s(), goal(Goal::Stop), exited(143), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
+            ("Ctrl-C, and the ranks end well", vec![s(), goal(Goal::Stop), exited(0), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
+            ("Ctrl-C during the launch", vec![s(), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
+            ("left", vec![s(), found(RunOutcome::Running), over(Outcome::Signal(1))], Some(RunOutcome::Running)),
+            ("elsewhere", vec![s(), found(RunOutcome::Stopped), exited(143), over(Outcome::Stopped)], Some(RunOutcome::Stopped)),
+            ("`down` of a live run", vec![found(RunOutcome::Running), goal(Goal::Down), over(Outcome::Ok)], Some(RunOutcome::Stopped)),
+            ("`down` of a failed run", vec![found(RunOutcome::Failed), over(Outcome::Ok)], Some(RunOutcome::Failed)),
+            ("`down` that may not", vec![found(RunOutcome::Running), over(Outcome::Locked)], Some(RunOutcome::Running)),
+            ("an elastic gang", vec![s(), exited(1), over(Outcome::Ok)], Some(RunOutcome::Ok)),
+            ("rolled back", vec![s(), goal(Goal::Down), over(Outcome::Unreachable)], None),
+        ];
+        for (case, kinds, expected) in cases {
+            assert_eq!(run_end_after(&kinds), expected, "{case}");
+        }
+    }
+}

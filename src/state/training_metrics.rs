@@ -1,0 +1,403 @@
+//! What training tells of itself in its lines: step, loss, tokens a second and the like, and how far a progress bar is.
+//!
+//! Uses nothing. The forms that are read were taken from the lines of nanoGPT, Megatron-LM, the trainers of transformers and Lightning,
+//! torchtitan, DeepSpeed and tqdm. Works on bytes with ASCII rules alone: lines come fast, and Unicode word boundaries are slow.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::LazyLock;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::event::UnixMillis;
+
+/// The metrics that are known without being told, in the order in which they are shown.
+pub const BUILT_IN_METRICS: [&str; 6] = ["step", "loss", "tokens/s", "it/s", "lr", "grad_norm"];
+/// The place of the step among them.
+pub const STEP_INDEX: u8 = 0;
+/// The place of the loss among them.
+pub const LOSS_INDEX: u8 = 1;
+/// The place of the tokens a second among them.
+pub const TOKENS_PER_SECOND_INDEX: u8 = 2;
+const ITERATIONS_PER_SECOND_INDEX: u8 = 3;
+const LEARNING_RATE_INDEX: u8 = 4;
+const GRAD_NORM_INDEX: u8 = 5;
+
+/// The most metrics that an inventory may name.
+pub const MAX_CUSTOM_METRICS: usize = 16;
+/// The largest program of one pattern, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 1 << 20;
+/// How many points a rank keeps of a metric.
+const MAX_RANK_POINTS: usize = 64;
+/// How many points the run keeps of a metric.
+const MAX_RUN_POINTS: usize = 240;
+/// The run's values are taken at most so often, milliseconds.
+const RUN_SAMPLE_INTERVAL_MS: i64 = 1_000;
+/// A rank that was silent for longer says nothing about the run, milliseconds.
+const RANK_FRESHNESS_MS: i64 = 120_000;
+/// The most bytes between a name and its value.
+const MAX_NAME_VALUE_GAP: usize = 24;
+/// So many lines of a rank are read in each second; of a flood every so many-th after them, since reading is what a flood costs most by.
+const LINES_SCANNED_PER_SECOND: u32 = 64;
+const FLOOD_SAMPLE_STRIDE: u32 = 17;
+
+/// Names as they stand before values, and units as they stand behind or before them.
+static METRIC_NAME_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let names = r"(?:\b(?:global_step|step|iteration|iter|train_loss|lm loss|loss|learning[_ ]rate|lr|grad[_ ]norm|gnorm|tps|tokens_per_sec(?:ond)?)|tok(?:en)?s?/s(?:ec(?:ond)?)?|it/s|s/it)\b";
+    RegexBuilder::new(names).unicode(false).case_insensitive(true).build().ok()
+});
+
+/// A value over time. It covers all that was told: when the points are full, every two become one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricSeries {
+    /// The newest value.
+    pub last: f64,
+    /// When it came.
+    pub last_at: UnixMillis,
+    points: VecDeque<f32>,
+    max_points: usize,
+    stride: u32,
+    pending_sum: f64,
+    pending_count: u32,
+}
+
+impl MetricSeries {
+    fn new(most: usize) -> MetricSeries {
+        MetricSeries { last: 0.0, last_at: 0, points: VecDeque::new(), max_points: most, stride: 1, pending_sum: 0.0, pending_count: 0 }
+    }
+
+    fn push(&mut self, value: f64, at: UnixMillis) {
+        (self.last, self.last_at) = (value, at);
+        self.pending_sum += value;
+        self.pending_count += 1;
+        if self.pending_count < self.stride {
+            return;
+        }
+        // A graph needs no more than single precision.
+        #[expect(clippy::cast_possible_truncation, reason = "for graphs")]
+        let mean = (self.pending_sum / f64::from(self.pending_count)) as f32;
+        (self.pending_sum, self.pending_count) = (0.0, 0);
+        if self.points.len() >= self.max_points {
+            let old = std::mem::take(&mut self.points);
+            let pairs: Vec<f32> = old.into_iter().collect();
+            self.points = pairs.chunks(2).map(|pair| pair.iter().sum::<f32>() / if pair.len() == 2 { 2.0 } else { 1.0 }).collect();
+            self.stride = self.stride.saturating_mul(2);
+        }
+        self.points.push_back(mean);
+    }
+
+    /// The points, the oldest first; each stands for equally many values. Not a number where that was told.
+    pub fn points(&self) -> impl Iterator<Item = f32> {
+        self.points.iter().copied()
+    }
+}
+
+/// How far a progress bar is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrainingProgress {
+    /// From 0 to 100.
+    pub percent: f32,
+    /// So many of so many.
+    pub done_of_total: Option<(u64, u64)>,
+    /// Seconds that are left, as the bar says.
+    pub seconds_left: Option<i64>,
+    /// When it was drawn.
+    pub drawn_at: UnixMillis,
+}
+
+/// All values of one rank, or of the run; by the metric's place among the names.
+pub type TrainingMetrics = BTreeMap<u8, MetricSeries>;
+
+/// Which lines of a rank are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LineSampler {
+    second: i64,
+    lines: u32,
+}
+
+impl LineSampler {
+    /// Whether the next line, which came then, is read.
+    pub(super) fn should_scan(&mut self, at: UnixMillis) -> bool {
+        let second = at.div_euclid(1000);
+        if self.second != second {
+            *self = LineSampler { second, lines: 0 };
+        }
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= LINES_SCANNED_PER_SECOND || self.lines.is_multiple_of(FLOOD_SAMPLE_STRIDE)
+    }
+}
+
+/// Finds values in lines.
+#[derive(Debug, Clone, Default)]
+pub struct MetricScanner {
+    names: Vec<String>,
+    /// The place of the name, its pattern, and that as it was written.
+    custom_patterns: Vec<(u8, Regex, String)>,
+}
+
+impl PartialEq for MetricScanner {
+    fn eq(&self, other: &MetricScanner) -> bool {
+        self.names == other.names
+            && self.custom_patterns.iter().map(|own| (own.0, &own.2)).eq(other.custom_patterns.iter().map(|own| (own.0, &own.2)))
+    }
+}
+
+/// What a line told, by metric.
+pub type MetricValues = Vec<(u8, f64)>;
+
+impl MetricScanner {
+    /// The known metrics, and own ones by name and pattern. A pattern that cannot be used is left out: the inventory's check refused it.
+    pub fn new(own: &BTreeMap<String, String>) -> MetricScanner {
+        let mut names: Vec<String> = BUILT_IN_METRICS.iter().map(|name| (*name).to_owned()).collect();
+        let mut patterns = Vec::new();
+        for (name, pattern) in own.iter().take(MAX_CUSTOM_METRICS) {
+            let built = RegexBuilder::new(pattern).unicode(false).size_limit(MAX_PATTERN_BYTES).build();
+            let Some(regex) = built.ok().filter(|regex| regex.captures_len() == 2) else { continue };
+            let at = names.iter().position(|known| known == name).unwrap_or_else(|| {
+                names.push(name.clone());
+                names.len() - 1
+            });
+            patterns.push((u8::try_from(at).unwrap_or(u8::MAX), regex, pattern.clone()));
+        }
+        MetricScanner { names, custom_patterns: patterns }
+    }
+
+    /// The name of a metric.
+    pub fn metric_name(&self, metric: u8) -> &str {
+        self.names.get(usize::from(metric)).or_else(|| self.names.first()).map_or("", String::as_str)
+    }
+
+    /// Every value in a line, one a metric: own patterns win over the known names.
+    pub fn scan_line(&self, line: &[u8], found: &mut MetricValues) {
+        found.clear();
+        for (metric, regex, _) in &self.custom_patterns {
+            let told = regex.captures(line).and_then(|hit| hit.get(1)).and_then(|hit| parse_number(hit.as_bytes(), true));
+            if let Some((value, _)) = told {
+                push_if_absent(found, *metric, value);
+            }
+        }
+        let Some(names) = &*METRIC_NAME_REGEX else { return };
+        // What a value before a unit must not be: the value of the name before it.
+        let mut used = 0;
+        for hit in names.find_iter(line) {
+            let Some(metric) = metric_for_name(hit.as_bytes()) else { continue };
+            if is_validation_metric(&line[..hit.start()]) {
+                continue;
+            }
+            let scaled = metric == TOKENS_PER_SECOND_INDEX;
+            let after = || parse_value_after_name(&line[hit.end()..], scaled).map(|(value, len)| (value, hit.end() + len));
+            let before = || parse_value_before_unit(&line[used..hit.start()], scaled).map(|value| (value, hit.end()));
+            let slashed = hit.as_bytes().contains(&b'/');
+            let told = if slashed { before().or_else(after) } else { after() };
+            let Some((value, end)) = told else { continue };
+            used = end;
+            let inverse = hit.as_bytes().eq_ignore_ascii_case(b"s/it");
+            push_if_absent(found, metric, if inverse && value > 0.0 { 1.0 / value } else { value });
+        }
+    }
+}
+
+/// The first value of a metric in a line counts.
+fn push_if_absent(found: &mut MetricValues, metric: u8, value: f64) {
+    if !found.iter().any(|(known, _)| *known == metric) {
+        found.push((metric, value));
+    }
+}
+
+fn metric_for_name(name: &[u8]) -> Option<u8> {
+    let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+    Some(match name.first()?.to_ascii_lowercase() {
+        b's' if is(&["s/it"]) => ITERATIONS_PER_SECOND_INDEX,
+        b'i' if is(&["it/s"]) => ITERATIONS_PER_SECOND_INDEX,
+        b's' | b'i' => STEP_INDEX,
+        b'g' if is(&["global_step"]) => STEP_INDEX,
+        b'g' => GRAD_NORM_INDEX,
+        b't' if is(&["train_loss"]) => LOSS_INDEX,
+        b't' => TOKENS_PER_SECOND_INDEX,
+        b'l' if is(&["loss", "lm loss"]) => LOSS_INDEX,
+        b'l' => LEARNING_RATE_INDEX,
+        _ => return None,
+    })
+}
+
+/// `val loss 2.3` is not the loss of training.
+fn is_validation_metric(before: &[u8]) -> bool {
+    let text = before.trim_ascii_end();
+    ["val", "eval", "valid", "validation", "test"].iter().any(|word| {
+        text.len().checked_sub(word.len()).is_some_and(|at| {
+            text[at..].eq_ignore_ascii_case(word.as_bytes())
+                && (at == 0 || !text[at - 1].is_ascii_alphanumeric())
+                && text.len() < before.len()
+        })
+    })
+}
+
+/// The value behind a name: ` 2.3`, `=2.3`, `': '2.3`, `: [0.1]`; and how many bytes it takes with what stands before it.
+fn parse_value_after_name(text: &[u8], scaled: bool) -> Option<(f64, usize)> {
+    let mut at = 0;
+    let mut assigned = false;
+    while let Some(byte) = text.get(at).filter(|_| at < MAX_NAME_VALUE_GAP) {
+        match byte {
+            b' ' | b'\t' | b'"' | b'\'' => {}
+            b']' if !assigned => {}
+            b'=' | b':' if !assigned => assigned = true,
+            b'[' => {}
+            _ => break,
+        }
+        at += 1;
+    }
+    if at == 0 {
+        return None;
+    }
+    parse_number(&text[at..], scaled).map(|(value, len)| (value, at + len))
+}
+
+/// The value before a unit: `12.9k tok/s`, `32.9it/s`.
+fn parse_value_before_unit(text: &[u8], scaled: bool) -> Option<f64> {
+    let text = text.strip_suffix(b" ").unwrap_or(text);
+    let part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',' | b'k' | b'K' | b'M');
+    let start = text.iter().rposition(|byte| !part(byte)).map_or(0, |at| at + 1);
+    let (value, len) = parse_number(&text[start..], scaled)?;
+    (start + len == text.len() && (start == 0 || !text[start - 1].is_ascii_alphabetic())).then_some(value)
+}
+
+/// A number at the beginning of a text and how long it is: `3`, `12,874`, `3.0e-4`, `nan`; with `k` and `M` where values are scaled so.
+fn parse_number(text: &[u8], scaled: bool) -> Option<(f64, usize)> {
+    for word in [&b"nan"[..], b"inf", b"-inf"] {
+        if text.len() >= word.len()
+            && text[..word.len()].eq_ignore_ascii_case(word)
+            && !text.get(word.len()).is_some_and(u8::is_ascii_alphanumeric)
+        {
+            let value = if word == b"nan" { f64::NAN } else { f64::INFINITY };
+            return Some((if word[0] == b'-' { -value } else { value }, word.len()));
+        }
+    }
+    let digits = |from: usize| text[from.min(text.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut end = usize::from(matches!(text.first(), Some(b'+' | b'-')));
+    let whole = digits(end);
+    end += whole;
+    // Thousands stand in threes.
+    while text.get(end) == Some(&b',') && whole <= 3 && whole > 0 && digits(end + 1) == 3 {
+        end += 4;
+    }
+    if text.get(end) == Some(&b'.') && (whole > 0 || digits(end + 1) > 0) {
+        end += 1 + digits(end + 1);
+    }
+    if !text[..end].iter().any(u8::is_ascii_digit) || end > 40 {
+        return None;
+    }
+    if matches!(text.get(end), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(text.get(end + 1), Some(b'+' | b'-')));
+        let power = digits(end + 1 + sign);
+        if power > 0 && power <= 4 {
+            end += 1 + sign + power;
+        }
+    }
+    let plain: String = text[..end].iter().filter(|byte| **byte != b',').map(|byte| char::from(*byte)).collect();
+    let value: f64 = plain.parse().ok()?;
+    let scale = match text.get(end).filter(|_| scaled) {
+        Some(b'k' | b'K') => 1e3,
+        Some(b'M') => 1e6,
+        _ => 1.0,
+    };
+    let len = end + usize::from(scale > 1.0);
+    (!text.get(len).is_some_and(u8::is_ascii_alphabetic) || text[len..].starts_with(b"it/") || text[len..].starts_with(b"tok"))
+        .then_some((value * scale, len))
+}
+
+/// The progress bar in a line: `37%|###   | 371/1000 [00:11<00:19, 32.9it/s]` as tqdm draws it, `━━━━ 37% 0:00:19` as rich does.
+pub fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProgress> {
+    let percent_at = memchr::memchr(b'%', line);
+    let count = memchr::memmem::find(line, b" [").and_then(|end| parse_done_of_total(&line[..end]));
+    let percent = percent_at.and_then(|at| {
+        let start = line[..at].iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.').map_or(0, |at| at + 1);
+        let bar = line.get(at + 1) == Some(&b'|') || count.is_some();
+        let rich = || memchr::memmem::find(&line[..at], "━".as_bytes()).is_some();
+        parse_number(&line[start..at], false).filter(|_| bar || rich()).map(|(value, _)| value)
+    });
+    // Counted things have a bar of their own only where a bracket with a time follows.
+    let timed = || memchr::memmem::find(line, b" [").is_some_and(|at| line.get(at + 2).is_some_and(|b| b.is_ascii_digit() || *b == b'?'));
+    let percent = match (percent, count) {
+        (Some(percent), _) => percent,
+        (None, Some((done, all))) if all > 0 && timed() => percent_done(done, all),
+        _ => return None,
+    };
+    let left = match memchr::memchr(b'<', line) {
+        Some(at) => parse_clock(&line[at + 1..]),
+        None => percent_at.and_then(|at| parse_clock(line[at + 1..].trim_ascii_start())),
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
+    let percent = percent.clamp(0.0, 100.0) as f32;
+    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at })
+}
+
+fn percent_done(done: u64, all: u64) -> f64 {
+    // For a bar of a few columns.
+    #[expect(clippy::cast_precision_loss, reason = "for a bar")]
+    let (done, all) = (done as f64, all as f64);
+    done / all * 100.0
+}
+
+/// `371/1000` at the end of a text.
+fn parse_done_of_total(text: &[u8]) -> Option<(u64, u64)> {
+    let digits = |text: &[u8]| text.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let parse = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let (head, all) = text.split_at(text.len() - digits(text));
+    let head = head.strip_suffix(b"/")?;
+    let (_, done) = head.split_at(head.len() - digits(head));
+    Some((parse(done)?, parse(all)?))
+}
+
+/// `00:19`, `1:02:03` at the beginning of a text, in seconds.
+fn parse_clock(text: &[u8]) -> Option<i64> {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b':').unwrap_or(text.len());
+    let text = std::str::from_utf8(&text[..end]).ok().filter(|text| text.len() <= 12)?;
+    let mut parts = text.split(':');
+    let mut seconds: i64 = parts.next()?.parse().ok()?;
+    let mut any = false;
+    for part in parts {
+        seconds = seconds.checked_mul(60)?.checked_add(part.parse().ok()?)?;
+        any = true;
+    }
+    any.then_some(seconds)
+}
+
+/// Takes what a line told into the values of a rank.
+pub(super) fn record_values(metrics: &mut TrainingMetrics, found: &MetricValues, at: UnixMillis) {
+    for (metric, value) in found {
+        metrics.entry(*metric).or_insert_with(|| MetricSeries::new(MAX_RANK_POINTS)).push(*value, at);
+    }
+}
+
+/// What the ranks that speak come to together: the furthest step, the mean of the others; and when the last of them spoke.
+pub(super) fn combine_ranks<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
+    let told = ranks.filter_map(|rank| rank.get(&metric));
+    let now = told.clone().map(|series| series.last_at).max()?;
+    let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
+    for series in told.filter(|series| now - series.last_at < RANK_FRESHNESS_MS) {
+        sum += series.last;
+        count += 1.0;
+        most = most.max(series.last);
+    }
+    Some((if metric == STEP_INDEX { most } else { sum / count }, now))
+}
+
+/// Notes where the ranks stand before the news of one of them is taken: so all are of one round.
+pub(super) fn sample_run_metric<'a>(
+    run: &mut TrainingMetrics,
+    metric: u8,
+    at: UnixMillis,
+    ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone,
+) {
+    let series = run.entry(metric).or_insert_with(|| MetricSeries::new(MAX_RUN_POINTS));
+    if at - series.last_at < RUN_SAMPLE_INTERVAL_MS {
+        return;
+    }
+    series.last_at = at;
+    if let Some((value, _)) = combine_ranks(metric, ranks) {
+        series.push(value, at);
+    }
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

@@ -1,0 +1,428 @@
+#![expect(clippy::disallowed_methods, reason = "makes the journals in tests/data and reads them")]
+//! Runs as tests tell them: events with times, as the feed would bring them. The two that every screen is looked at with, a healthy run of
+//! two hosts and a bad day, are journals in `tests/data/journals`, made here and played as `replay` plays them; besides a launch, many hosts,
+//! and nothing at all.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::app::App;
+use super::feed::{Capabilities, DashboardRole, FeedMessage};
+use super::theme::{ColorScheme, Theme};
+use crate::event::{
+    Event, EventKind, Exit, Goal, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, Outcome, Phase, RankInfo,
+    RunInfo, StepInfo, UnixMillis,
+};
+use crate::report::journal::Journal;
+use crate::report::replay_source::{self, LogTextLoader};
+use crate::report::runs::open_logs;
+use crate::report::sanitize::Sanitizer;
+
+/// 2026-11-21T12:00:00Z.
+const START_MS: UnixMillis = 1_795_262_400_000;
+
+pub(super) struct Fixture {
+    pub(super) app: App,
+    now: UnixMillis,
+    seq: u64,
+    /// All that was told, for a journal of it.
+    events: Vec<Event>,
+}
+
+/// The laptop's copies of logs.
+struct JournalLogs(PathBuf);
+
+impl super::feed::StoredLogs for JournalLogs {
+    fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
+        open_logs(&self.0).and_then(|mut logs| logs.log_len(host, file)).map_err(std::io::Error::other)
+    }
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+        open_logs(&self.0).and_then(|logs| logs.read_at(host, file, from, most)).map_err(std::io::Error::other)
+    }
+}
+
+/// What makes a scene.
+pub(super) type BuildFixture = fn() -> Fixture;
+
+/// The journals and what makes them.
+pub(super) const JOURNALS: [(&str, BuildFixture); 2] = [("healthy", build_healthy), ("bad-day", build_bad_day)];
+
+/// Where a journal is kept.
+pub(super) fn journal_dir(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journals").join(name)
+}
+
+/// A run as its journal tells it, from its beginning to its end.
+fn replay_journal(name: &str) -> Fixture {
+    let dir = journal_dir(name);
+    let events = replay_source::load_replay(&dir).expect("a journal; BLESS=1 makes it").events;
+    let mut logs = LogTextLoader::new(Some(open_logs(&dir).expect("its logs")));
+    let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
+    let mut scene = Fixture { app, now: 0, seq: 0, events: Vec::new() };
+    for event in events.iter().flat_map(|event| logs.fill_log_text(event)) {
+        (scene.now, scene.seq) = (event.at, event.seq);
+        scene.app.handle_message(FeedMessage::Event(event));
+    }
+    scene.app.handle_message(FeedMessage::Capabilities(Capabilities {
+        can_control: true,
+        can_restart: true,
+        ..Capabilities::view_only(DashboardRole::Observer)
+    }));
+    scene.app.handle_message(FeedMessage::StoredLogs(Box::new(JournalLogs(dir))));
+    scene.advance(3_000);
+    scene
+}
+
+/// Two hosts with eight ranks each, ten minutes in.
+pub(super) fn healthy() -> Fixture {
+    replay_journal("healthy")
+}
+
+/// Sixteen hosts: one rank died of CUDA, a host is lost, another's logs are a flood of what terminals must not be told.
+pub(super) fn bad_day() -> Fixture {
+    replay_journal("bad-day")
+}
+
+impl Fixture {
+    /// Writes what was told as a run's folder has it.
+    pub(super) fn write_journal(&self, dir: &Path) {
+        std::fs::create_dir_all(dir).expect("a folder");
+        let mut journal = Journal::open(dir, Sanitizer::default()).expect("a journal");
+        let mut logs = open_logs(dir).expect("a store");
+        let names: Vec<String> = self.app.state.hosts.iter().map(|host| host.name.clone()).collect();
+        logs.set_default_hosts(&names);
+        for event in &self.events {
+            if let EventKind::Log { host, file, offset, bytes, .. } = &event.kind {
+                logs.write_at(&names[*host as usize], *file, *offset, bytes).expect("written");
+            }
+            journal.record_event(event).expect("written");
+        }
+        journal.flush().expect("written");
+    }
+
+    pub(super) fn new(hosts: u32, ranks: u32) -> Fixture {
+        let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
+        let mut scene = Fixture { app, now: START_MS, seq: 0, events: Vec::new() };
+        scene.emit(0, run_started(hosts, ranks, &[]));
+        scene
+    }
+
+    pub(super) fn emit(&mut self, after: i64, kind: EventKind) {
+        self.now += after;
+        self.seq += 1;
+        let event = Event { seq: self.seq, at: self.now, kind };
+        self.events.push(event.clone());
+        self.app.handle_message(FeedMessage::Event(event));
+    }
+
+    pub(super) fn advance(&mut self, time: i64) {
+        self.now += time;
+        self.app.handle_message(FeedMessage::Tick(self.now));
+    }
+
+    fn emit_log(&mut self, host: u32, file: LogFile, text: &str) {
+        let offset = match file {
+            LogFile::Launcher => self.app.state.hosts[host as usize].launcher_recent_lines.next_offset,
+            LogFile::Rank { rank, .. } => self.app.state.ranks[&rank].recent_lines.next_offset,
+        };
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        self.emit(1, EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes });
+    }
+
+    fn emit_rank_log(&mut self, rank: u32, text: &str) {
+        let host = self.app.state.ranks[&rank].host;
+        self.emit_log(host, LogFile::Rank { rank, restart: 0 }, text);
+    }
+
+    fn connect_hosts(&mut self, hosts: u32) {
+        for host in 0..hosts {
+            self.emit(20, EventKind::HostConnecting { host });
+        }
+        for host in 0..hosts {
+            self.emit(30, EventKind::HostConnected { host, clock_offset: 12, uncertainty: 4 });
+        }
+    }
+
+    fn start_ranks(&mut self, hosts: u32, per: u32) {
+        for host in 0..hosts {
+            self.emit(1, EventKind::LauncherStarted { host });
+            for local in 0..per {
+                self.emit(1, EventKind::RankStarted { host, rank: host * per + local, restart: 0, started_at: self.now });
+            }
+        }
+        self.emit(900, EventKind::Ready);
+        self.app.handle_message(FeedMessage::Capabilities(Capabilities {
+            can_control: true,
+            can_restart: true,
+            ..Capabilities::view_only(DashboardRole::Observer)
+        }));
+    }
+
+    fn emit_gpus(&mut self, host: u32, count: u32, percent: f32) {
+        let gpu = |index: u32| GpuSample {
+            index,
+            uuid: format!("GPU-{host}-{index}"),
+            name: "NVIDIA H100 80GB HBM3".to_owned(),
+            utilization: Some(percent),
+            memory_used: Some(71_000.0),
+            memory_total: Some(81_559.0),
+            power: Some(640.0),
+            power_limit: Some(700.0),
+            temperature: Some(60.0 + f32::from(u8::try_from(index % 8).expect("small"))),
+            ..GpuSample::default()
+        };
+        self.emit(1, EventKind::Gpus { host, gpus: (0..count).map(gpu).collect() });
+    }
+}
+
+impl Fixture {
+    /// GPUs that do not tell all, are cut up, broken or held down, and an nvidia-smi that hangs.
+    fn emit_faulty_gpus(&mut self) {
+        let gpu = |index: u32| GpuSample {
+            index,
+            uuid: format!("GPU-7-{index}"),
+            name: "NVIDIA A100-SXM4-40GB".to_owned(),
+            utilization: Some(71.0),
+            memory_used: Some(30_000.0),
+            memory_total: Some(40_960.0),
+            power: Some(390.0),
+            power_limit: Some(400.0),
+            temperature: Some(88.0),
+            sm_clock: Some(1_005.0),
+            sm_clock_max: Some(1_410.0),
+            ..GpuSample::default()
+        };
+        let gpus = vec![
+            gpu(0),
+            GpuSample { throttle_reasons: Some(0x20), ..gpu(1) },
+            GpuSample { throttle_reasons: Some(0x04), ..gpu(2) },
+            GpuSample { ecc_errors: Some(3.0), ..gpu(3) },
+            GpuSample { mig_enabled: Some(true), utilization: None, ..gpu(4) },
+            GpuSample { utilization: None, power: None, temperature: None, sm_clock: None, ..gpu(5) },
+            GpuSample { utilization: Some(0.0), ..gpu(6) },
+            gpu(7),
+        ];
+        // Later than the last look, so that the journal keeps it.
+        self.emit(11_000, EventKind::Gpus { host: 7, gpus });
+        self.emit_host_metrics(7);
+        let text = "Unable to determine the device handle for GPU 0000:53:00.0: Unknown Error";
+        self.emit(1, EventKind::GpusUnavailable { host: 12, error: text.to_owned() });
+        let text = "+---+\n| NVIDIA-SMI 550.127.05 |\n| 3  NVIDIA A100-SXM4-40GB  ERR! \u{1b}[31m|\n+---+\n".to_owned();
+        self.emit(1, EventKind::NvidiaSmi { host: 7, text, error: String::new() });
+        for host in (0..16).filter(|host| ![7, 9, 12].contains(host)) {
+            self.emit_gpus(host, 8, if host == 13 { 31.0 } else { 99.0 });
+        }
+    }
+
+    /// The machine and what runs on its GPUs, one process of someone else's among them.
+    fn emit_host_metrics(&mut self, host: u32) {
+        let net = |name: &str, port: &str, bytes: f64| NetSample {
+            name: name.to_owned(),
+            infiniband_port_state: port.to_owned(),
+            received_bytes_per_sec: bytes,
+            sent_bytes_per_sec: bytes * 0.9,
+        };
+        let vitals = HostMetrics {
+            load_average: Some(31.4),
+            cpu_percent: Some(28.0),
+            memory_total: 2_014 << 30,
+            memory_available: 1_500 << 30,
+            networks: vec![net("bond0", "", 3.1e6), net("mlx5_0", "1", 21.7e9)],
+        };
+        self.emit(5, EventKind::HostMetrics { host, metrics: vitals });
+        self.emit(5, EventKind::DiskSpace { host, free: 700 << 30, total: 1_800 << 30 });
+        let process = |n: u32| GpuProcess {
+            pid: 41_000 + n,
+            gpu: format!("GPU-{host}-{n}"),
+            memory: Some(71_000.0),
+            user: "li".to_owned(),
+            name: "/usr/bin/python3".to_owned(),
+            belongs_to_run: true,
+        };
+        let mut processes: Vec<GpuProcess> = (0..8).map(process).collect();
+        processes.push(GpuProcess {
+            pid: 900,
+            memory: Some(310.0),
+            user: "wang\u{1b}]0;x\u{7}".to_owned(),
+            belongs_to_run: false,
+            ..process(3)
+        });
+        self.emit(5, EventKind::GpuProcesses { host, processes });
+    }
+}
+
+fn run_started(hosts: u32, ranks: u32, steps: &[(Phase, &str)]) -> EventKind {
+    let per = ranks.checked_div(hosts).unwrap_or(0).max(1);
+    EventKind::RunStarted(RunInfo {
+        format: JOURNAL_FORMAT.to_owned(),
+        name: "wan22".to_owned(),
+        run_id: if ranks > 0 { "20261121-120000-c455".to_owned() } else { String::new() },
+        command: "tui".to_owned(),
+        attempt: 1,
+        hosts: (0..hosts).map(|n| format!("gpu{n:02}")).collect(),
+        ranks: (0..ranks).map(|rank| RankInfo { rank, host: rank / per, local_rank: rank % per }).collect(),
+        steps: (0_u32..)
+            .zip(steps.iter().flat_map(|(phase, title)| (0..hosts).map(move |host| (*phase, *title, host))))
+            .map(|(id, (phase, title, host))| StepInfo { id, host, phase, title: title.to_owned() })
+            .collect(),
+        metrics: std::collections::BTreeMap::new(),
+    })
+}
+
+/// Nothing is known.
+pub(super) fn empty() -> Fixture {
+    Fixture::new(0, 0)
+}
+
+fn build_healthy() -> Fixture {
+    let mut scene = Fixture::new(2, 16);
+    scene.connect_hosts(2);
+    scene.start_ranks(2, 8);
+    scene.emit_log(0, LogFile::Launcher, "torchrun: starting 8 workers\n");
+    for step in 1..=20_u8 {
+        for rank in 0..16 {
+            let loss = 9 - u32::from(step) / 4;
+            let noise = 17 * (rank + u32::from(step)) % 1000;
+            scene.emit_rank_log(rank, &format!("step {step}/400 loss {loss}.{noise:03} tokens/s {}\n", 51_000 + rank));
+        }
+        for host in 0..2 {
+            scene.emit_gpus(host, 8, 97.0 - f32::from(step % 7) * 9.0);
+        }
+        scene.advance(14_000);
+    }
+    for host in 0..2 {
+        scene.emit_host_metrics(host);
+        scene.emit_gpus(host, 8, 96.0);
+    }
+    scene
+}
+
+fn build_bad_day() -> Fixture {
+    let mut scene = Fixture::new(16, 128);
+    scene.connect_hosts(16);
+    scene.start_ranks(16, 8);
+    for rank in 0..128 {
+        scene.emit_rank_log(rank, &format!("step 1180/4000 loss 2.31{} tokens/s {}\n", rank % 10, 12_000 + rank));
+    }
+    for host in 0..16 {
+        scene.emit_gpus(host, 8, if host == 13 { 34.0 } else { 98.0 });
+    }
+    scene.advance(11_000);
+    for host in (0..16).filter(|host| *host != 9) {
+        scene.emit_gpus(host, 8, if host == 13 { 31.0 } else { 99.0 });
+    }
+    scene.emit_faulty_gpus();
+    let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}\u{202e}gnp.exe\tГ中\u{301}\u{301}\u{301}\u{301}\u{301}\r\n";
+    scene.emit_rank_log(40, &evil.repeat(50));
+    scene.emit_rank_log(41, &"x".repeat(20_000));
+    scene.emit_rank_log(42, &(0..1000).map(|n| format!("\r{n:4}%|####| {n}/1000")).collect::<String>());
+    scene.emit(10, EventKind::Notice { host: Some(3), text: "clock is 700 ms off \u{1b}[31m".to_owned(), warn: true });
+    scene.emit(2_000, EventKind::HostLost { host: 9, error: "no answer for 30 s".to_owned(), will_retry: true });
+    scene.emit_rank_log(
+        37,
+        "Traceback (most recent call last):\n  File \"train.py\", line 212\nRuntimeError: CUDA error: unspecified launch failure\n",
+    );
+    let when = scene.now;
+    scene.emit(90, EventKind::RankExited { host: 4, rank: 37, restart: 0, exit: Exit::Code(1), ended_at: when, uncertainty: 8 });
+    scene.emit(5, EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 37 on gpu04 failed: exit 1".to_owned() });
+    for host in (0..16).filter(|host| *host != 9) {
+        scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
+    }
+    for rank in (32..40).filter(|rank| *rank != 37) {
+        let when = scene.now;
+        scene.emit(30, EventKind::RankExited { host: 4, rank, restart: 0, exit: Exit::Signal(15), ended_at: when, uncertainty: 8 });
+    }
+    scene.emit(1, EventKind::Culprit { ranks: vec![37], hosts: vec![4] });
+    scene
+}
+
+/// A launch under way: a slow pull, a step that is tried again.
+pub(super) fn launching_six_hosts() -> Fixture {
+    launching_hosts(6)
+}
+
+/// So many hosts on their way; two of them pull still.
+pub(super) fn launching_hosts(hosts: u32) -> Fixture {
+    let mut scene = Fixture::new(hosts, 0);
+    scene.connect_hosts(hosts);
+    let steps = [
+        (Phase::Preflight, "look whether it fits"),
+        (Phase::Pull, "pull the image"),
+        (Phase::Container, "start the container"),
+        (Phase::Master, "start the master"),
+        (Phase::Workers, "start the workers"),
+    ];
+    scene.emit(5, run_started(hosts, hosts * 8, &steps));
+    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Preflight });
+    for step in 0..hosts {
+        scene.emit(10, EventKind::StepStarted { step });
+        scene.emit(250, EventKind::StepSatisfied { step, note: String::new() });
+    }
+    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Pull });
+    for step in hosts..hosts * 2 {
+        scene.emit(1, EventKind::StepStarted { step });
+    }
+    for host in (0..hosts).filter(|host| ![2, 4].contains(host)) {
+        scene.emit(4_000, EventKind::StepDone { step: hosts + host, note: "pulled".to_owned() });
+    }
+    scene.emit(500, EventKind::StepRetrying { step: hosts + 2, error: "registry: connection reset".to_owned() });
+    scene.advance(12_000);
+    scene
+}
+
+/// 128 hosts with 8 GPUs each.
+pub(super) fn many_hosts() -> Fixture {
+    let mut scene = Fixture::new(128, 1024);
+    scene.connect_hosts(128);
+    scene.start_ranks(128, 8);
+    for rank in 0..1024 {
+        scene.emit_rank_log(rank, &format!("step 1180/4000 loss 2.31{} tokens/s {}\n", rank % 10, 12_000 + rank));
+    }
+    for host in 0..128 {
+        scene.emit_gpus(host, 8, 60.0 + f32::from(u8::try_from(host % 40).expect("small")));
+    }
+    scene.emit(100, EventKind::HostLost { host: 90, error: "no route to host".to_owned(), will_retry: false });
+    scene.advance(1_000);
+    scene
+}
+
+/// A run that has ended well.
+pub(super) fn finished_run() -> Fixture {
+    let mut scene = healthy();
+    for rank in 0..16 {
+        let when = scene.now;
+        scene.emit(5, EventKind::RankExited { host: rank / 8, rank, restart: 0, exit: Exit::Code(0), ended_at: when, uncertainty: 4 });
+    }
+    scene.emit(500, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+    scene
+}
+
+/// Two hosts whose ranks are being stopped, one of them slowly.
+pub(super) fn tearing_down() -> Fixture {
+    let mut scene = healthy();
+    scene.app.handle_message(FeedMessage::Capabilities(Capabilities::view_only(DashboardRole::Owner)));
+    scene.emit(10, EventKind::GoalChanged { goal: Goal::Down, reason: "asked for".to_owned() });
+    let steps = [
+        (Phase::Stop, "stop the ranks"),
+        (Phase::Remove, "remove the container"),
+        (Phase::Fetch, "fetch the logs"),
+        (Phase::Clean, "remove the run directory"),
+        (Phase::Verify, "verify that nothing is left"),
+    ];
+    scene.emit(1, run_started(2, 16, &steps));
+    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Stop });
+    for step in 0..2 {
+        scene.emit(1, EventKind::StepStarted { step });
+    }
+    for host in 0..2 {
+        scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
+    }
+    for rank in 0..13 {
+        let when = scene.now;
+        scene.emit(50, EventKind::RankExited { host: rank / 8, rank, restart: 0, exit: Exit::Code(143), ended_at: when, uncertainty: 4 });
+    }
+    scene.emit(10, EventKind::StepDone { step: 0, note: String::new() });
+    scene.advance(12_000);
+    scene
+}

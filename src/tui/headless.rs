@@ -1,0 +1,130 @@
+//! A dashboard without a terminal, for benchmarks and fuzzing: it draws as the one on the screen does, and what a terminal would be told is counted.
+//!
+//! Uses the app and the panes.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+
+use crate::report::sanitize::Sanitizer;
+
+use super::app::{App, Screen};
+use super::compact_backend::CompactBackend;
+use super::feed::{DashboardRole, FeedMessage};
+use super::theme::Theme;
+use super::view;
+
+/// A dashboard that nobody sees.
+pub struct HeadlessDashboard {
+    app: App,
+    terminal: Terminal<CompactBackend<ByteCounter>>,
+    written_bytes: Arc<AtomicUsize>,
+}
+
+/// Counts what is written.
+struct ByteCounter(Arc<AtomicUsize>);
+
+impl Write for ByteCounter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.fetch_add(bytes.len(), Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl HeadlessDashboard {
+    /// Of so many columns and rows.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new(width: u16, height: u16) -> io::Result<HeadlessDashboard> {
+        let told = Arc::new(AtomicUsize::new(0));
+        let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, width, height)) };
+        let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(told.clone())), options)?;
+        let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(super::theme::ColorScheme::Dark, false));
+        Ok(HeadlessDashboard { app, terminal, written_bytes: told })
+    }
+
+    /// Takes what is told.
+    pub fn handle_message(&mut self, note: FeedMessage) {
+        self.app.handle_message(note);
+    }
+
+    /// Shows another screen.
+    pub fn show_screen(&mut self, screen: Screen) {
+        self.app.screen = screen;
+    }
+
+    /// Draws a frame; the bytes that a terminal would be told.
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    pub fn draw_frame(&mut self) -> io::Result<usize> {
+        let before = self.written_bytes.load(Ordering::Relaxed);
+        self.terminal.draw(|frame| view::draw(frame, &mut self.app))?;
+        Ok(self.written_bytes.load(Ordering::Relaxed) - before)
+    }
+
+    /// Draws a frame; what its cells show, one after the other.
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    pub fn draw_cells(&mut self) -> io::Result<String> {
+        let frame = self.terminal.draw(|frame| view::draw(frame, &mut self.app))?;
+        Ok(frame.buffer.content.iter().map(|cell| cell.symbol()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, EventKind, GpuSample, RunInfo};
+
+    const HOST_COUNT: u32 = 64;
+
+    /// What every host tells in a second at work; every value differs from that of the second before.
+    fn send_gpu_samples(dry: &mut HeadlessDashboard, second: u32) {
+        let at = 1_795_262_400_000 + i64::from(second) * 1000;
+        for host in 0..HOST_COUNT {
+            let gpu = |index: u32| {
+                let wave = ((host * 7 + index * 13 + second * 5) % 40) as f32;
+                GpuSample {
+                    index,
+                    utilization: Some(60.0 + wave),
+                    memory_used: Some(60_000.0 + wave * 100.0),
+                    memory_total: Some(81_559.0),
+                    power: Some(500.0 + wave * 5.0),
+                    power_limit: Some(700.0),
+                    temperature: Some(50.0 + wave / 2.0),
+                    ..GpuSample::default()
+                }
+            };
+            let kind = EventKind::Gpus { host, gpus: (0..8).map(gpu).collect() };
+            dry.handle_message(FeedMessage::Event(Event { seq: 10, at, kind }));
+        }
+        dry.handle_message(FeedMessage::Tick(at));
+    }
+
+    #[test]
+    fn frame_with_512_changed_gpus_is_small() {
+        let mut dry = HeadlessDashboard::new(200, 60).expect("a dashboard");
+        let hosts = (0..HOST_COUNT).map(|host| format!("gpu{host:02}")).collect();
+        let info = RunInfo { name: "many".to_owned(), hosts, ..RunInfo::default() };
+        dry.handle_message(FeedMessage::Event(Event { seq: 1, at: 1_795_262_400_000, kind: EventKind::RunStarted(info) }));
+        dry.show_screen(Screen::Gpus);
+        send_gpu_samples(&mut dry, 0);
+        dry.draw_frame().expect("drawn");
+        for second in 1..5 {
+            send_gpu_samples(&mut dry, second);
+            let bytes = dry.draw_frame().expect("drawn");
+            assert!(bytes > 2_000, "everything changed");
+            assert!(bytes <= 6 << 10, "{bytes} bytes");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Which lines of logs are shown: `rank:0-7 host:gpu0* level>=warn step:1000..1100 text`, all of which a line must meet; `!` before it turns it round.
+//!
+//! Uses nothing of the house but the event's words. Works on the bytes as the host wrote them; what is shown is cleaned elsewhere.
+
+use std::sync::LazyLock;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// The largest program of one pattern, in bytes.
+const REGEX_SIZE_LIMIT: usize = 1 << 20;
+/// The most bytes of a line that are looked at.
+const MAX_LINE_BYTES: usize = 16 << 10;
+/// The most terms.
+const MAX_TERMS: usize = 32;
+
+/// How bad a line says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// For those who develop it.
+    Debug,
+    /// Nothing special, and what says nothing of it.
+    Info,
+    /// Worth a look.
+    Warn,
+    /// Wrong.
+    Error,
+}
+
+/// What marks a line as wrong, as worth a look, or as chatter.
+struct LevelPatterns {
+    any: Option<Regex>,
+    error: Option<Regex>,
+    warn: Option<Regex>,
+}
+
+static LEVEL_PATTERNS: LazyLock<LevelPatterns> = LazyLock::new(|| {
+    // ASCII word boundaries: those of Unicode are slow.
+    let build = |text: &str| RegexBuilder::new(text).unicode(false).build().ok();
+    let error = r"\b(?:ERROR|FATAL|CRITICAL|Error|Traceback|panicked|PANIC|Segmentation fault|NCCL WARN|Xid|[A-Z][A-Za-z]*(?:Error|Exception))\b|\berror:|(?:^|[ \[])E[0-9]{4} ";
+    let warn = r"\b(?:WARN|WARNING|Warning|[A-Z][A-Za-z]*Warning)\b|\bwarning:|(?:^|[ \[])W[0-9]{4} ";
+    LevelPatterns { any: build(&format!("{error}|{warn}|\\b(?:DEBUG|TRACE)\\b")), error: build(error), warn: build(warn) }
+});
+
+/// How bad a line is by its own words.
+pub fn detect_level(line: &[u8]) -> LogLevel {
+    let line = &line[..line.len().min(MAX_LINE_BYTES)];
+    let has = |regex: &Option<Regex>| regex.as_ref().is_some_and(|regex| regex.is_match(line));
+    if !has(&LEVEL_PATTERNS.any) {
+        LogLevel::Info
+    } else if has(&LEVEL_PATTERNS.error) {
+        LogLevel::Error
+    } else if has(&LEVEL_PATTERNS.warn) {
+        LogLevel::Warn
+    } else {
+        LogLevel::Debug
+    }
+}
+
+/// Who wrote a line, for terms about it.
+#[derive(Debug, Clone, Copy)]
+pub struct LineOrigin<'a> {
+    /// Its rank; none: a launcher.
+    pub rank: Option<u32>,
+    /// Its host's name.
+    pub host: &'a str,
+}
+
+/// What a line must be.
+#[derive(Debug, Clone)]
+pub struct LineFilter {
+    /// As it was typed.
+    pub text: String,
+    inverted: bool,
+    terms: Vec<LineFilterTerm>,
+}
+
+#[derive(Debug, Clone)]
+enum LineFilterTerm {
+    Rank(Vec<(u32, u32)>),
+    Host(String),
+    Level(LevelComparison, LogLevel),
+    Step(u64, u64),
+    Text(Box<Regex>),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum LevelComparison {
+    AtLeast,
+    AtMost,
+    Equal,
+}
+
+static STEP_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    RegexBuilder::new(r#"\b(?:global_step|step|iteration|iter)["']?[ \t]*[=:]?[ \t\["']*([0-9]{1,15})\b"#)
+        .unicode(false)
+        .case_insensitive(true)
+        .build()
+        .ok()
+});
+
+impl LineFilter {
+    /// Reads what was typed; `None` for nothing.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a sentence.
+    pub fn parse(text: &str) -> Result<Option<LineFilter>, String> {
+        let text = text.trim();
+        let (inverse, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest.trim_start()));
+        let mut terms = Vec::new();
+        for word in split_terms(rest) {
+            terms.push(parse_term(&word)?);
+        }
+        if terms.len() > MAX_TERMS {
+            return Err(format!("more than {MAX_TERMS} terms"));
+        }
+        Ok((!terms.is_empty()).then(|| LineFilter { text: text.to_owned(), inverted: inverse, terms }))
+    }
+
+    /// Whether the writer alone rules a line out, so that its text need not be read.
+    pub fn excludes_origin(&self, writer: LineOrigin<'_>) -> bool {
+        !self.inverted && self.terms.iter().any(|term| term.matches_origin(writer) == Some(false))
+    }
+
+    /// Whether a line is shown.
+    pub fn matches(&self, writer: LineOrigin<'_>, line: &[u8]) -> bool {
+        let line = &line[..line.len().min(MAX_LINE_BYTES)];
+        self.terms.iter().all(|term| term.matches_origin(writer).unwrap_or_else(|| term.matches_text(line))) != self.inverted
+    }
+}
+
+/// Words as they stand between spaces; quotes hold one together.
+fn split_terms(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
+    for c in text.chars() {
+        match c {
+            '"' => (quoted, any) = (!quoted, true),
+            c if c.is_whitespace() && !quoted => {
+                if any {
+                    words.push(std::mem::take(&mut word));
+                }
+                any = false;
+            }
+            c => {
+                word.push(c);
+                any = true;
+            }
+        }
+    }
+    if any {
+        words.push(word);
+    }
+    words
+}
+
+fn parse_term(word: &str) -> Result<LineFilterTerm, String> {
+    if let Some(list) = word.strip_prefix("rank:") {
+        return parse_ranges(list).map(LineFilterTerm::Rank).ok_or_else(|| format!("{word}: write ranks like rank:0-7,12"));
+    }
+    if let Some(host) = word.strip_prefix("host:") {
+        return if host.is_empty() {
+            Err("host: needs a name, like host:gpu0*".to_owned())
+        } else {
+            Ok(LineFilterTerm::Host(host.to_owned()))
+        };
+    }
+    if let Some(level) = word.strip_prefix("level") {
+        for (sign, test) in [
+            (">=", LevelComparison::AtLeast),
+            ("<=", LevelComparison::AtMost),
+            (":", LevelComparison::Equal),
+            ("=", LevelComparison::Equal),
+        ] {
+            if let Some(name) = level.strip_prefix(sign) {
+                return parse_level(name)
+                    .map(|level| LineFilterTerm::Level(test, level))
+                    .ok_or_else(|| format!("{word}: the levels are debug, info, warn, error"));
+            }
+        }
+    }
+    if let Some(steps) = word.strip_prefix("step:") {
+        let wrong = || format!("{word}: write steps like step:1000..1100, step:1000.. or step:1000");
+        let (from, to) = steps.split_once("..").unwrap_or((steps, steps));
+        let number = |text: &str, empty: u64| if text.is_empty() { Some(empty) } else { text.parse().ok() };
+        if steps.is_empty() {
+            return Err(wrong());
+        }
+        return Ok(LineFilterTerm::Step(number(from, 0).ok_or_else(wrong)?, number(to, u64::MAX).ok_or_else(wrong)?));
+    }
+    compile_pattern(word).map(|regex| LineFilterTerm::Text(Box::new(regex)))
+}
+
+/// A regular expression where it is one, else the text itself; without regard to case where it has no capital.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn compile_pattern(text: &str) -> Result<Regex, String> {
+    let small = !text.chars().any(char::is_uppercase);
+    let build = |pattern: &str| RegexBuilder::new(pattern).case_insensitive(small).size_limit(REGEX_SIZE_LIMIT).build();
+    build(text).or_else(|_| build(&regex::escape(text))).map_err(|error| error.to_string())
+}
+
+fn parse_level(name: &str) -> Option<LogLevel> {
+    Some(match name {
+        "debug" => LogLevel::Debug,
+        "info" => LogLevel::Info,
+        "warn" | "warning" => LogLevel::Warn,
+        "error" => LogLevel::Error,
+        _ => return None,
+    })
+}
+
+fn parse_ranges(list: &str) -> Option<Vec<(u32, u32)>> {
+    let one = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some((from.parse().ok()?, to.parse().ok()?))
+    };
+    list.split(',').map(one).collect()
+}
+
+impl LineFilterTerm {
+    /// What it says of the writer; `None`: it is about the text.
+    fn matches_origin(&self, writer: LineOrigin<'_>) -> Option<bool> {
+        match self {
+            LineFilterTerm::Rank(ranges) => {
+                Some(writer.rank.is_some_and(|rank| ranges.iter().any(|(from, to)| (*from..=*to).contains(&rank))))
+            }
+            LineFilterTerm::Host(pattern) => Some(glob_matches(pattern.as_bytes(), writer.host.as_bytes())),
+            LineFilterTerm::Level(..) | LineFilterTerm::Step(..) | LineFilterTerm::Text(_) => None,
+        }
+    }
+
+    fn matches_text(&self, line: &[u8]) -> bool {
+        match self {
+            LineFilterTerm::Rank(_) | LineFilterTerm::Host(_) => true,
+            LineFilterTerm::Level(LevelComparison::AtLeast, level) => self::detect_level(line) >= *level,
+            LineFilterTerm::Level(LevelComparison::AtMost, level) => self::detect_level(line) <= *level,
+            LineFilterTerm::Level(LevelComparison::Equal, level) => self::detect_level(line) == *level,
+            LineFilterTerm::Step(from, to) => {
+                let hit = STEP_PATTERN.as_ref().and_then(|regex| regex.captures(line)).and_then(|hit| hit.get(1));
+                let step = hit.and_then(|hit| std::str::from_utf8(hit.as_bytes()).ok()).and_then(|text| text.parse::<u64>().ok());
+                step.is_some_and(|step| (*from..=*to).contains(&step))
+            }
+            LineFilterTerm::Text(regex) => regex.is_match(line),
+        }
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any text and `?` for one byte.
+fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut to, mut star) = (0, 0, None);
+    while to < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, to));
+                at += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[to] => (at, to) = (at + 1, to + 1),
+            _ => match star {
+                Some((before, from)) => {
+                    (at, to) = (before + 1, from + 1);
+                    star = Some((before, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filter_matches(filter: &str, rank: u32, host: &str, line: &str) -> bool {
+        let filter = LineFilter::parse(filter).expect("it reads").expect("it has terms");
+        let writer = LineOrigin { rank: Some(rank), host };
+        assert!(
+            !filter.excludes_origin(writer) || !filter.matches(writer, line.as_bytes()),
+            "what excludes a writer keeps none of its lines"
+        );
+        filter.matches(writer, line.as_bytes())
+    }
+
+    #[test]
+    fn all_terms_must_match_unless_inverted() {
+        let line = "[WARNING] step 1050 loss 2.3";
+        for (filter, kept) in [
+            ("loss", true),
+            ("Loss", false),
+            ("rank:0-7,12", true),
+            ("rank:4", false),
+            ("host:gpu0*", true),
+            ("host:gpu?1", true),
+            ("host:gpu", false),
+            ("level>=warn", true),
+            ("level>=error", false),
+            ("level:warn", true),
+            ("level<=info", false),
+            ("step:1000..1100", true),
+            ("step:1050", true),
+            ("step:1051..", false),
+            ("step:..1050 loss rank:5 host:*1", true),
+            ("!loss", false),
+            ("! rank:4", true),
+            ("!rank:5 step:9", true),
+            ("\"step 1050 loss\"", true),
+            ("\"1050  loss\"", false),
+            ("los{2", false),
+            ("lo.s 2", true),
+        ] {
+            assert_eq!(filter_matches(filter, 5, "gpu01", line), kept, "{filter}");
+        }
+        assert!(LineFilter::parse("  ").expect("nothing").is_none() && LineFilter::parse("!").expect("nothing").is_none());
+    }
+
+    #[test]
+    fn invalid_filters_are_explained() {
+        for (filter, why) in [
+            ("rank:a", "rank:a: write ranks like rank:0-7,12"),
+            ("host:", "host: needs a name, like host:gpu0*"),
+            ("level>=bad", "level>=bad: the levels are debug, info, warn, error"),
+            ("step:x..", "step:x..: write steps like step:1000..1100, step:1000.. or step:1000"),
+        ] {
+            assert_eq!(LineFilter::parse(filter).map(|_| ()), Err(why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn level_is_detected_from_line() {
+        for (line, told) in [
+            ("RuntimeError: CUDA error", LogLevel::Error),
+            ("Traceback (most recent call last):", LogLevel::Error),
+            ("E1122 13:06:05.1 1234 torch/x.py:12] failed", LogLevel::Error),
+            ("[W1122 13:06:05.1 x.cpp:4] W", LogLevel::Warn),
+            ("W1122 13:06:05.1 1 x", LogLevel::Warn),
+            ("UserWarning: x", LogLevel::Warn),
+            ("DEBUG x", LogLevel::Debug),
+            ("step 4 loss 2.3 terror errors: 0", LogLevel::Info),
+        ] {
+            assert_eq!(detect_level(line.as_bytes()), told, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parse_accepts_arbitrary_text(text in ".{0,60}", line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(Some(filter)) = LineFilter::parse(&text) {
+                let writer = LineOrigin { rank: None, host: "a" };
+                let kept = filter.matches(writer, &line);
+                prop_assert!(!filter.excludes_origin(writer) || !kept);
+            }
+        }
+
+        #[test]
+        fn glob_matching_terminates(pattern in "[a*?]{0,12}", name in "[ab]{0,20}") {
+            glob_matches(pattern.as_bytes(), name.as_bytes());
+            prop_assert!(glob_matches(b"*", name.as_bytes()) && glob_matches(name.as_bytes(), name.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Lines that many ranks write alike, as one: who wrote it, and from where to where the numbers in it go. That shows who lags behind.
+//!
+//! Uses `event` and takes clean text only. The first line of a rank joins the first group of its kind, its second the second one, and so on:
+//! so a group is a round. Lines that are only numbers stay alone. Ray's fold of cluster logs is the model (docs.ray.io, log deduplication).
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use crate::event::{LogFile, UnixMillis};
+
+/// How many groups are kept.
+const MAX_GROUPS: usize = 2_000;
+/// What comes so long after the first of a group begins another one, milliseconds.
+const WINDOW_MS: i64 = 30_000;
+/// The most bytes of a line that are compared.
+const MAX_LINE_BYTES: usize = 2 << 10;
+
+/// What stands for a number, and for what differs without a size, where lines are compared: clean text has neither.
+const NUMBER_PLACEHOLDER: char = '\u{1}';
+const ID_PLACEHOLDER: char = '\u{2}';
+
+/// A piece of a line.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LineSegment {
+    /// The same in all.
+    Text(String),
+    /// A number that may differ.
+    Number {
+        /// As it was written first.
+        first: String,
+        /// The least, with how it was written.
+        min: (f64, String),
+        /// The greatest, with how it was written.
+        max: (f64, String),
+    },
+}
+
+/// Lines that are alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogGroup {
+    /// Its number; they follow each other.
+    pub id: u64,
+    /// When the first came.
+    pub first_at: UnixMillis,
+    /// The text.
+    pub segments: Vec<LineSegment>,
+    /// Who wrote it.
+    pub logs: Vec<(u32, LogFile)>,
+    /// Where the first one's line stands.
+    pub offset: u64,
+    members: HashSet<(u32, LogFile)>,
+    key: Option<String>,
+}
+
+impl LogGroup {
+    /// As one text: `step 1180 loss [2.31..2.32]`.
+    pub fn text(&self) -> String {
+        self.spans().map(|(text, _)| text).collect()
+    }
+
+    /// Its pieces as texts, each with whether it differs among the ranks.
+    pub fn spans(&self) -> impl Iterator<Item = (String, bool)> {
+        self.segments.iter().map(|piece| match piece {
+            LineSegment::Text(text) => (text.clone(), false),
+            LineSegment::Number { first, min: least, max: most } if least.0 == most.0 || least.0.is_nan() => (first.clone(), false),
+            LineSegment::Number { min: least, max: most, .. } => (format!("[{}..{}]", least.1, most.1), true),
+        })
+    }
+}
+
+/// The groups, the first one first.
+#[derive(Debug, Clone, Default)]
+pub struct LogGroups {
+    groups: VecDeque<LogGroup>,
+    next_id: u64,
+    open_by_key: HashMap<String, VecDeque<u64>>,
+}
+
+impl LogGroups {
+    /// Takes a clean line.
+    pub fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, place: u64, line: &str) {
+        let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        let (key, pieces) = tokenize_line(&line[..end]);
+        if let Some(id) = key
+            .as_ref()
+            .and_then(|key| self.open_by_key.get(key))
+            .and_then(|ids| ids.iter().find(|id| self.can_join(**id, log, at)).copied())
+            && let Some(group) = self.get_mut(id)
+        {
+            group.logs.push(log);
+            group.members.insert(log);
+            for (known, new) in group.segments.iter_mut().zip(pieces) {
+                widen_range(known, new);
+            }
+            return;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        if let Some(key) = &key {
+            self.open_by_key.entry(key.clone()).or_default().push_back(id);
+        }
+        self.groups.push_back(LogGroup {
+            id,
+            first_at: at,
+            segments: pieces,
+            logs: vec![log],
+            offset: place,
+            members: HashSet::from([log]),
+            key,
+        });
+        if self.groups.len() > MAX_GROUPS {
+            self.evict_oldest();
+        }
+    }
+
+    fn can_join(&self, id: u64, log: (u32, LogFile), at: UnixMillis) -> bool {
+        self.get(id).is_some_and(|group| at - group.first_at < WINDOW_MS && !group.members.contains(&log))
+    }
+
+    fn evict_oldest(&mut self) {
+        let Some(key) = self.groups.pop_front().and_then(|group| group.key) else { return };
+        if let Some(ids) = self.open_by_key.get_mut(&key) {
+            ids.pop_front();
+            if ids.is_empty() {
+                self.open_by_key.remove(&key);
+            }
+        }
+    }
+
+    /// The number of the first group that is kept, and of the next one.
+    pub fn id_range(&self) -> (u64, u64) {
+        (self.groups.front().map_or(self.next_id, |group| group.id), self.next_id)
+    }
+
+    /// The group of that number.
+    pub fn get(&self, id: u64) -> Option<&LogGroup> {
+        self.groups.get(usize::try_from(id.checked_sub(self.id_range().0)?).ok()?)
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut LogGroup> {
+        let first = self.id_range().0;
+        self.groups.get_mut(usize::try_from(id.checked_sub(first)?).ok()?)
+    }
+}
+
+fn widen_range(known: &mut LineSegment, new: LineSegment) {
+    if let (LineSegment::Number { min: least, max: most, .. }, LineSegment::Number { min: low, max: high, .. }) = (known, new) {
+        if low.0 < least.0 {
+            *least = low;
+        }
+        if high.0 > most.0 {
+            *most = high;
+        }
+    }
+}
+
+/// What a line has in common with others of its kind, and its pieces; no key for one that is only numbers.
+fn tokenize_line(line: &str) -> (Option<String>, Vec<LineSegment>) {
+    let (mut key, mut pieces) = (String::new(), Vec::new());
+    let mut rest = line;
+    let mut letters = false;
+    let mut before = ' ';
+    while !rest.is_empty() {
+        let (len, kind) = next_token(rest, before);
+        let (text, after) = rest.split_at(len);
+        match kind {
+            TokenKind::Number => {
+                key.push(NUMBER_PLACEHOLDER);
+                let value = text.replace(',', "").parse().unwrap_or(f64::NAN);
+                pieces.push(LineSegment::Number { first: text.to_owned(), min: (value, text.to_owned()), max: (value, text.to_owned()) });
+            }
+            // Differs, and its size means nothing.
+            TokenKind::Id => {
+                key.push(ID_PLACEHOLDER);
+                pieces.push(LineSegment::Text(text.to_owned()));
+            }
+            TokenKind::Text => {
+                letters |= text.chars().any(char::is_alphabetic);
+                key.push_str(text);
+                match pieces.last_mut() {
+                    Some(LineSegment::Text(known)) => known.push_str(text),
+                    _ => pieces.push(LineSegment::Text(text.to_owned())),
+                }
+            }
+        }
+        before = text.chars().next_back().unwrap_or(' ');
+        rest = after;
+    }
+    (letters.then_some(key), pieces)
+}
+
+enum TokenKind {
+    Text,
+    Number,
+    Id,
+}
+
+/// The next piece of a line: how many bytes, and what it is.
+fn next_token(text: &str, before: char) -> (usize, TokenKind) {
+    let bytes = text.as_bytes();
+    let run = |from: usize, of: fn(&u8) -> bool| bytes[from.min(bytes.len())..].iter().take_while(|byte| of(byte)).count();
+    let digits = |from: usize| run(from, u8::is_ascii_digit);
+    let word = run(0, u8::is_ascii_alphanumeric);
+    if !before.is_alphanumeric() {
+        let hex = &bytes[..word];
+        let marked = hex.starts_with(b"0x") && word > 2 && hex[2..].iter().all(u8::is_ascii_hexdigit);
+        let long = word >= 8
+            && hex.iter().all(u8::is_ascii_hexdigit)
+            && hex.iter().any(u8::is_ascii_digit)
+            && hex.iter().any(u8::is_ascii_alphabetic);
+        if marked || long {
+            return (word, TokenKind::Id);
+        }
+        // A time of day or a date: 13:06:05.123, 2026-11-22.
+        let pair = |from: usize, sign: u8| bytes.get(from) == Some(&sign) && digits(from + 1) == 2;
+        if digits(0) == 2 && pair(2, b':') {
+            let mut len = if pair(5, b':') { 8 } else { 5 };
+            if matches!(bytes.get(len), Some(b'.' | b',')) && digits(len + 1) > 0 {
+                len += 1 + digits(len + 1);
+            }
+            return (len, TokenKind::Id);
+        }
+        if digits(0) == 4 && pair(4, b'-') && pair(7, b'-') {
+            return (10, TokenKind::Id);
+        }
+    }
+    let whole = digits(0);
+    if whole > 0 {
+        let mut len = whole;
+        while bytes.get(len) == Some(&b',') && whole <= 3 && digits(len + 1) == 3 {
+            len += 4;
+        }
+        if bytes.get(len) == Some(&b'.') && digits(len + 1) > 0 {
+            len += 1 + digits(len + 1);
+        }
+        if matches!(bytes.get(len), Some(b'e' | b'E')) {
+            let sign = usize::from(matches!(bytes.get(len + 1), Some(b'+' | b'-')));
+            let power = digits(len + 1 + sign);
+            if power > 0 && !bytes.get(len + 1 + sign + power).is_some_and(u8::is_ascii_alphanumeric) {
+                len += 1 + sign + power;
+            }
+        }
+        return (len, TokenKind::Number);
+    }
+    let len = text
+        .char_indices()
+        .skip(1)
+        .find(|(at, c)| c.is_ascii_digit() || (c.is_ascii_alphanumeric() && !bytes[at - 1].is_ascii_alphanumeric()));
+    (len.map_or(text.len(), |(at, _)| at), TokenKind::Text)
+}
+
+/// Ranks and launchers in a few words: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
+pub fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String) -> String {
+    let (mut ranks, mut nodes): (BTreeMap<u32, ()>, Vec<u32>) = (BTreeMap::new(), Vec::new());
+    for (host, file) in logs {
+        match file {
+            LogFile::Rank { rank, .. } => {
+                ranks.insert(*rank, ());
+            }
+            LogFile::Launcher => nodes.push(*host),
+        }
+    }
+    let ranks: Vec<u32> = ranks.into_keys().collect();
+    let ranks = match &ranks[..] {
+        [] => String::new(),
+        [one] => format!("r{one}"),
+        many => format!("r[{}]", crate::report::hostlist::fold_numbers(many)),
+    };
+    let nodes = if nodes.is_empty() { String::new() } else { format!("launcher {}", hosts(&nodes)) };
+    [ranks, nodes].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rank_log(rank: u32) -> (u32, LogFile) {
+        (rank / 8, LogFile::Rank { rank, restart: 0 })
+    }
+
+    fn group_texts(groups: &LogGroups) -> Vec<String> {
+        let (from, to) = groups.id_range();
+        (from..to)
+            .filter_map(|id| groups.get(id))
+            .map(|group| format!("{} {}", format_writers(&group.logs, |_| String::new()), group.text()))
+            .collect()
+    }
+
+    #[test]
+    fn lines_of_all_ranks_fold_with_ranges() {
+        let mut groups = LogGroups::default();
+        for step in 7..9 {
+            for n in (0..16).filter(|n| *n != 5 || step < 8) {
+                groups.add_line(
+                    rank_log(n),
+                    0,
+                    0,
+                    &format!("[rank {n}] step {step} loss 2.3{n:02} tok/s 12,{:03} at 13:06:{n:02}.5 id 0x7f{n:02x}", 800 + n),
+                );
+            }
+        }
+        groups.add_line(rank_log(5), 0, 0, "RuntimeError: CUDA error");
+        let text = group_texts(&groups);
+        assert_eq!(text[0], "r[0-15] [rank [0..15]] step 7 loss [2.300..2.315] tok/s [12,800..12,815] at 13:06:00.5 id 0x7f00");
+        assert_eq!(text[1], "r[0-4,6-15] [rank [0..15]] step 8 loss [2.300..2.315] tok/s [12,800..12,815] at 13:06:00.5 id 0x7f00");
+        assert_eq!(text[2], "r5 RuntimeError: CUDA error");
+    }
+
+    #[test]
+    fn number_only_lines_never_fold() {
+        let mut groups = LogGroups::default();
+        for n in 0..4 {
+            groups.add_line(rank_log(n), 0, 0, "3.14 15 [9, 2]");
+        }
+        assert_eq!(group_texts(&groups).len(), 4);
+    }
+
+    #[test]
+    fn late_lines_start_a_new_group() {
+        let mut groups = LogGroups::default();
+        groups.add_line(rank_log(0), 0, 0, "a b");
+        groups.add_line(rank_log(1), WINDOW_MS, 0, "a b");
+        groups.add_line((0, LogFile::Launcher), 0, 0, "c");
+        groups.add_line((1, LogFile::Launcher), 0, 0, "c");
+        let (from, to) = groups.id_range();
+        let names: Vec<String> =
+            (from..to).filter_map(|id| groups.get(id)).map(|g| format_writers(&g.logs, |hosts| format!("{hosts:?}"))).collect();
+        assert_eq!(names, ["r0", "r1", "launcher [0, 1]"]);
+    }
+
+    #[test]
+    fn groups_are_bounded() {
+        let mut groups = LogGroups::default();
+        for n in 0..(MAX_GROUPS as u32 * 3) {
+            groups.add_line(rank_log(n % 7), 0, 0, &format!("line {} {}", "abcdefg".chars().nth(n as usize % 7).expect("a letter"), n));
+            groups.add_line(rank_log(0), 0, 0, &"a".repeat(n as usize % 5_000));
+        }
+        assert!(groups.groups.len() <= MAX_GROUPS && groups.open_by_key.values().map(VecDeque::len).sum::<usize>() <= MAX_GROUPS);
+        assert!(groups.groups.iter().all(|group| group.text().len() <= 2 * MAX_LINE_BYTES));
+    }
+
+    proptest! {
+        #[test]
+        fn single_line_keeps_its_text(line in "[a-z0-9 :.,x/\\[\\]=é中-]{0,60}") {
+            let (_, pieces) = tokenize_line(&line);
+            let text: String = pieces.iter().map(|piece| match piece {
+                LineSegment::Text(text) => text.clone(),
+                LineSegment::Number { first, .. } => first.clone(),
+            }).collect();
+            prop_assert_eq!(text, line);
+        }
+
+        #[test]
+        fn equal_keys_have_matching_segments(a in "[ab0-9 .:]{0,20}", b in "[ab0-9 .:]{0,20}") {
+            let ((one, pieces), (other, more)) = (tokenize_line(&a), tokenize_line(&b));
+            if one.is_some() && one == other {
+                let kinds = |pieces: &[LineSegment]| pieces.iter().map(|piece| matches!(piece, LineSegment::Number { .. })).collect::<Vec<_>>();
+                prop_assert_eq!(kinds(&pieces), kinds(&more));
+            }
+        }
+    }
+}

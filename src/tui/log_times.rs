@@ -1,0 +1,115 @@
+//! When which part of a log came here: the nearest thing to a line's time where lines carry none.
+//!
+//! Uses `event`. Bounded: a log has at most so many places, and when they are full every second one goes.
+
+use std::collections::BTreeMap;
+
+use crate::event::{LogFile, UnixMillis};
+
+/// Places of one log.
+const MAX_POINTS: usize = 1024;
+/// Logs.
+const MAX_LOGS: usize = 1 << 16;
+
+/// When each log grew.
+#[derive(Debug, Clone, Default)]
+pub struct LogTimes {
+    logs: BTreeMap<(u32, LogFile), LogGrowth>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct LogGrowth {
+    /// From which place on, since when.
+    points: Vec<(u64, UnixMillis)>,
+    /// Places closer together than this in time are one.
+    min_interval: i64,
+    last_at: UnixMillis,
+}
+
+impl LogTimes {
+    /// Bytes from `offset` on came at that time.
+    pub fn record_growth(&mut self, log: (u32, LogFile), offset: u64, at: UnixMillis) {
+        if self.logs.len() >= MAX_LOGS && !self.logs.contains_key(&log) {
+            return;
+        }
+        let grown = self.logs.entry(log).or_default();
+        grown.last_at = at;
+        match grown.points.last() {
+            Some((known, since)) if offset <= *known || at - since < grown.min_interval => return,
+            _ => {}
+        }
+        if grown.points.len() >= MAX_POINTS {
+            let mut n = 0;
+            grown.points.retain(|_| {
+                n += 1;
+                n % 2 == 1
+            });
+            grown.min_interval = (grown.min_interval * 2).max(1_000);
+        }
+        grown.points.push((offset, at));
+    }
+
+    /// A log begins again at its first byte.
+    pub fn restart_log(&mut self, log: (u32, LogFile)) {
+        self.logs.remove(&log);
+    }
+
+    /// When a log last grew.
+    pub fn last_output(&self, log: (u32, LogFile)) -> Option<UnixMillis> {
+        self.logs.get(&log).map(|grown| grown.last_at)
+    }
+
+    /// The host of each log, and when it last grew.
+    pub fn last_outputs(&self) -> impl Iterator<Item = (u32, UnixMillis)> {
+        self.logs.iter().map(|((host, _), grown)| (*host, grown.last_at))
+    }
+
+    /// When the byte at that place came; none where nothing is known of it.
+    pub fn received_at(&self, log: (u32, LogFile), place: u64) -> Option<UnixMillis> {
+        let places = &self.logs.get(&log)?.points;
+        let after = places.partition_point(|(offset, _)| *offset <= place);
+        places.get(after.checked_sub(1)?).map(|(_, at)| *at)
+    }
+
+    /// Where a log stood at that time.
+    pub fn offset_at(&self, log: (u32, LogFile), at: UnixMillis) -> Option<u64> {
+        let places = &self.logs.get(&log)?.points;
+        let after = places.partition_point(|(_, since)| *since < at);
+        places.get(after).or_else(|| places.last()).map(|(offset, _)| *offset)
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.logs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: (u32, LogFile) = (0, LogFile::Launcher);
+
+    #[test]
+    fn offsets_and_times_convert() {
+        let mut times = LogTimes::default();
+        for (offset, at) in [(0, 1_000), (100, 2_000), (200, 5_000)] {
+            times.record_growth(LOG, offset, at);
+        }
+        assert_eq!([0, 99, 100, 9_999].map(|place| times.received_at(LOG, place)), [Some(1_000), Some(1_000), Some(2_000), Some(5_000)]);
+        assert_eq!([0, 2_000, 2_001, 9_000].map(|at| times.offset_at(LOG, at)), [Some(0), Some(100), Some(200), Some(200)]);
+        assert_eq!((times.received_at((1, LogFile::Launcher), 0), times.last_output(LOG)), (None, Some(5_000)));
+    }
+
+    #[test]
+    fn points_are_bounded_and_sorted() {
+        let mut times = LogTimes::default();
+        for n in 0..100_000_u64 {
+            times.record_growth(LOG, n * 100, i64::try_from(n).expect("small") * 10);
+        }
+        let places = &times.logs[&LOG].points;
+        assert!(places.len() <= MAX_POINTS && places.is_sorted());
+        let told = times.received_at(LOG, 5_000_000).expect("known");
+        assert!((498_000..=500_000).contains(&told), "{told}: within a second or two of 500000");
+    }
+}

@@ -1,0 +1,275 @@
+//! The terminal's guard: whoever draws, lends the screen or breaks, the terminal is in the end as it was found.
+//!
+//! Uses `report` for what may be printed. One program has one terminal, so this is the one place with a state of its own: a panic in any task, a signal
+//! and a shell that wants the screen all find it here.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+
+use crossterm::{cursor, event, execute, terminal};
+
+use crate::report::safe_output::{to_printable, write_stderr_line};
+use crate::report::sanitize::Printable;
+
+/// The most bytes of talk that are kept until the screen is given back.
+const MAX_HELD_BYTES: usize = 256 << 10;
+
+#[derive(Default)]
+struct HeldOutput {
+    lines: Vec<Printable>,
+    bytes: usize,
+    dropped_lines: usize,
+}
+
+/// Who holds it may touch the terminal.
+static TERMINAL_LOCK: Mutex<()> = Mutex::new(());
+/// The dashboard is on the screen.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Something panicked while it was.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+static HELD_OUTPUT: Mutex<HeldOutput> = Mutex::new(HeldOutput { lines: Vec::new(), bytes: 0, dropped_lines: 0 });
+static PANIC_HOOK: Once = Once::new();
+/// Clicks and the wheel come to this program.
+static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
+/// How to go on when this program broke.
+static PANIC_ADVICE: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Buttons and the wheel, with places beyond column 223; not every movement.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
+
+/// Whether a dashboard can be drawn here: both ways are a terminal that can move its cursor.
+pub fn check_terminal(term: Option<&str>) -> Result<(), String> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err("the dashboard needs a terminal for its input and output; use `up` or `attach` with `--progress plain`".to_owned());
+    }
+    if term.is_none_or(|term| term.is_empty() || term == "dumb") {
+        return Err("the dashboard needs a terminal that can move its cursor (TERM is dumb or not set); use `--progress plain`".to_owned());
+    }
+    Ok(())
+}
+
+/// Takes the screen. `farewell` is what is said when something panics: the terminal first, then what happened, then this.
+///
+/// # Errors
+/// When the terminal refuses; it is as it was then.
+pub(super) fn enter_dashboard(farewell: Vec<String>) -> io::Result<()> {
+    PANIC_ADVICE.get_or_init(|| farewell);
+    install_panic_hook();
+    let _one = lock_terminal();
+    show_dashboard()
+}
+
+/// Whatever panics, the terminal is given back before it is told.
+fn install_panic_hook() {
+    PANIC_HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            leave_raw_mode();
+            if ACTIVE.load(Ordering::SeqCst) {
+                PANICKED.store(true, Ordering::SeqCst);
+                restore();
+                print_panic(panic);
+            } else if !PANICKED.load(Ordering::SeqCst) {
+                before(panic);
+            }
+        }));
+    });
+}
+
+/// A shell on a host has the terminal: every key goes there as it is.
+static SHELL_RAW_MODE: AtomicBool = AtomicBool::new(false);
+
+/// The terminal without an own will, for a shell on a host; as it was when this is dropped, and whatever else ends the program.
+pub struct RawModeGuard(());
+
+impl RawModeGuard {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// When the terminal refuses.
+    pub fn enable() -> io::Result<RawModeGuard> {
+        install_panic_hook();
+        terminal::enable_raw_mode()?;
+        SHELL_RAW_MODE.store(true, Ordering::SeqCst);
+        Ok(RawModeGuard(()))
+    }
+}
+
+impl Drop for RawModeGuard {
+    fn drop(&mut self) {
+        leave_raw_mode();
+    }
+}
+
+fn leave_raw_mode() {
+    if SHELL_RAW_MODE.swap(false, Ordering::SeqCst)
+        && let Err(error) = terminal::disable_raw_mode()
+    {
+        tracing::debug!(%error, "the terminal could not be given back");
+    }
+}
+
+/// What happened, and that nothing on the hosts ended by it.
+fn print_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let what = payload.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| payload.downcast_ref::<String>().cloned());
+    let what = what.unwrap_or_else(|| "a panic".to_owned());
+    let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
+    let mut lines = vec![format!("orchestrate broke: {what}{place}")];
+    lines.extend(PANIC_ADVICE.get().into_iter().flatten().cloned());
+    lines.push("    help: this is a bug of orchestrate; please report it with this text".to_owned());
+    let backtrace = std::backtrace::Backtrace::capture();
+    if backtrace.status() == std::backtrace::BacktraceStatus::Captured {
+        lines.push(backtrace.to_string());
+    }
+    for line in lines {
+        if write_stderr_line(&to_printable(&line)).is_err() {
+            return;
+        }
+    }
+}
+
+fn show_dashboard() -> io::Result<()> {
+    terminal::enable_raw_mode()?;
+    ACTIVE.store(true, Ordering::SeqCst);
+    let mut out = io::stdout();
+    let entered = execute!(out, terminal::EnterAlternateScreen, event::EnableBracketedPaste, event::EnableFocusChange, cursor::Hide);
+    let entered = entered.and_then(|()| if MOUSE_CAPTURED.load(Ordering::SeqCst) { write_stdout(MOUSE_ON) } else { Ok(()) });
+    if entered.is_err() {
+        hide_dashboard();
+    }
+    entered
+}
+
+fn write_stdout(text: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Asks the terminal to send clicks and the wheel here, or not. Only for who owns the screen.
+pub(super) fn set_mouse_capture(on: bool) -> io::Result<()> {
+    if MOUSE_CAPTURED.swap(on, Ordering::SeqCst) == on {
+        return Ok(());
+    }
+    write_stdout(if on { MOUSE_ON } else { MOUSE_OFF })
+}
+
+/// Gives the terminal back as it was. A terminal that is gone cannot be told.
+fn hide_dashboard() {
+    if !ACTIVE.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let mouse = if MOUSE_CAPTURED.load(Ordering::SeqCst) { write_stdout(MOUSE_OFF) } else { Ok(()) };
+    let told =
+        execute!(io::stdout(), event::DisableFocusChange, event::DisableBracketedPaste, terminal::LeaveAlternateScreen, cursor::Show);
+    if let Err(error) = mouse.and(told).and_then(|()| terminal::disable_raw_mode()) {
+        tracing::debug!(%error, "the terminal could not be given back");
+    }
+}
+
+/// Gives the screen back for good, and says what was held back meanwhile. Does nothing where there is no dashboard.
+pub fn restore() {
+    // Whoever draws may finish the frame; but it may be the one that panicked, so it is not waited for long.
+    let mut one = TERMINAL_LOCK.try_lock().ok();
+    for _ in 0..10 {
+        if one.is_some() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        one = TERMINAL_LOCK.try_lock().ok();
+    }
+    hide_dashboard();
+    leave_raw_mode();
+    drop(one);
+    let held = std::mem::take(&mut *HELD_OUTPUT.lock().unwrap_or_else(PoisonError::into_inner));
+    let more = (held.dropped_lines > 0).then(|| Printable::new(&format!("… and {} more lines", held.dropped_lines)));
+    for line in held.lines.into_iter().chain(more) {
+        if write_stderr_line(&line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks the terminal to take a text into its clipboard (OSC 52, xterm's control sequences): it may refuse, and never says so. In base64,
+/// so that nothing in the text can end the sequence.
+///
+/// # Errors
+/// When the terminal is gone.
+pub(super) fn copy_osc52(text: &str) -> io::Result<()> {
+    use base64::Engine as _;
+    let code = base64::engine::general_purpose::STANDARD.encode(text);
+    let mut out = io::stdout().lock();
+    write!(out, "\x1b]52;c;{code}\x07")?;
+    out.flush()
+}
+
+/// Keeps a line until the screen is given back; `false`: neither the dashboard nor a shell on a host has it, say it now.
+pub fn hold_line(line: &Printable) -> bool {
+    if !ACTIVE.load(Ordering::SeqCst) && !SHELL_RAW_MODE.load(Ordering::SeqCst) {
+        return false;
+    }
+    let mut held = HELD_OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let len = line.as_str().len();
+    if held.bytes + len > MAX_HELD_BYTES {
+        held.dropped_lines += 1;
+    } else {
+        held.bytes += len;
+        held.lines.push(line.clone());
+    }
+    true
+}
+
+/// Whether something panicked while the dashboard was on the screen.
+pub fn has_panicked() -> bool {
+    PANICKED.load(Ordering::SeqCst)
+}
+
+/// Lends the normal screen to something that talks with the person, a question or a shell; the dashboard comes back afterwards.
+pub fn with_normal_screen<T>(talk: impl FnOnce() -> T) -> T {
+    if !ACTIVE.load(Ordering::SeqCst) {
+        return talk();
+    }
+    let one = lock_terminal();
+    hide_dashboard();
+    let said = talk();
+    if !has_panicked()
+        && let Err(error) = show_dashboard()
+    {
+        tracing::debug!(%error, "the terminal could not be taken again");
+    }
+    NEEDS_REDRAW.store(true, Ordering::SeqCst);
+    drop(one);
+    said
+}
+
+/// The screen was lent: what is on it is not what was drawn.
+static NEEDS_REDRAW: AtomicBool = AtomicBool::new(false);
+
+/// The right to touch the terminal, unless someone else has the screen; whether it must be drawn anew.
+pub(super) fn try_acquire() -> Option<(MutexGuard<'static, ()>, bool)> {
+    let one = TERMINAL_LOCK.try_lock().ok()?;
+    ACTIVE.load(Ordering::SeqCst).then(|| (one, NEEDS_REDRAW.swap(false, Ordering::SeqCst)))
+}
+
+/// Whether the dashboard is on the screen.
+pub(super) fn is_active() -> bool {
+    ACTIVE.load(Ordering::SeqCst)
+}
+
+/// Stops this program as the shell does on Ctrl-Z, with the terminal as the shell knows it; returns when it goes on.
+pub(super) fn suspend() {
+    with_normal_screen(|| {
+        if let Err(error) = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP) {
+            tracing::debug!(%error, "could not stop");
+        }
+        // The signal may reach another thread first: until then this one must not take the screen again.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    });
+}
+
+fn lock_terminal() -> MutexGuard<'static, ()> {
+    TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}

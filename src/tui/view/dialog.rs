@@ -1,0 +1,81 @@
+//! A question in the middle of the screen, or on all of it where it is small.
+//!
+//! Uses `dialog`.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear};
+use unicode_width::UnicodeWidthStr;
+
+use crate::report::style;
+use crate::tui::app::App;
+use crate::tui::dialog::{Dialog, TEXT_WIDTH};
+
+use super::render_lines;
+
+/// Draws it.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, dialog: &Dialog) {
+    let label = |(key, label, _): &(&'static str, String, _)| format!("{:>5}  {label}", format!("[{key}]"));
+    let mut text = dialog.text.clone();
+    if app.is_tearing_down() {
+        text.push(style::truncate_text(&super::launch_matrix::progress_text(app), TEXT_WIDTH));
+    }
+    if let Some(word) = &dialog.confirmation {
+        text.push(String::new());
+        text.push(format!("Type {} to confirm:  {}_", word.expected, word.input.text));
+    }
+    let texts = text.iter().map(|line| line.width());
+    let wide = texts.chain(dialog.choices.iter().map(|choice| label(choice).width())).max().unwrap_or(0) + 4;
+    let width = u16::try_from(wide).unwrap_or(u16::MAX).min(area.width);
+    let rows = text.len() + dialog.choices.len() + 3;
+    let height = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    frame.render_widget(Clear, place);
+    let framed = place.width > 8 && place.height > 4;
+    let inner = if framed {
+        let mut block = Block::bordered().title(format!(" {} ", dialog.title)).border_style(app.theme.accent());
+        if app.theme.ascii {
+            block = block.border_set(ASCII_BORDER);
+        }
+        let inner = block.inner(place);
+        frame.render_widget(block, place);
+        inner
+    } else {
+        place
+    };
+    let room = usize::from(inner.width);
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    // Where not all answers fit, the one that Enter gives is among those that do.
+    let fit =
+        usize::from(inner.height).saturating_sub(if framed { text.len() + 1 } else { usize::from(dialog.confirmation.is_some()) }).max(1);
+    let skip = (dialog.focus + 1).saturating_sub(fit);
+    if framed {
+        lines.extend(text.iter().map(|line| Line::raw(style::truncate_text(&format!(" {}", app.sanitize(line)), room))));
+        lines.push(Line::raw(""));
+    } else if let (Some(_), Some(last)) = (&dialog.confirmation, text.last()) {
+        lines.push(Line::raw(style::truncate_text(last, room)));
+    }
+    for (n, choice) in dialog.choices.iter().enumerate().skip(skip) {
+        let span = Span::raw(style::truncate_text(&label(choice), room));
+        let line = Line::from(span);
+        lines.push(match (n == dialog.focus, dialog.is_enabled(choice.2, app.now)) {
+            (true, _) => line.style(app.theme.selected()),
+            (false, true) => line,
+            (false, false) => line.style(app.theme.dim()),
+        });
+    }
+    render_lines(frame, inner, lines);
+}
+
+/// A border of ASCII.
+const ASCII_BORDER: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};

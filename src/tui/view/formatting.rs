@@ -1,0 +1,104 @@
+//! Texts that fit: cut and padded by their width on the screen, numbers of one width, ages.
+//!
+//! Uses `report/style`. Takes only text that is clean already.
+
+use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
+
+use crate::event::UnixMillis;
+use crate::report::style;
+
+/// Exactly `width` columns: cut or filled with spaces.
+pub(super) fn pad(text: &str, width: usize) -> String {
+    if width == 0 {
+        return String::new();
+    }
+    let text = style::truncate_text(text, width);
+    let missing = width.saturating_sub(text.width());
+    text + &" ".repeat(missing)
+}
+
+/// Exactly `width` columns, the text at the right.
+pub(super) fn pad_left(text: &str, width: usize) -> String {
+    if width == 0 {
+        return String::new();
+    }
+    let text = style::truncate_text(text, width);
+    " ".repeat(width.saturating_sub(text.width())) + &text
+}
+
+/// `3s`, `12s`, `4m`, `2h`; `-` where the time is not known.
+pub(super) fn format_age(at: UnixMillis, now: UnixMillis) -> String {
+    if at <= 0 {
+        return "-".to_owned();
+    }
+    let seconds = (now - at).max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// `02:13:44`.
+pub(super) fn format_hms(millis: i64) -> String {
+    let seconds = millis.max(0) / 1000;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds % 3600 / 60, seconds % 60)
+}
+
+/// `412W`, `5.1kW`.
+pub(super) fn format_watts(watts: f32) -> String {
+    match watts {
+        w if w < 1000.0 => format!("{w:.0}W"),
+        w if w < 100_000.0 => format!("{:.1}kW", w / 1000.0),
+        w => format!("{:.0}kW", w / 1000.0),
+    }
+}
+
+/// `512 B`, `71.0 GiB`.
+pub(super) fn format_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
+    if unit == 0 {
+        return format!("{bytes} B");
+    }
+    let tenths = (bytes >> (10 * (unit - 1))) * 10 / 1024;
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// `2.5 of 23.5 GiB`; each with its unit where these differ.
+pub(super) fn format_part_of(part: u64, whole: u64) -> String {
+    let (part, whole) = (format_bytes(part), format_bytes(whole));
+    let unit = |text: &str| text.rsplit_once(' ').map(|(_, unit)| unit.to_owned());
+    let short = part.rsplit_once(' ').filter(|_| unit(&part) == unit(&whole)).map(|(number, _)| number.to_owned());
+    format!("{} of {whole}", short.unwrap_or(part))
+}
+
+/// A rate in bytes as [`size`] writes it.
+pub(super) fn format_rate(bytes: f64) -> String {
+    // A rate is far below what 64 bits count.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and small")]
+    let whole = bytes.max(0.0) as u64;
+    format_bytes(whole)
+}
+
+/// The columns of spans together.
+pub(super) fn spans_width(spans: &[Span<'_>]) -> usize {
+    spans.iter().map(|span| span.content.width()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_fit_their_width() {
+        assert_eq!((pad("ab", 4), pad("abcdef", 4), pad("中中中", 4)), ("ab  ".into(), "abc…".into(), "中… ".into()));
+        assert_eq!((pad_left("7", 3), pad_left("", 0), pad_left("12345", 3)), ("  7".into(), String::new(), "12…".into()));
+        assert_eq!([0, 5_000, 65_000, 7_200_000].map(|at| format_age(10_000_000 - at, 10_000_000)), ["0s", "5s", "1m", "2h"]);
+        assert_eq!((format_age(0, 5), format_hms(8_024_000)), ("-".into(), "02:13:44".into()));
+        assert_eq!([0, 1023, 1024, 76_235_669_504].map(format_bytes), ["0 B", "1023 B", "1.0 KiB", "71.0 GiB"]);
+        assert_eq!([98.0, 5_100.0, 640_000.0].map(format_watts), ["98W", "5.1kW", "640kW"]);
+    }
+}

@@ -1,0 +1,228 @@
+//! One GPU as a cell of the matrix: what it tells of the metric, whether something is wrong with it, and whether it is meant by what is looked
+//! for.
+//!
+//! Uses `sum`. A rank and a GPU belong together where the host has as many of one as of the other.
+
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::event::GpuSample;
+use crate::state::{HostState, RankState};
+use crate::tui::app::App;
+use crate::tui::theme::DisplayStatus;
+
+use super::host_status;
+
+/// What a cell tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum GpuMetric {
+    #[default]
+    Utilization,
+    Power,
+    Memory,
+    Temperature,
+}
+
+impl GpuMetric {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            GpuMetric::Utilization => "UTIL, percent",
+            GpuMetric::Power => "POWER, percent of the limit",
+            GpuMetric::Memory => "MEMORY, percent in use",
+            GpuMetric::Temperature => "TEMPERATURE, degrees",
+        }
+    }
+
+    pub(super) fn next(self) -> GpuMetric {
+        match self {
+            GpuMetric::Utilization => GpuMetric::Power,
+            GpuMetric::Power => GpuMetric::Memory,
+            GpuMetric::Memory => GpuMetric::Temperature,
+            GpuMetric::Temperature => GpuMetric::Utilization,
+        }
+    }
+
+    /// From 0 to 100; absent where it was not told.
+    fn value(self, gpu: &GpuSample) -> Option<f32> {
+        let share = |part: Option<f32>, whole: Option<f32>| {
+            part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
+        };
+        match self {
+            GpuMetric::Utilization => gpu.utilization,
+            GpuMetric::Power => share(gpu.power, gpu.power_limit),
+            GpuMetric::Memory => share(gpu.memory_used, gpu.memory_total),
+            GpuMetric::Temperature => gpu.temperature,
+        }
+    }
+}
+
+/// One condition.
+#[derive(Debug, Clone, PartialEq)]
+enum GpuFilterTerm {
+    /// The host's name has it, in small letters.
+    Host(String),
+    /// The metric lies above or below a number.
+    Value(GpuMetric, bool, f32),
+}
+
+/// What is looked for: all of its terms hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct GpuFilter {
+    text: String,
+    terms: Vec<GpuFilterTerm>,
+}
+
+impl GpuFilter {
+    /// Reads `gpu03 util<5 temp>80`.
+    pub(super) fn parse(text: &str) -> Result<GpuFilter, String> {
+        let mut terms = Vec::new();
+        for word in text.split([' ', '&']).filter(|word| !word.is_empty()) {
+            let Some(at) = word.find(['<', '>']) else {
+                terms.push(GpuFilterTerm::Host(word.to_lowercase()));
+                continue;
+            };
+            let (name, rest) = word.split_at(at);
+            let metric = match name {
+                "util" | "utilization" => GpuMetric::Utilization,
+                "power" => GpuMetric::Power,
+                "mem" | "memory" => GpuMetric::Memory,
+                "temp" | "temperature" => GpuMetric::Temperature,
+                _ => return Err(format!("{name}: not one of util, power, mem, temp")),
+            };
+            let number = rest[1..].trim_end_matches(['%', 'C']).parse::<f32>();
+            let Ok(number) = number else { return Err(format!("{word}: a number belongs behind {}", &rest[..1])) };
+            terms.push(GpuFilterTerm::Value(metric, rest.starts_with('>'), number));
+        }
+        Ok(GpuFilter { text: text.trim().to_owned(), terms })
+    }
+
+    /// Whether nothing is looked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// As it was typed.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn matches(&self, host: &str, gpu: &GpuSample) -> bool {
+        self.terms.iter().all(|term| match term {
+            GpuFilterTerm::Host(part) => host.to_lowercase().contains(part.as_str()),
+            GpuFilterTerm::Value(metric, above, limit) => {
+                metric.value(gpu).is_some_and(|value| if *above { value > *limit } else { value < *limit })
+            }
+        })
+    }
+}
+
+/// What the cells of a frame have in common.
+pub(super) struct GpuMatrix<'a> {
+    /// Of every host its ranks, by their numbers there.
+    ranks: Vec<Vec<(u32, &'a RankState)>>,
+}
+
+impl<'a> GpuMatrix<'a> {
+    pub(super) fn new(app: &'a App) -> GpuMatrix<'a> {
+        let paired = |rank: &&RankState| {
+            let host = rank.host as usize;
+            let gpus = app.state.hosts.get(host).map_or(0, |host| host.gpus.len());
+            app.host_statuses.get(host).is_some_and(|host| host.ranks.total == gpus)
+        };
+        let mut ranks = vec![Vec::new(); app.state.hosts.len()];
+        for rank in app.state.ranks.values().filter(paired) {
+            if let (Some(own), Some(local)) = (ranks.get_mut(rank.host as usize), rank.local_rank) {
+                own.push((local, rank));
+            }
+        }
+        GpuMatrix { ranks }
+    }
+
+    /// The rank that has this GPU.
+    pub(super) fn rank_of_gpu(&self, host: usize, gpu: u32) -> Option<&'a RankState> {
+        self.ranks.get(host)?.iter().find(|(local, _)| *local == gpu).map(|(_, rank)| *rank)
+    }
+
+    fn rank_failed(&self, app: &App, host: usize, gpu: u32) -> bool {
+        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !app.state.was_stopped(rank))
+    }
+
+    /// Whether something is wrong with it, or nothing is known of it any more.
+    fn is_faulty(&self, app: &App, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
+        has_stale_gpus(app, host)
+            || gpu.ecc_errors.is_some_and(|errors| errors > 0.0)
+            || host_status::is_throttled(gpu)
+            || gpu.utilization.is_none()
+            || self.rank_failed(app, at, gpu.index)
+    }
+
+    /// Whether it is meant by what is looked for.
+    pub(super) fn is_match(&self, app: &App, at: usize, place: usize) -> bool {
+        let Some((host, gpu)) = app.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
+        (!app.gpus_pane.only_faults || self.is_faulty(app, at, host, gpu)) && app.gpus_pane.filter.matches(&host.name, gpu)
+    }
+
+    /// How many are meant, of how many.
+    pub(super) fn count_matches(&self, app: &App) -> (usize, usize) {
+        let all = || app.state.hosts.iter().enumerate().flat_map(|(at, host)| (0..host.gpus.len()).map(move |gpu| (at, gpu)));
+        (all().filter(|(at, gpu)| self.is_match(app, *at, *gpu)).count(), all().count())
+    }
+
+    /// It, in a cell of so many columns; one and more than one have a space before them.
+    pub(super) fn render_cell(&self, app: &App, at: usize, place: usize, width: usize) -> Span<'static> {
+        let under = at == app.gpus_pane.host && place == app.gpus_pane.gpu;
+        let found = app.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
+        let Some((host, gpu)) = found else {
+            let style = if under { app.theme.selected() } else { Style::new() };
+            return Span::styled(" ".repeat(width), style);
+        };
+        let value = app.gpus_pane.metric.value(gpu);
+        let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
+        let (glyph, status) = match host_status::gpu_glyph(&shown, has_stale_gpus(app, host)) {
+            (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(app, at, gpu.index) => ('!', DisplayStatus::Error),
+            told => told,
+        };
+        let mut style = match (status, value) {
+            (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => app.theme.status_style(DisplayStatus::Warn),
+            (DisplayStatus::Ok, Some(value)) => app.theme.heat(value),
+            _ => app.theme.status_style(status),
+        };
+        if !self.is_match(app, at, place) {
+            style = app.theme.dim();
+        }
+        if under {
+            style = app.theme.selected();
+        }
+        let most: f32 = if width == 3 { 99.0 } else { 999.0 };
+        let text = match (width, status, value) {
+            (1, ..) | (_, DisplayStatus::Error | DisplayStatus::Lost | DisplayStatus::Pending, _) | (_, _, None) => glyph.to_string(),
+            (_, _, Some(value)) => format!("{:.0}", value.min(most)),
+        };
+        Span::styled(format!("{text:>width$}"), style)
+    }
+}
+
+fn has_stale_gpus(app: &App, host: &HostState) -> bool {
+    app.is_stale(host.gpus_at) || host.gpus_error.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_filter_terms_must_match() {
+        let gpu = GpuSample {
+            utilization: Some(3.0),
+            temperature: Some(84.0),
+            power: Some(70.0),
+            power_limit: Some(700.0),
+            ..GpuSample::default()
+        };
+        let holds = |text: &str| GpuFilter::parse(text).expect(text).matches("GPU03", &gpu);
+        assert!(holds("gpu03 util<5 temp>80") && holds("power<11%&temp>83C") && holds("") && holds("u0"));
+        assert!(!holds("gpu04 util<5") && !holds("util>5") && !holds("mem>0"), "what is not told is neither above nor below");
+        assert_eq!(GpuFilter::parse("heat>3"), Err("heat: not one of util, power, mem, temp".to_owned()));
+        assert_eq!(GpuFilter::parse("util<"), Err("util<: a number belongs behind <".to_owned()));
+    }
+}

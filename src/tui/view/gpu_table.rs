@@ -1,0 +1,124 @@
+//! The GPUs of one host: a row each, what holds them back, and their last minutes as graphs.
+//!
+//! Uses `graph`. What the driver does not tell is `-`, and never zero. The axes are fixed: percent of what is possible, of the limit, degrees.
+
+use ratatui::text::{Line, Span};
+
+use crate::event::GpuSample;
+use crate::gpu::throttle_reason_names;
+use crate::report::style;
+use crate::state::{GpuTracePoint, HostState};
+use crate::tui::app::App;
+use crate::tui::theme::DisplayStatus;
+
+use super::host::{age_text, section_title};
+use super::{formatting, graph, host_status};
+
+/// The longest row of bars.
+const MAX_BARS: usize = 60;
+
+/// A row a GPU.
+pub(super) fn gpu_rows(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let name = host.gpus.first().map_or_else(String::new, |gpu| app.sanitize(&gpu.name));
+    let age = if host.gpus.is_empty() { String::new() } else { age_text(app, host.gpus_at) };
+    let mut lines = vec![section_title(app, &format!("GPUs  {name}  {age}"), width)];
+    if let Some((error, at)) = &host.gpus_error {
+        let text = format!(" nvidia-smi gives no values since {}: {}", formatting::format_age(*at, app.now), app.sanitize(error));
+        lines.push(Line::styled(style::truncate_text(&text, width), app.theme.status_style(DisplayStatus::Warn)));
+    }
+    if host.gpus.is_empty() {
+        lines.push(Line::styled(" no values were told", app.theme.dim()));
+        return lines;
+    }
+    lines.push(Line::styled(
+        style::truncate_text("   #  UTIL      MEM GiB      POWER   TEMP    CLOCK  LAST MINUTES", width),
+        app.theme.dim(),
+    ));
+    let stale = app.is_stale(host.gpus_at) || host.gpus_error.is_some();
+    lines.extend(host.gpus.iter().map(|gpu| gpu_row(app, host, gpu, stale, width)));
+    lines
+}
+
+fn gpu_row(app: &App, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
+    let dash = || "-".to_owned();
+    let (glyph, status) = host_status::gpu_glyph(gpu, stale);
+    let util = gpu.utilization.map_or_else(dash, |v| format!("{v:.0}%"));
+    let memory = match (gpu.memory_used, gpu.memory_total) {
+        (Some(used), Some(total)) => format!("{:.1}/{:.1}", used / 1024.0, total / 1024.0),
+        (Some(used), None) => format!("{:.1}", used / 1024.0),
+        _ => dash(),
+    };
+    let power = match (gpu.power, gpu.power_limit) {
+        (Some(power), Some(limit)) => format!("{power:.0}/{limit:.0}W"),
+        (Some(power), None) => format!("{power:.0}W"),
+        _ => dash(),
+    };
+    let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}C"));
+    let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
+    let values = format!(" {:>2}  {util:>4} {memory:>12} {power:>10} {temperature:>6} {clock:>8}  ", gpu.index);
+    let look = if stale { app.theme.dim() } else { ratatui::style::Style::new() };
+    let mut spans = vec![Span::styled(format!(" {glyph}"), app.theme.status_style(status)), Span::styled(values, look)];
+    let mut why: Vec<String> =
+        gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()).collect();
+    why.extend(gpu.ecc_errors.filter(|errors| *errors > 0.0).map(|errors| format!("{errors:.0} ECC errors")));
+    why.extend(gpu.mig_enabled.filter(|mig| *mig).map(|_| "MIG".to_owned()));
+    let rest = width.saturating_sub(formatting::spans_width(&spans));
+    let why = why.join(", ");
+    let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.len() + 1 }).min(MAX_BARS);
+    let bars = graph::sparkline(&gpu_values(host, gpu.index, |look| look.utilization), room, app.theme.uses_ascii_graphs());
+    spans.push(Span::styled(bars, app.theme.status_style(if stale { DisplayStatus::Pending } else { DisplayStatus::Ok })));
+    if !why.is_empty() {
+        spans.push(Span::styled(style::truncate_text(&format!(" {why}"), rest), app.theme.status_style(DisplayStatus::Warn)));
+    }
+    Line::from(spans)
+}
+
+fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>) -> Vec<Option<f32>> {
+    host.gpu_traces.get(&gpu).map(|trace| trace.iter().map(get).collect()).unwrap_or_default()
+}
+
+/// The means over the host's GPUs, utilisation and power side by side.
+pub(super) fn mean_graphs(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    if host.gpu_traces.is_empty() {
+        return Vec::new();
+    }
+    let half = width.saturating_sub(3) / 2;
+    let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
+    graph_pair(app, ("utilisation, mean", of(|look| look.utilization)), ("power, of the limit, mean", of(|look| look.power)), half, 3)
+}
+
+/// Two graphs a GPU: utilisation and power, as large as there is room for all of them.
+pub(super) fn gpu_graphs(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![section_title(app, "Last minutes  v: what nvidia-smi prints", width)];
+    if host.gpu_traces.is_empty() {
+        lines.push(Line::styled(" no values were told", app.theme.dim()));
+    }
+    let half = width.saturating_sub(3) / 2;
+    let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
+    for gpu in host.gpu_traces.keys() {
+        let names = [format!("g{gpu} utilisation"), format!("g{gpu} power, of the limit")];
+        let utilization = (names[0].as_str(), gpu_values(host, *gpu, |look| look.utilization));
+        lines.extend(graph_pair(app, utilization, (names[1].as_str(), gpu_values(host, *gpu, |look| look.power)), half, height));
+    }
+    lines
+}
+
+/// Two graphs with their names and last values above them.
+fn graph_pair(
+    app: &App,
+    (left, left_values): (&str, Vec<Option<f32>>),
+    (right, right_values): (&str, Vec<Option<f32>>),
+    half: usize,
+    height: usize,
+) -> Vec<Line<'static>> {
+    let last = |values: &[Option<f32>]| values.last().copied().flatten().map_or_else(|| "-".to_owned(), |v| format!("{v:.0}%"));
+    let head = |name: &str, values: &[Option<f32>]| formatting::pad(&format!(" {name} {}", last(values)), half + 1);
+    let names = head(left, &left_values) + &head(right, &right_values);
+    let mut lines = vec![Line::styled(names.trim_end().to_owned(), app.theme.dim())];
+    let drawn = |values: &[Option<f32>]| graph::render_graph(values, half, height, app.theme.effective_graph_style());
+    for (left, right) in drawn(&left_values).into_iter().zip(drawn(&right_values)) {
+        let look = app.theme.status_style(DisplayStatus::Ok);
+        lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, look), Span::raw(" "), Span::styled(right, look)]));
+    }
+    lines
+}

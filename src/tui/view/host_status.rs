@@ -1,0 +1,257 @@
+//! What the panes derive of hosts: one pass over the ranks, how each host stands and why, its GPUs in one glyph each.
+//!
+//! Uses `state`. Computes only: what a frame needs of every host is made once, at its beginning.
+
+use crate::event::{GpuSample, UnixMillis};
+use crate::gpu::throttle_reason_names;
+use crate::report::style;
+use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
+use crate::tui::app::App;
+use crate::tui::theme::DisplayStatus;
+
+/// What the panes say of a host.
+#[derive(Debug, Clone, Default)]
+pub struct HostStatus {
+    /// Its ranks, counted.
+    pub ranks: HostRankCounts,
+    /// How it stands.
+    pub status: DisplayStatus,
+    /// Why, in a few words, clean.
+    pub reason: String,
+    /// When one of its logs last grew; 0: never.
+    pub last_output_at: UnixMillis,
+}
+
+/// How every host stands, in their order.
+pub(crate) fn compute_host_statuses(app: &App) -> Vec<HostStatus> {
+    let state = &app.state;
+    let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
+    for step in state.step_table.steps().iter().filter(|step| step.status == crate::state::StepStatus::Failed) {
+        if let Some(place) = failed.get_mut(step.info.host as usize) {
+            place.get_or_insert(step);
+        }
+    }
+    let mut all: Vec<HostStatus> = count_ranks_by_host(state)
+        .into_iter()
+        .zip(&state.hosts)
+        .zip(failed)
+        .map(|((ranks, host), failed)| {
+            let (status, why) = host_status(state, host, &ranks, failed);
+            HostStatus { status, reason: app.sanitize(&why), ranks, last_output_at: 0 }
+        })
+        .collect();
+    for (host, at) in app.log_times.last_outputs() {
+        if let Some(standing) = all.get_mut(host as usize) {
+            standing.last_output_at = standing.last_output_at.max(at);
+        }
+    }
+    all
+}
+
+/// The ranks of a host, counted.
+#[derive(Debug, Clone, Default)]
+pub struct HostRankCounts {
+    /// All that are known.
+    pub total: usize,
+    /// Running.
+    pub running: usize,
+    /// Ended well.
+    pub ok: usize,
+    /// Ended by us.
+    pub stopped: usize,
+    /// The ones that failed by themselves.
+    pub failed: Vec<u32>,
+}
+
+/// The ranks of every host, by its index.
+fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
+    let mut sums = vec![HostRankCounts::default(); state.hosts.len()];
+    let first: &[u32] = state.culprit.as_ref().map_or(&[], |culprit| &culprit.ranks);
+    for rank in state.ranks.values() {
+        let Some(sum) = sums.get_mut(rank.host as usize) else { continue };
+        sum.total += 1;
+        match (rank.exit, rank.started_at) {
+            (Some(exit), _) if exit.is_success() => sum.ok += 1,
+            (Some(_), _) if state.was_stopped(rank) => sum.stopped += 1,
+            // Who failed first speaks for the host.
+            (Some(_), _) if first.contains(&rank.rank) => sum.failed.insert(0, rank.rank),
+            (Some(_), _) => sum.failed.push(rank.rank),
+            (None, Some(_)) => sum.running += 1,
+            (None, None) => {}
+        }
+    }
+    sums
+}
+
+/// How a rank stands, in a word.
+pub(crate) fn rank_status(state: &RunState, rank: &RankState) -> (DisplayStatus, String) {
+    match (rank.exit, rank.started_at) {
+        (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
+        (Some(_), _) if state.was_stopped(rank) => (DisplayStatus::Warn, "stopped".to_owned()),
+        (Some(exit), _) => (DisplayStatus::Error, style::format_exit(exit)),
+        (None, Some(_)) => (DisplayStatus::Ok, "running".to_owned()),
+        (None, None) => (DisplayStatus::Pending, "not started".to_owned()),
+    }
+}
+
+/// How a host stands, and why in a few words.
+fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, failed: Option<&StepState>) -> (DisplayStatus, String) {
+    if let Some(rank) = ranks.failed.first() {
+        let exit = state.ranks.get(rank).and_then(|rank| rank.exit).map(style::format_exit).unwrap_or_default();
+        return (DisplayStatus::Error, format!("rank {rank}: {exit}"));
+    }
+    match host.connection_status {
+        ConnectionStatus::Unreachable => return (DisplayStatus::Lost, format!("unreachable: {}", host.connection_error)),
+        ConnectionStatus::Retrying => return (DisplayStatus::Lost, format!("no connection: {}", host.connection_error)),
+        ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
+    }
+    if let Some(step) = failed {
+        return (DisplayStatus::Error, format!("{}: {}", step.info.phase.name(), step.note));
+    }
+    if let Some((exit, _)) = host.launcher_exit
+        && !exit.is_success()
+        && state.stopping_since.is_none()
+    {
+        return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)));
+    }
+    if let Some(why) = hardware_warning(host) {
+        return (DisplayStatus::Warn, why);
+    }
+    if ranks.stopped > 0 {
+        return (DisplayStatus::Warn, "stopped".to_owned());
+    }
+    if ranks.total > 0 && ranks.ok == ranks.total {
+        return (DisplayStatus::Done, "ended".to_owned());
+    }
+    if ranks.running > 0 {
+        return (DisplayStatus::Ok, "running".to_owned());
+    }
+    match host.connection_status {
+        ConnectionStatus::Connecting => (DisplayStatus::Busy, "connecting".to_owned()),
+        ConnectionStatus::Connected => (DisplayStatus::Ok, "connected".to_owned()),
+        _ => (DisplayStatus::Pending, "waiting".to_owned()),
+    }
+}
+
+/// What deserves a look about a host's GPUs and disk.
+pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
+    if let Some((error, _)) = &host.gpus_error {
+        return Some(format!("nvidia-smi: {error}"));
+    }
+    for gpu in &host.gpus {
+        if let Some(errors) = gpu.ecc_errors.filter(|errors| *errors > 0.0) {
+            return Some(format!("GPU {}: {errors:.0} uncorrected ECC errors", gpu.index));
+        }
+        if let Some(why) = gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().find(|why| **why != "power cap") {
+            return Some(format!("GPU {}: slowed down, {why}", gpu.index));
+        }
+    }
+    let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
+    Some(format!("disk: {} GiB free under the run directory, less than a tenth", disk.free >> 30))
+}
+
+/// A GPU in one glyph: the tenths of its utilisation, `.` idle, `?` not known any more, `-` not told; and how it stands.
+pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
+    if stale {
+        return ('?', DisplayStatus::Lost);
+    }
+    let faulty = gpu.ecc_errors.is_some_and(|errors| errors > 0.0);
+    match gpu.utilization {
+        _ if faulty => ('!', DisplayStatus::Error),
+        None => ('-', DisplayStatus::Pending),
+        Some(percent) if percent < 1.0 => ('.', DisplayStatus::Pending),
+        Some(percent) => {
+            // 0 to 9 by the bounds.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 9")]
+            let tenth = (percent / 10.0).clamp(0.0, 9.0) as u8;
+            (char::from(b'0' + tenth), DisplayStatus::Ok)
+        }
+    }
+}
+
+/// Whether a GPU's clock is held down by more than the power that it may draw.
+pub(crate) fn is_throttled(gpu: &GpuSample) -> bool {
+    gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().any(|why| *why != "power cap")
+}
+
+/// The last values of all GPUs of these hosts, look by look, as their mean; nothing where none was told.
+pub(crate) fn mean_gpu_history<'a>(
+    hosts: impl Iterator<Item = &'a HostState>,
+    get: impl Fn(&GpuTracePoint) -> Option<f32>,
+    most: usize,
+) -> Vec<Option<f32>> {
+    let mut sums: Vec<(f32, f32)> = Vec::new();
+    for trace in hosts.flat_map(|host| host.gpu_traces.values()) {
+        for (place, look) in trace.iter().rev().take(most).enumerate() {
+            if sums.len() <= place {
+                sums.push((0.0, 0.0));
+            }
+            if let (Some(value), Some(sum)) = (get(look), sums.get_mut(place)) {
+                *sum = (sum.0 + value, sum.1 + 1.0);
+            }
+        }
+    }
+    sums.into_iter().rev().map(|(sum, count)| (count > 0.0).then(|| sum / count)).collect()
+}
+
+/// What machines come to together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MachineTotals {
+    /// Processors, percent, the mean.
+    pub cpu: Option<f32>,
+    /// Memory in use, percent of all.
+    pub memory: Option<f32>,
+    /// Bytes a second, in and out, of InfiniBand, or of the other networks where there is none.
+    pub network: Option<f64>,
+}
+
+/// The sums over machines; what none told is absent.
+pub(crate) fn sum_machines<'a>(hosts: impl Iterator<Item = &'a HostState>) -> MachineTotals {
+    let (mut cpu, mut count, mut total, mut available) = (0.0, 0.0, 0_u64, 0_u64);
+    let (mut networks, mut fabric) = (None, None);
+    for host in hosts {
+        if let Some(busy) = host.host_metrics.cpu_percent {
+            (cpu, count) = (cpu + busy, count + 1.0);
+        }
+        total = total.saturating_add(host.host_metrics.memory_total);
+        available = available.saturating_add(host.host_metrics.memory_available);
+        for net in &host.host_metrics.networks {
+            let sum = if net.infiniband_port_state.is_empty() { &mut networks } else { &mut fabric };
+            *sum = Some(sum.unwrap_or(0.0) + net.received_bytes_per_sec + net.sent_bytes_per_sec);
+        }
+    }
+    // A share of a hundred.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a percentage")]
+    let memory = (total > 0).then(|| (total.saturating_sub(available) as f64 / total as f64 * 100.0) as f32);
+    MachineTotals { cpu: (count > 0.0).then(|| cpu / count), memory, network: fabric.or(networks) }
+}
+
+/// What GPUs come to together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GpuTotals {
+    /// Mean utilisation, percent.
+    pub utilization: Option<f32>,
+    /// Memory in use, percent.
+    pub memory: Option<f32>,
+    /// The hottest, degrees Celsius.
+    pub hottest: Option<f32>,
+    /// Watt.
+    pub power: Option<f32>,
+}
+
+/// The sums over GPUs; what no GPU told is absent.
+pub(crate) fn sum_gpus<'a>(list: impl Iterator<Item = &'a GpuSample> + Clone) -> GpuTotals {
+    let values = |get: fn(&GpuSample) -> Option<f32>| list.clone().filter_map(get);
+    let count = |get: fn(&GpuSample) -> Option<f32>| values(get).count();
+    let sum = |get: fn(&GpuSample) -> Option<f32>| (count(get) > 0).then(|| values(get).sum::<f32>());
+    // Fewer GPUs than a float can count.
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
+    let mean = sum(|gpu| gpu.utilization).map(|all| all / count(|gpu| gpu.utilization) as f32);
+    let total = sum(|gpu| gpu.memory_total).filter(|total| *total > 0.0);
+    GpuTotals {
+        utilization: mean,
+        memory: sum(|gpu| gpu.memory_used).zip(total).map(|(used, total)| used / total * 100.0),
+        hottest: values(|gpu| gpu.temperature).fold(None, |most, one| Some(most.map_or(one, |most: f32| most.max(one)))),
+        power: sum(|gpu| gpu.power),
+    }
+}

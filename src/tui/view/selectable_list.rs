@@ -1,0 +1,107 @@
+//! A list with a cursor: the row is remembered by what it is, so that it stays under the cursor while rows come, go and change places.
+//!
+//! Uses `keymap`. The pane says at each drawing what its rows are; keys move among those.
+
+use crate::tui::keymap::UiCommand;
+
+/// What a list remembers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SelectableList<K> {
+    selected: Option<K>,
+    first_visible: usize,
+    keys: Vec<K>,
+    /// The row of the terminal in which the first one is drawn, and how many are.
+    screen_rows: (u16, usize),
+}
+
+impl<K> Default for SelectableList<K> {
+    fn default() -> Self {
+        SelectableList { selected: None, first_visible: 0, keys: Vec::new(), screen_rows: (0, 0) }
+    }
+}
+
+impl<K: Clone + PartialEq> SelectableList<K> {
+    /// Moves the cursor; `false`: the command is not one that moves.
+    pub(super) fn move_cursor(&mut self, cmd: UiCommand, page: usize) -> bool {
+        let at = self.cursor_index();
+        let last = self.keys.len().saturating_sub(1);
+        let page = page.max(1);
+        let to = match cmd {
+            UiCommand::Up => at.saturating_sub(1),
+            UiCommand::Down => at + 1,
+            UiCommand::PageUp => at.saturating_sub(page),
+            UiCommand::PageDown => at + page,
+            UiCommand::HalfUp => at.saturating_sub(page.div_ceil(2)),
+            UiCommand::HalfDown => at + page.div_ceil(2),
+            UiCommand::Top => 0,
+            UiCommand::Bottom => last,
+            _ => return false,
+        };
+        self.selected = self.keys.get(to.min(last)).cloned();
+        true
+    }
+
+    /// Puts the cursor there.
+    pub(super) fn select(&mut self, key: K) {
+        self.selected = Some(key);
+    }
+
+    /// What is under the cursor.
+    pub(super) fn selected(&self) -> Option<K> {
+        self.keys.get(self.cursor_index()).cloned()
+    }
+
+    /// Says where the rows are drawn, so that a click finds them.
+    pub(super) fn set_screen_rows(&mut self, y: u16, room: usize) {
+        self.screen_rows = (y, room);
+    }
+
+    /// Puts the cursor on what is drawn in this row of the terminal; `false`: nothing is.
+    pub(super) fn select_at(&mut self, y: u16) -> bool {
+        let row = y.checked_sub(self.screen_rows.0).map(usize::from).filter(|row| *row < self.screen_rows.1);
+        let Some(key) = row.and_then(|row| self.keys.get(self.first_visible + row)).cloned() else { return false };
+        self.selected = Some(key);
+        true
+    }
+
+    fn cursor_index(&self) -> usize {
+        self.selected.as_ref().and_then(|key| self.keys.iter().position(|known| known == key)).unwrap_or(0)
+    }
+
+    /// Takes the rows that are to be drawn in `room`; the place of the cursor, and the first row that is shown.
+    pub(super) fn set_rows(&mut self, keys: Vec<K>, room: usize) -> (usize, usize) {
+        self.keys = keys;
+        let room = room.max(1);
+        let at = self.cursor_index();
+        let top = self.first_visible.min(self.keys.len().saturating_sub(room));
+        self.first_visible = if at < top {
+            at
+        } else if at >= top + room {
+            (at + 1).saturating_sub(room)
+        } else {
+            top
+        };
+        (at, self.first_visible)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_stays_with_its_row() {
+        let mut list = SelectableList::default();
+        assert_eq!((list.set_rows(vec![1, 2, 3, 4], 2), list.selected()), ((0, 0), Some(1)));
+        assert!(list.move_cursor(UiCommand::Down, 2) && list.move_cursor(UiCommand::PageDown, 2) && !list.move_cursor(UiCommand::Wrap, 2));
+        assert_eq!((list.set_rows(vec![1, 2, 3, 4], 2), list.selected()), ((3, 2), Some(4)));
+        assert_eq!((list.set_rows(vec![4, 1, 2, 3], 2), list.selected()), ((0, 0), Some(4)), "it was moved to the front");
+        assert_eq!((list.set_rows(vec![], 2), list.selected()), ((0, 0), None::<i32>));
+        assert!(list.move_cursor(UiCommand::Bottom, 2));
+        list.set_rows(vec![1, 2, 3], 2);
+        list.set_screen_rows(5, 2);
+        assert!(!list.select_at(4) && list.select_at(6) && !list.select_at(7));
+        assert_eq!(list.selected(), Some(2));
+        assert_eq!((list.set_rows(vec![7], 0), list.selected()), ((0, 0), Some(7)));
+    }
+}

@@ -1,0 +1,160 @@
+//! What a log-out ends, as logind tells it, and the scope that a launch gets: systemd's programs are stand-ins, for systemd is not in a
+//! test's machine.
+
+use std::process::Stdio;
+
+use orchestrate::plan::action::container::StartContainer;
+use orchestrate::plan::action::launch::StartLauncher;
+use orchestrate::plan::action::{Action, ActionResult, Execution};
+use orchestrate::plan::facts::{FactsRequest, HostFacts, facts_command};
+use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnit};
+use orchestrate::shell::CommandOutput;
+
+use crate::{TestHost, read_asset, wait_until, write_executable};
+
+/// What the facts script tells of log-out where its shell and a rootless dockerd are in these cgroups.
+fn read_logind_facts(host: &TestHost, own: &str, engine: Option<&str>) -> LogindSettings {
+    host.write_file("cgroup", own);
+    let mut script = facts_command(&host.host_context(), &FactsRequest::default())
+        .script
+        .replace("/proc/self/cgroup", &host.path("cgroup").display().to_string());
+    if let Some(engine) = engine {
+        host.write_file("docker.pid", "4711\n");
+        host.write_file("docker.cgroup", engine);
+        script = script.replace("/run/user/$uid/docker.pid", &host.path("docker.pid").display().to_string());
+        script = script.replace("/proc/$engine/cgroup", &host.path("docker.cgroup").display().to_string());
+    }
+    let out = host.shell_command().args(["-c", &script]).stdout(Stdio::piped()).output().expect("a shell");
+    HostFacts::parse(&String::from_utf8_lossy(&out.stdout)).logind
+}
+
+#[test]
+fn facts_report_what_logind_kills_at_logout() {
+    let host = TestHost::new();
+    let said = host.path("asked");
+    write_executable(
+        &host.path("bin/loginctl"),
+        &format!(
+            "#!/bin/sh\necho \"$*\" >>'{}'\ncase $1 in\nshow-session) printf 'KillUserProcesses=yes\\nKillExcludeUsers=root\\n' ;;\nshow-user) echo Linger=no ;;\nesac\n",
+            said.display()
+        ),
+    );
+    let root = || vec!["root".to_owned()];
+    let told = LogindSettings {
+        in_session: true,
+        kill_user_processes: Some(true),
+        kill_exclude_users: root(),
+        linger: Some(false),
+        ..LogindSettings::default()
+    };
+    // A container, a session of sshd without PAM.
+    for own in ["0::/\n", "12:pids:/docker/ab\n1:name=systemd:/docker/ab\n", "0::/system.slice/ssh.service\n", ""] {
+        assert_eq!((read_logind_facts(&host, own, None), said.exists()), (LogindSettings::default(), false), "{own:?}: nobody is asked");
+    }
+    for own in [
+        "0::/user.slice/user-1000.slice/session-4.scope\n",
+        "9:pids:/\n1:name=systemd:/user.slice/user-1000.slice/session-c1.scope\n0::/\n",
+    ] {
+        assert_eq!(read_logind_facts(&host, own, None), told, "{own:?}");
+    }
+    let manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker.service\n";
+    for (engine, unit) in [
+        (manager, SystemdUnit::UserManager),
+        ("0::/user.slice/user-1000.slice/session-4.scope\n", SystemdUnit::Session),
+        ("0::/system.slice/engine.service\n", SystemdUnit::Other),
+    ] {
+        let found = read_logind_facts(&host, "0::/\n", Some(engine));
+        assert_eq!(found, LogindSettings { in_session: false, dockerd_unit: Some(unit), ..told.clone() }, "{engine:?}");
+    }
+    // Who cannot be asked has said nothing.
+    write_executable(&host.path("bin/loginctl"), "#!/bin/sh\necho 'Failed to connect to bus: Host is down' >&2\nexit 1\n");
+    assert_eq!(
+        read_logind_facts(&host, "0::/user.slice/user-0.slice/session-4.scope\n", None),
+        LogindSettings { in_session: true, ..LogindSettings::default() }
+    );
+}
+
+/// A bare host's run whose launcher tells where it runs.
+fn prepare_bare_host() -> TestHost {
+    let host = TestHost::new();
+    host.prepare_run("run1", "start_timeout=300\n");
+    for (name, text) in
+        [("node", read_asset("node.sh")), ("env", String::new()), ("argv", "set -- sh -c 'echo \"in ${SCOPE:-none}\"'\n".to_owned())]
+    {
+        host.write_file(&format!("h.in/run1/{name}"), &text);
+    }
+    host.write_file(
+        "h.in/keeper",
+        "echo $$ \"${SCOPE:-none}\" >\"${0%/*}/kept.new\"; mv \"${0%/*}/kept.new\" \"${0%/*}/kept\"; exec /bin/sleep 1000\n",
+    );
+    write_executable(
+        &host.path("bin/systemd-run"),
+        "#!/bin/sh\nSCOPE=\nwhile :; do case $1 in --*) SCOPE=\"$SCOPE$1 \" ;; *) break ;; esac; shift; done\n\
+         [ -n \"$XDG_RUNTIME_DIR\" ] && SCOPE=\"$SCOPE$XDG_RUNTIME_DIR\"\nexport SCOPE\nexec \"$@\"\n",
+    );
+    host
+}
+
+/// Carries an action out in a real shell.
+#[expect(clippy::panic, reason = "a fixture fails loudly")]
+fn run_action(host: &TestHost, action: &Action) -> CommandOutput {
+    let Execution::Script(command) = action.execution() else { panic!("a script") };
+    let mut shell = host.shell_command();
+    shell.env_remove("XDG_RUNTIME_DIR").args(["-c", &command.script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = shell.output().expect("a shell");
+    CommandOutput { exit_code: out.status.code().unwrap_or(-1), stdout: out.stdout, stderr: out.stderr, ..CommandOutput::default() }
+}
+
+fn keeper_action(host: &TestHost, scope: SystemdScope) -> Action {
+    Action::StartContainer(StartContainer {
+        context: host.host_context(),
+        spec: None,
+        container_hash: String::new(),
+        owner: String::new(),
+        stop_grace: 0,
+        gpus_flag: None,
+        user_ids: String::new(),
+        home: String::new(),
+        recreate: false,
+        has_leftover_checks: false,
+        scope,
+    })
+}
+
+#[test]
+fn bare_host_launch_runs_in_its_scope() {
+    let runtime = format!("--user --scope /run/user/{}", rustix::process::getuid().as_raw());
+    for (scope, says) in
+        [(SystemdScope::Inherited, "none"), (SystemdScope::System, "--scope --slice=system.slice"), (SystemdScope::User, runtime.as_str())]
+    {
+        let host = prepare_bare_host();
+        let launch = Action::StartLauncher(StartLauncher { context: host.host_context(), secrets: Vec::new(), scope });
+        let output = run_action(&host, &launch);
+        assert_eq!((output.exit_code, output.error_line()), (0, "exit status 0".to_owned()));
+        let log = || std::fs::read_to_string(host.path("h.out/run1.node.log")).unwrap_or_default();
+        wait_until("the launcher tells where it runs", || log().contains(&format!("in {says}")).then_some(()));
+        // What is noted as the keeper is the keeper, and not what started it.
+        let output = run_action(&host, &keeper_action(&host, scope));
+        let kept = wait_until("the keeper tells where it runs", || std::fs::read_to_string(host.path("h.in/kept")).ok());
+        let (pid, place) = kept.trim().split_once(' ').expect("two words");
+        assert_eq!((place.trim(), output.stdout_text().split(' ').next()), (says, Some(pid)));
+        let pid = rustix::process::Pid::from_raw(pid.parse().expect("a pid")).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("ended");
+    }
+}
+
+#[test]
+fn failed_systemd_scope_starts_nothing() {
+    let host = prepare_bare_host();
+    write_executable(&host.path("bin/systemd-run"), "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n");
+    for action in [
+        keeper_action(&host, SystemdScope::User),
+        Action::StartLauncher(StartLauncher { context: host.host_context(), secrets: Vec::new(), scope: SystemdScope::User }),
+    ] {
+        let output = run_action(&host, &action);
+        let ActionResult::Failed(trouble) = action.judge(&output) else { panic!("it failed: {output:?}") };
+        assert!(trouble.message.ends_with(": Failed to connect to bus: No medium found"), "{}", trouble.message);
+        assert!(trouble.hint.starts_with("`systemd-run --user --scope true` must work on h,"), "{}", trouble.hint);
+    }
+    assert!(!host.path("h.in/kept").exists() && !host.path("h.out/run1.node.pid").exists());
+}

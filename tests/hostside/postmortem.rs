@@ -1,0 +1,34 @@
+//! What a host knows of a run that failed there.
+
+use std::process::Stdio;
+
+use crate::{TestHost, read_asset, write_executable};
+
+#[test]
+fn oom_kill_of_another_container_is_not_reported() {
+    let host = TestHost::new();
+    let (ours, other) = ("c0ffee".repeat(10), "dec0de".repeat(10));
+    let lines = |pid: u32, id: &str| {
+        format!(
+            "[  900.1] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/system.slice/docker-{id}.scope,task=python,pid={pid},uid=0\n\
+             [  900.2] Memory cgroup out of memory: Killed process {pid} (python) total-vm:70000kB\n"
+        )
+    };
+    host.write_file("log", &(lines(41, &ours) + &lines(42, &other) + "[  901.0] NVRM: Xid (PCI:0000:3b:00): 79\n"));
+    write_executable(&host.path("bin/dmesg"), &format!("#!/bin/sh\ncat '{}'\n", host.path("log").display()));
+    let docker = format!("D() {{ echo 'id={ours} status=exited exit=137 oom-killed=true error='; }}");
+    let known = |container: &str| {
+        let set = format!("F='{}/h.out/run1.' container={container} init=; {docker}; {}", host.path("").display(), read_asset("read.sh"));
+        // The host has run for as long as it takes that these lines are of the run.
+        let script = format!("{set}\n{}", read_asset("aftermath.sh").replace("</proc/uptime", "<uptime"));
+        host.write_file("uptime", "1000.00 1.00\n");
+        let said = host.shell_command().arg("-c").arg(script).stdout(Stdio::piped()).output().expect("a shell");
+        String::from_utf8(said.stdout).expect("text")
+    };
+    let said = known("of-ours");
+    assert!(said.contains("docker: status=exited exit=137 oom-killed=true error=\n"), "{said}");
+    assert!(said.contains("Killed process 41") && said.contains("Xid"), "{said}");
+    assert!(!said.contains("pid=42") && !said.contains("process 42") && !said.contains("\nid="), "{said}");
+    // On a bare host the kernel does not say whose it was.
+    assert!(known("").contains("Killed process 42"));
+}

@@ -1,0 +1,316 @@
+//! Ends of a run, and what only looks like one: containers and processes that cannot be seen, dead keepers, restarted hosts, daemons that hang.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use orchestrate::plan::action::launch::StopRanks;
+use orchestrate::plan::action::{Action, Execution};
+use orchestrate::plan::facts::{self, FactsRequest};
+use orchestrate::plan::host_context::HostContext;
+use orchestrate::plan::log_frames::{self, LogStreamPurpose};
+
+use crate::{ChildGuard, TEST_TIMEOUT, TestHost, read_asset, wait_until, write_executable};
+
+/// A number that no process has: above the kernel's limit.
+const UNUSED_PID: u32 = 99_999_999;
+
+fn host_context_for(host: &TestHost, contained: bool) -> HostContext {
+    HostContext {
+        name: ".".to_owned(),
+        host: "h".to_owned(),
+        run_id: "run1".to_owned(),
+        run_dir_root: host.dir.path().to_str().expect("text").to_owned(),
+        docker_needs_sudo: false,
+        docker_host: None,
+        in_container: contained,
+        lock_token: None,
+        legacy_layout: false,
+        max_log_bytes: 0,
+        world_size: 0,
+    }
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id").trim_end().to_owned()
+}
+
+/// When a process started, in ticks since the boot.
+fn process_start_ticks(pid: u32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let (_, rest) = stat.rsplit_once(") ").expect("a stat");
+    rest.split(' ').nth(19).expect("a start").to_owned()
+}
+
+/// A process that lives until the test ends.
+fn spawn_sleeper() -> ChildGuard {
+    ChildGuard(Command::new("/bin/sleep").arg("1000").spawn().expect("a process"))
+}
+
+/// A follower of `run1`, by the text of the plan.
+struct FollowerProcess<'a> {
+    host: &'a TestHost,
+    child: ChildGuard,
+}
+
+impl TestHost {
+    /// Docker as it stands in the file `says`: the first line its exit status or `hangs`, the rest its answer. Its calls are noted.
+    fn set_docker_answer(&self, says: &str) {
+        self.write_file("says", says);
+        let dir = self.path("").display().to_string();
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >>'{dir}/asked'\n{{ read -r code; [ \"$code\" != hangs ] || exec /bin/sleep 1000; cat; }} <'{dir}/says'\nexit \"$code\"\n"
+        );
+        write_executable(&self.path("bin/docker"), &script);
+        // What is given seconds gets one.
+        write_executable(&self.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
+    }
+
+    fn docker_calls(&self) -> String {
+        std::fs::read_to_string(self.path("asked")).unwrap_or_default()
+    }
+
+    /// The launcher and one rank, noted as wrappers do.
+    fn record_launcher_and_rank(&self, launcher: u32, start: &str) {
+        for name in ["node", "rank-0.0"] {
+            self.write_file(&format!("h.out/run1.{name}.pid"), &format!("{launcher} {start} 1000.5 {}\n", boot_id()));
+        }
+        self.write_file("h.private/run1.boot", &format!("{}\n", boot_id()));
+    }
+
+    fn start_run_follower(&self, contained: bool) -> FollowerProcess<'_> {
+        let script = log_frames::log_stream_command(&host_context_for(self, contained), &[], 1, LogStreamPurpose::Supervise, true).script;
+        let said = std::fs::File::create(self.path("said")).expect("a file");
+        let mut child = ChildGuard(self.shell_command().args(["-c", &script]).stdin(Stdio::piped()).stdout(said).spawn().expect("a shell"));
+        // A laptop that has taken everything that will ever come.
+        child.0.stdin.as_mut().expect("its input").write_all(b"100000000 100000000\n").expect("acknowledged");
+        FollowerProcess { host: self, child }
+    }
+}
+
+impl FollowerProcess<'_> {
+    fn output_so_far(&self) -> String {
+        std::fs::read_to_string(self.host.path("said")).expect("its words")
+    }
+
+    fn wait_for_output(&self, words: &str) {
+        wait_until(words, || self.output_so_far().contains(words).then_some(()));
+    }
+
+    /// It looks often enough for what was true when this was called, sends what is written, and has not called the run ended.
+    fn assert_still_following(&mut self) {
+        for _ in 0..3 {
+            let beats = self.output_so_far().matches("\nH ").count();
+            wait_until("a sign of life", || (self.output_so_far().matches("\nH ").count() > beats).then_some(()));
+        }
+        assert_eq!(self.child.0.try_wait().expect("a child"), None, "it follows");
+        assert!(!self.output_so_far().contains("\nX "), "{}", self.output_so_far());
+    }
+}
+
+/// `/proc` with hidepid, and an engine on another machine: docker is asked, and only its word is an end.
+#[test]
+fn hidden_container_lives_until_docker_denies_it() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.record_launcher_and_rank(7, "7");
+    host.write_file("h.private/container.pid", &format!("{UNUSED_PID} abc123 - {} \n", boot_id()));
+    host.set_docker_answer("0\ntrue\n");
+    let mut follower = host.start_run_follower(true);
+    follower.assert_still_following();
+    assert!(host.docker_calls().lines().next().is_some_and(|l| l.contains("inspect") && l.ends_with("abc123")), "{}", host.docker_calls());
+    // Errors that sound like an end are none.
+    host.set_docker_answer("1\nerror during connect: lookup engine.example: no such host\n");
+    follower.wait_for_output("\nW docker silent\n");
+    host.write_file("h.out/run1.node.log", "here and there\n");
+    follower.wait_for_output("F node 5 10\nand there\n");
+    follower.assert_still_following();
+    host.set_docker_answer("1\nError: No such container: abc123\n");
+    follower.wait_for_output("\nX node gone ");
+    let text = follower.output_so_far();
+    assert!(text.find("\nX rank-0.0 gone ") < text.find("\nX node gone "), "the rank is lost, and before its launcher: {text}");
+    assert_eq!(text.matches("docker silent").count(), 1, "{text}");
+}
+
+/// A pid that is a process of ours here, and is not the container's: the engine is elsewhere.
+#[test]
+fn unproven_container_pid_keeps_no_run_alive() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.record_launcher_and_rank(7, "7");
+    let other = spawn_sleeper();
+    host.write_file("h.private/container.pid", &format!("{} abc123 {} {} \n", other.0.id(), process_start_ticks(other.0.id()), boot_id()));
+    host.set_docker_answer("0\nfalse\n");
+    let follower = host.start_run_follower(true);
+    follower.wait_for_output("\nX node gone ");
+}
+
+/// With docker hanging: what was proven to be the container's first process says all that is needed.
+#[test]
+fn visible_container_pid_needs_no_docker_unless_reused() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.record_launcher_and_rank(7, "7");
+    let first = spawn_sleeper();
+    let (pid, start) = (first.0.id(), process_start_ticks(first.0.id()));
+    host.write_file("h.private/container.pid", &format!("{pid} abc123 {start} {} proven\n", boot_id()));
+    host.set_docker_answer("hangs\n");
+    let mut follower = host.start_run_follower(true);
+    follower.assert_still_following();
+    assert_eq!(host.docker_calls(), "");
+    drop(first);
+    follower.wait_for_output("\nX node gone ");
+    drop(follower);
+    // The same number, another process.
+    let other = spawn_sleeper();
+    host.write_file("h.private/container.pid", &format!("{} abc123 1 {} proven\n", other.0.id(), boot_id()));
+    host.start_run_follower(true).wait_for_output("\nX node gone ");
+}
+
+#[test]
+fn ranks_of_an_earlier_boot_have_ended() {
+    for contained in [true, false] {
+        let host = TestHost::new();
+        host.prepare_run("run1", "");
+        // Their numbers live again, and so does the container.
+        let other = spawn_sleeper();
+        let (pid, start) = (other.0.id(), process_start_ticks(other.0.id()));
+        host.record_launcher_and_rank(pid, &start);
+        host.write_file("h.private/run1.boot", "another-boot\n");
+        host.write_file("h.private/container.pid", &format!("{pid} abc123 {start} {} proven\n", boot_id()));
+        host.write_file("h.private/keeper.pid", &format!("{pid} {start} another-boot\n"));
+        host.write_file("h.out/run1.times", "900 node.log 1\n950 node.log 5\n");
+        host.set_docker_answer("0\ntrue\n");
+        let follower = host.start_run_follower(contained);
+        follower.wait_for_output("\nX node gone 950\n");
+        assert!(follower.output_so_far().contains("\nX rank-0.0 gone 950\n") || !contained, "{}", follower.output_so_far());
+        drop(follower);
+        let facts =
+            facts::facts_command(&host_context_for(&host, contained), &FactsRequest { docker: contained, ..FactsRequest::default() });
+        let out = host.shell_command().args(["-c", &facts.script]).stdout(Stdio::piped()).output().expect("a shell");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(text.contains("\nnode ended killed 0\n") && text.contains("\nrank rank-0.0 killed 0\n"), "{text}");
+    }
+}
+
+/// The keeper of a bare host is killed: the launcher goes on, another keeper looks after it, and its end is seen.
+#[test]
+fn dead_keeper_is_restarted_and_run_continues() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "start_timeout=300\nstop_grace=1\n");
+    host.write_file("h.in/keeper", &read_asset("keeper.sh"));
+    let launcher = spawn_sleeper();
+    host.record_launcher_and_rank(launcher.0.id(), &process_start_ticks(launcher.0.id()));
+    host.write_file("h.private/keeper.pid", &format!("{UNUSED_PID} 5 {}\n", boot_id()));
+    let mut follower = host.start_run_follower(false);
+    follower.wait_for_output("\nW keeper again\n");
+    let noted = std::fs::read_to_string(host.path("h.private/keeper.pid")).expect("a pid");
+    let words: Vec<&str> = noted.split_whitespace().collect();
+    let pid: u32 = words.first().and_then(|p| p.parse().ok()).expect("a pid");
+    assert_eq!(words, [pid.to_string(), process_start_ticks(pid), boot_id()]);
+    follower.assert_still_following();
+    // Nobody writes the launcher's status but the keeper.
+    drop(launcher);
+    follower.wait_for_output("\nX node killed ");
+    std::fs::remove_file(host.path("h.in/run1/attached")).expect("removed");
+    drop(follower);
+    wait_until("the keeper leaves", || (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+}
+
+#[test]
+fn launcher_that_died_with_its_keeper_has_ended() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.record_launcher_and_rank(UNUSED_PID, "5");
+    host.write_file("h.private/keeper.pid", &format!("{UNUSED_PID} 5 {}\n", boot_id()));
+    let follower = host.start_run_follower(false);
+    follower.wait_for_output("\nX node gone ");
+    assert!(follower.output_so_far().contains("\nX rank-0.0 gone "), "{}", follower.output_so_far());
+    assert!(!follower.output_so_far().contains("W keeper"), "{}", follower.output_so_far());
+}
+
+/// Docker answers what its version is, and hangs at the next question: the host is reached, and all else is known.
+#[test]
+fn hung_docker_does_not_hide_the_host() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.record_launcher_and_rank(7, "7");
+    host.set_docker_answer("hangs\n");
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" >>'{0}/asked'\n[ \"$1\" = version ] && {{ echo 27.0; exit 0; }}\nexec /bin/sleep 1000\n",
+        host.dir.path().display()
+    );
+    write_executable(&host.path("bin/docker"), &script);
+    let wanted = FactsRequest { docker: true, image: Some("i".to_owned()), ..FactsRequest::default() };
+    let facts = facts::facts_command(&host_context_for(&host, true), &wanted);
+    let out = host.shell_command().args(["-c", &facts.script]).stdout(Stdio::piped()).output().expect("a shell");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    for line in ["docker 27.0", "docker_error docker did not answer within 10 s", "current run1", "log node 5"] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+    }
+    assert!(text.contains("\nnow_end "), "{text}");
+    assert_eq!(host.docker_calls(), "version\nps\n", "it is not asked again");
+}
+
+/// A process that no signal reaches, as one in state D: the order to end has an end, and says what is left.
+#[test]
+fn stop_does_not_wait_for_unkillable_process() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let stuck = spawn_sleeper();
+    host.record_launcher_and_rank(stuck.0.id(), &process_start_ticks(stuck.0.id()));
+    let reap = read_asset("reap.sh");
+    let deaf = reap.replace("kill -\"$1\" \"$p\" 2>/dev/null", ":").replace("kill -TERM \"$p\" 2>/dev/null", ":");
+    assert_eq!(deaf.matches("kill -0").count(), reap.matches("kill -").count() - 2, "it sends no signal");
+    host.write_file("h.in/run1/reap", &deaf);
+    let Execution::Script(stop) = Action::StopRanks(StopRanks {
+        context: host_context_for(&host, false),
+        grace: Some(std::time::Duration::from_secs(2)),
+        by_request: true,
+        restore_scripts: false,
+    })
+    .execution() else {
+        return;
+    };
+    let begun = Instant::now();
+    let out = host.shell_command().args(["-c", &stop.script]).stdout(Stdio::piped()).output().expect("a shell");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", begun.elapsed());
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(text.contains("signalled KILL\n") && text.contains(&format!("left {} ", stuck.0.id())), "{text}");
+}
+
+/// A container that a person paused is woken before its ranks are asked to end; an engine that is away is no end.
+#[test]
+fn paused_container_is_unpaused_to_be_stopped() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let Execution::Script(stop) =
+        Action::StopRanks(StopRanks { context: host_context_for(&host, true), grace: None, by_request: true, restore_scripts: false })
+            .execution()
+    else {
+        return;
+    };
+    let run = || host.shell_command().args(["-c", &stop.script]).stderr(Stdio::null()).status().expect("a shell").code();
+    host.set_docker_answer("0\ntrue true\n");
+    assert_eq!(run(), Some(0));
+    let asked = host.docker_calls();
+    let verbs: Vec<&str> = asked.lines().filter_map(|l| l.split(' ').next()).collect();
+    assert_eq!(verbs, ["inspect", "unpause", "exec"]);
+    host.set_docker_answer("1\nfailed to connect: dial unix /var/run/docker.sock: connect: no such file or directory\n");
+    assert_eq!(run(), Some(78), "whether it runs is not known");
+    host.set_docker_answer("1\nError: No such container: x\n");
+    assert_eq!(run(), Some(0));
+}
+
+/// A log that was cut: it is said, and sent again from its first byte.
+#[test]
+fn truncated_log_is_sent_again() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.set_docker_answer("0\ntrue\n");
+    let follower = host.start_run_follower(true);
+    wait_until("the log", || follower.output_so_far().starts_with("F node 0 5\nhere\n").then_some(()));
+    host.write_file("h.out/run1.node.log", "ab\n");
+    follower.wait_for_output("S node 3\nF node 0 3\nab\n");
+}

@@ -1,0 +1,84 @@
+//! Many hosts at once.
+
+use crate::support::{JobSpec, SandboxFixture, path_str};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_kept_containers_are_reused() {
+    let bench = SandboxFixture::with_hosts(16).await;
+    let script = "with: script\ngate: none\nshell: \"true\"\n".to_owned();
+    let job = JobSpec { launch: script, top_level: "teardown: never\n".to_owned(), ..JobSpec::default() };
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("ready", &job));
+    laptop
+        .run(&["up", path_str(&file)])
+        .await
+        .assert_exit_code(0)
+        .assert_recap("OK")
+        .assert_contains("16 ok  0 failed of 16")
+        .assert_contains("gpu[01-16]");
+    let ids = |bench: &SandboxFixture| (0..16).map(|host| bench.containers(host)[0].1.clone()).collect::<Vec<_>>();
+    let before = ids(&bench);
+    laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0).assert_recap("OK").assert_contains("16 ok  0 failed of 16");
+    assert_eq!(ids(&bench), before, "the same containers");
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
+    bench.assert_clean_and_stop().await;
+}
+
+/// Tier 2.
+mod whole {
+    use orchestrate::event::{EventKind, Exit};
+
+    use super::*;
+    use crate::load_scaling::two_seconds_under_load;
+
+    /// What grows faster than the number of hosts is felt here. It takes minutes: all hosts have their shells on the processors of one machine.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_hundred_fifty_six_hosts_launch_and_tear_down() {
+        let bench = SandboxFixture::with_hosts(256).await;
+        let script = "with: script\ngate: none\nshell: \"echo here\"\n".to_owned();
+        let job = JobSpec { in_container: false, launch: script, top_level: "teardown: never\n".to_owned(), ..JobSpec::default() };
+        let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("vast", &job));
+        let mut started = std::time::Instant::now();
+        for (words, says) in [
+            // Nobody follows: 256 log streams are more than the processors of one machine can serve.
+            (&["up", path_str(&file), "--preflight", "off", "-d"][..], "256 ranks on 256 hosts"),
+            (&["ps", path_str(&file)], "gpu256"),
+            (&["down", path_str(&file)], "nothing is left"),
+        ] {
+            laptop.run(words).await.assert_exit_code(0).assert_contains(says);
+            println!("{} of 256 hosts: {:?}", words[0], started.elapsed());
+            started = std::time::Instant::now();
+        }
+        bench.assert_clean_and_stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn one_dead_rank_stops_sixty_four_hosts_quickly() {
+        let bench = SandboxFixture::with_hosts(64).await;
+        // Light ranks: one script a host, waiting in a read that a signal ends.
+        let script = "with: script\ngate: none\nshell: |\n  mkfifo \"$BENCH/fifo.$RANK\" 2>/dev/null; trap 'exit 143' TERM\n  echo $$ >\"$BENCH/up.$RANK.new\"; mv \"$BENCH/up.$RANK.new\" \"$BENCH/up.$RANK\"\n  \
+                      read -r code <\"$BENCH/fifo.$RANK\"; exit $code\n";
+        let job = JobSpec { in_container: false, launch: script.to_owned(), stop_grace: "20s", ..JobSpec::default() };
+        let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("many", &job));
+        let mut up = laptop.start(&["up", path_str(&file)]);
+        bench.wait_for_ranks(64).await;
+        up.wait_for_output("ready").await;
+        let died = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis();
+        let died = i64::try_from(died).expect("a time");
+        std::fs::write(bench.control_dir().join("fifo.40"), "7\n").expect("written");
+        up.wait_for_exit().await.assert_exit_code(1).assert_recap("FAILED").assert_contains("FIRST     rank 40 on gpu41: exit 7");
+        let events = laptop.read_journal();
+        let told = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 40, exit: Exit::Code(7), .. });
+        assert!(events.iter().any(|e| told(&e.kind)), "its end is in the journal");
+        let mut signalled = std::collections::BTreeMap::new();
+        for event in &events {
+            if let EventKind::RanksSignaled { host, .. } = &event.kind {
+                signalled.entry(*host).or_insert(event.at - died);
+            }
+        }
+        assert_eq!(signalled.len(), 64);
+        let slowest = signalled.values().max().copied().unwrap_or_default();
+        let soon = two_seconds_under_load();
+        assert!(slowest <= soon, "the last host was signalled {slowest} ms after the death, {soon} allowed");
+        bench.assert_clean_and_stop().await;
+    }
+}

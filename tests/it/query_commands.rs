@@ -1,0 +1,323 @@
+//! The commands that only look, and what the command line refuses.
+
+use orchestrate::sandbox::Faults;
+
+use crate::support::{JobSpec, SandboxFixture, path_str};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exec_groups_equal_output_and_lists_the_rest() {
+    let bench = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("ask", &JobSpec::default()));
+    let file = path_str(&file);
+    let same = laptop.run(&["exec", file, "--", "echo one; echo two"]).await;
+    assert_eq!(same.assert_exit_code(0).stdout, "---- gpu[01-03]\none\ntwo\n");
+    let vector = laptop.run(&["exec", file, "--limit", "gpu[02-03]", "--", "printf", "%s|", "a b", "$HOME", "it's"]).await;
+    assert_eq!(vector.assert_exit_code(0).stdout, "---- gpu[02-03]\na b|$HOME|it's|\n");
+    let mixed = laptop.run(&["exec", file, "--", "test $(hostname) != gpu02 || { echo bad >&2; exit 9; }; echo fine"]).await;
+    assert_eq!(mixed.assert_exit_code(1).stdout, "---- gpu[01,03]\nfine\n");
+    assert!(mixed.stderr.contains("gpu02: exit 9\nbad"), "{}", mixed.stderr);
+    bench.set_faults("gpu03", &Faults { refuse_key: true, ..Faults::default() });
+    let lost = laptop.run(&["exec", file, "--", "echo here"]).await;
+    assert_eq!(lost.assert_exit_code(4).stdout, "---- gpu[01-02]\nhere\n");
+    assert!(lost.stderr.contains("gpu03: "), "{}", lost.stderr);
+    bench.set_faults("gpu03", &Faults { noise: Some("Welcome!\n".to_owned()), ..Faults::default() });
+    assert_eq!(
+        laptop.run(&["exec", file, "--", "echo here"]).await.assert_exit_code(0).stdout,
+        "---- gpu[01-03]\nhere\n",
+        "a greeting is no answer"
+    );
+    let json = laptop.run(&["exec", file, "--progress", "json", "--", "hostname"]).await;
+    let lines: Vec<serde_json::Value> = json.assert_exit_code(0).stdout.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(lines.iter().map(|l| l["stdout"].as_str().unwrap_or_default()).collect::<Vec<_>>(), ["gpu01\n", "gpu02\n", "gpu03\n"]);
+    let escape = laptop.run(&["exec", file, "--", "printf '\\033[2J\\033]0;title\\007x'"]).await;
+    assert!(!escape.assert_exit_code(0).stdout.contains('\u{1b}') && !escape.stdout.contains('\u{7}'), "{:?}", escape.stdout);
+    let long = laptop.run(&["exec", file, "--", "head -c 9000000 /dev/zero | tr '\\0' x"]).await;
+    let (kept, rest) = long.assert_exit_code(0).stdout.split_once('…').expect("more than is kept");
+    assert!(kept.len() == "---- gpu[01-03]\n".len() + (8 << 20) && rest.starts_with(" 611392 more bytes"), "{}{rest}", kept.len());
+    let slow = laptop.run(&["exec", file, "--timeout", "300ms", "--", "sleep 100"]).await;
+    slow.assert_exit_code(4).assert_contains("3 hosts: no answer to `exec` within 300ms");
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exec_on_one_host_passes_output_through() {
+    let bench = SandboxFixture::with_hosts(1).await;
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("ask", &JobSpec::default()));
+    let file = path_str(&file);
+    bench.set_faults("gpu01", &Faults { noise: Some("Welcome!\n".to_owned()), ..Faults::default() });
+    let bytes = laptop.run(&["exec", file, "--", "printf 'a\\r\\033[1mb\\036end-'; echo complaint >&2; exit 9"]).await;
+    assert_eq!(bytes.assert_exit_code(1).stdout, "a\r\u{1b}[1mb\u{1e}end-");
+    assert!(
+        bytes.stderr.contains("complaint\n") && bytes.stderr.contains("gpu01: exit 9") && !bytes.stdout.contains("Welcome"),
+        "{}",
+        bytes.stderr
+    );
+    let long = laptop.run(&["exec", file, "--", "yes | head -c 30000000 | tr y z"]).await;
+    assert!(
+        long.assert_exit_code(0).stdout.len() == 30_000_000 && long.stdout.bytes().all(|b| matches!(b, b'z' | b'\n')),
+        "{}",
+        long.stdout.len()
+    );
+    // What it says is there before it ends.
+    let mut early = laptop.start(&["exec", file, "--", "echo now; sleep 600"]);
+    early.wait_for_output("now").await;
+    early.send_signal("INT");
+    early.wait_for_exit().await.assert_exit_code(130);
+    laptop
+        .run(&["exec", file, "--timeout", "300ms", "--", "sleep 100"])
+        .await
+        .assert_exit_code(4)
+        .assert_contains("gpu01: no answer to `exec` within 300ms");
+    bench.set_faults("gpu01", &Faults { refuse_key: true, ..Faults::default() });
+    laptop.run(&["exec", file, "--", "true"]).await.assert_exit_code(4).assert_contains("gpu01: key refused");
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_filter_by_rank_host_and_tail() {
+    let bench = SandboxFixture::with_hosts(2).await;
+    bench.set_payload_setup("i=1; while [ $i -le 30 ]; do echo \"line $i of rank $RANK\"; i=$((i + 1)); done");
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("read", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
+    let file = path_str(&file);
+    laptop
+        .run(&["logs", file])
+        .await
+        .assert_exit_code(1)
+        .assert_contains("no run of read is on any host, and this laptop has no logs of one");
+    laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
+    bench.wait_for_ranks(4).await;
+    let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
+    let expected = "[rank 1 gpu01] line 29 of rank 1\n[rank 1 gpu01] line 30 of rank 1\n[rank 2 gpu02] line 29 of rank 2\n[rank 2 gpu02] line 30 of rank 2\n";
+    assert_eq!(tail.assert_exit_code(0).stdout, expected);
+    let host = laptop.run(&["logs", file, "--host", "gpu02"]).await;
+    assert!(
+        host.assert_exit_code(0).stdout.lines().all(|l| l.contains("gpu02]")) && host.stdout.contains("line 1 of rank 3"),
+        "{}",
+        host.stdout
+    );
+    let all = laptop.run(&["logs", file]).await;
+    assert_eq!(all.assert_exit_code(0).stdout.lines().filter(|l| l.contains("line 17 of rank")).count(), 4);
+    laptop.run(&["logs", file, "--host", "gpu09"]).await.assert_exit_code(2).assert_contains("no such host");
+    // Following shows what is there and goes on; Ctrl-C ends the looking and not the run.
+    for name in ["laptop", "fresh"] {
+        let mut follow = bench.new_laptop(name).start(&["logs", "-f", file, "--rank", "3"]);
+        follow.wait_for_output("[rank 3 gpu02] line 30 of rank 3").await;
+        assert_eq!(follow.output_so_far().matches("line 30 of rank 3").count(), 1);
+        follow.send_signal("INT");
+        follow.wait_for_exit().await.assert_exit_code(130).assert_not_contains("of rank 2");
+    }
+    let mut follow = bench.new_laptop("laptop").start(&["logs", "-f", file, "--rank", "3", "--tail", "1"]);
+    follow.wait_for_output("line 30 of rank 3").await;
+    bench.end_ranks(None, 0);
+    follow.wait_for_exit().await.assert_exit_code(0).assert_contains("rank 3 ends with 0").assert_not_contains("line 29");
+    laptop.run(&["logs", file, "--rank", "9"]).await.assert_exit_code(2).assert_contains("--rank 9: the run has ranks 0-3");
+    let list = laptop.run(&["logs", file, "--rank", "r3,0-1", "--tail", "1"]).await;
+    let ranks: Vec<&str> = list.assert_exit_code(0).stdout.lines().map(|line| &line[..7]).collect();
+    assert_eq!(ranks, ["[rank 0", "[rank 1", "[rank 3"]);
+    for wrong in ["x", "3-1", "-", "0-99999", ""] {
+        laptop.run(&["logs", file, "--rank", wrong]).await.assert_exit_code(2);
+    }
+    laptop.run(&["down", file]).await.assert_exit_code(0);
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_past_runs_come_from_local_copies() {
+    let bench = SandboxFixture::with_hosts(2).await;
+    bench.set_payload_setup(
+        "echo \"I am rank $RANK\"; [ $RANK != 2 ] || echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.'",
+    );
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("gone", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
+    let up = laptop.start(&["up", path_str(&file)]);
+    bench.wait_for_ranks(4).await;
+    bench.end_ranks(Some(2), 7);
+    let ended = up.wait_for_exit().await;
+    let advised =
+        ended.assert_exit_code(1).stderr.lines().find_map(|line| line.trim().strip_prefix("next")).expect("an advice").trim().to_owned();
+    assert_eq!(advised, format!("orchestrate logs {} --rank 2", file.display()));
+    // What to do next: the command on a line of its own, the other remedies whole.
+    let remedy = format!("  do        orchestrate exec {} --limit gpu02 -- nvidia-smi;\n", file.display());
+    ended.assert_contains(&remedy).assert_contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
+    bench.assert_no_leftovers().await;
+    // As it is advised: nothing is on the hosts any more.
+    let words: Vec<&str> = advised.split(' ').skip(1).collect();
+    let logs = laptop.run(&words).await;
+    logs.assert_exit_code(0).assert_contains("these are this laptop's copies of 20");
+    assert!(logs.stdout.contains("[rank 2 gpu02] rank 2 of 4 on gpu02\n[rank 2 gpu02] I am rank 2"), "{}", logs.stdout);
+    assert!(logs.stdout.lines().all(|line| line.starts_with("[rank 2 ")), "{}", logs.stdout);
+    laptop.run(&["logs", path_str(&file), "--rank", "4"]).await.assert_exit_code(2).assert_contains("--rank 4: the run has ranks 0-3");
+    // The next run is another one; the first is there by its id.
+    bench.clear_control_files();
+    bench.set_payload_setup("echo \"I am the second rank $RANK\"");
+    bench.end_ranks(None, 0);
+    laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0);
+    let first = laptop.run_dirs()[0].file_name().expect("a name").to_string_lossy().into_owned();
+    let second = laptop.run_dirs()[1].file_name().expect("a name").to_string_lossy().into_owned();
+    laptop.run(&["logs", path_str(&file), "--rank", "0"]).await.assert_exit_code(0).assert_contains("I am the second rank 0");
+    laptop
+        .run(&["logs", path_str(&file), "--run", &first, "--rank", "0"])
+        .await
+        .assert_exit_code(0)
+        .assert_contains("] I am rank 0")
+        .assert_not_contains("second");
+    laptop
+        .run(&["logs", path_str(&file), "--run", &second[..second.len() - 1], "--host", "gpu02"])
+        .await
+        .assert_exit_code(0)
+        .assert_not_contains("gpu01");
+    laptop
+        .run(&["logs", path_str(&file), "--run", "20"])
+        .await
+        .assert_exit_code(2)
+        .assert_contains("several runs begin with it")
+        .assert_contains(&first);
+    laptop
+        .run(&["logs", path_str(&file), "--run", "1999"])
+        .await
+        .assert_exit_code(2)
+        .assert_contains("no such run of gone")
+        .assert_contains("orchestrate runs");
+    // The hosts do not answer: what is here is shown, and the code says it.
+    for host in ["gpu01", "gpu02"] {
+        bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
+    }
+    laptop.run(&["logs", path_str(&file), "--rank", "3"]).await.assert_exit_code(4).assert_contains("I am the second rank 3");
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ps_lists_runs_per_host() {
+    let bench = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("look", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
+    let file = path_str(&file);
+    let nothing = laptop.run(&["ps", file]).await;
+    assert!(nothing.assert_exit_code(0).stdout.starts_with("HOST ") && nothing.stdout.lines().count() == 3, "{}", nothing.stdout);
+    laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
+    bench.wait_for_ranks(4).await;
+    let run = bench.run_dir("look", 0).file_name().expect("an id").to_string_lossy().into_owned();
+    let ps = laptop.run(&["ps", file]).await;
+    let rows: Vec<&str> = ps.assert_exit_code(0).stdout.lines().skip(1).collect();
+    let complete = |row: &&str| [run.as_str(), "running", "2 running", "tester@"].iter().all(|word| row.contains(word));
+    assert!(rows.len() == 2 && rows.iter().all(complete), "{}", ps.stdout);
+    let json = laptop.run(&["ps", file, "--progress", "json"]).await;
+    let row: serde_json::Value = serde_json::from_str(json.assert_exit_code(0).stdout.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((row["host"].as_str(), row["run"].as_str(), row["ranks"].as_str()), (Some("gpu01"), Some(run.as_str()), Some("2 running")));
+    bench.set_faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });
+    laptop.run(&["ps", file]).await.assert_exit_code(4).assert_contains("unreachable").assert_contains("2 running");
+    bench.set_faults("gpu02", &Faults::default());
+    laptop.run(&["down", file, "--discard-logs"]).await.assert_exit_code(0);
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plan_prints_every_command_and_changes_nothing() {
+    let bench = SandboxFixture::with_hosts(2).await;
+    let job = JobSpec {
+        nproc_per_node: 2,
+        env: "WORDS: \"a 'b' $c\"".to_owned(),
+        top_level: "secrets: [TOKEN]\n".to_owned(),
+        ..JobSpec::default()
+    };
+    let (mut laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("paper", &job));
+    let file = path_str(&file);
+    laptop.env_vars.insert("TOKEN".to_owned(), "open-sesame".to_owned());
+    // Without a host: nobody is asked.
+    for host in ["gpu01", "gpu02"] {
+        bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
+    }
+    let plan = laptop.run(&["plan", file, "-v"]).await;
+    for text in
+        ["preflight", "pull", "container", "prove", "master", "workers", "docker", "demo/train:1", "torchrun", "WORDS='a '\\''b'\\'' $c'"]
+    {
+        plan.assert_exit_code(0).assert_contains(text);
+    }
+    plan.assert_not_contains("open-sesame").assert_contains("checks: asked before anything changes").assert_contains("kernel_log");
+    let short = laptop.run(&["plan", file]).await;
+    short
+        .assert_exit_code(0)
+        .assert_contains("  gpu[01-02]: look at the host\n")
+        .assert_contains("# (assets/check/host.sh)")
+        .assert_not_contains("kernel_log");
+    let ssh = plan.stdout.split("\npreflight").next().unwrap_or_default();
+    assert!(ssh.starts_with("ssh\n  gpu01\n"), "{ssh}");
+    let told = |name: &str, origin: &str| ssh.lines().any(|l| l.trim_start().starts_with(name) && l.ends_with(&format!("  {origin}")));
+    assert!(told("HostName", "inventory") && told("ServerAliveInterval", "default"), "{ssh}");
+    assert!(ssh.lines().any(|l| l.contains("StrictHostKeyChecking  yes") && l.ends_with("/ssh_defaults:8")), "{ssh}");
+    let never = ["--set", "container.pull=never"];
+    let plan = laptop.run(&[&["plan", file, "-v"][..], &never].concat()).await;
+    plan.assert_exit_code(0).assert_contains("look for the image").assert_not_contains("docker pull").assert_not_contains("D pull");
+    let render = laptop.run(&[&["render", file, "--set", "launch.master_port=29500"][..], &never].concat()).await;
+    render.assert_not_contains("docker pull");
+    laptop.run(&["plan", file, "--facts"]).await.assert_exit_code(4);
+    for host in ["gpu01", "gpu02"] {
+        bench.set_faults(host, &Faults::default());
+    }
+    laptop.run(&["plan", file, "--facts"]).await.assert_exit_code(0).assert_not_contains("<from gpu01").assert_not_contains("open-sesame");
+    let json = laptop.run(&["plan", file, "--facts", "--json"]).await;
+    let value: serde_json::Value = serde_json::from_str(&json.assert_exit_code(0).stdout).expect("JSON");
+    assert!(value.is_object() && json.stdout.contains("torchrun"), "{}", json.stdout);
+    let asked = value["checks"].as_array().expect("checks").iter().find(|asked| asked["title"] == "compare the clocks");
+    assert!(asked.is_some_and(|asked| asked["hosts"] == serde_json::json!(["gpu01", "gpu02"])), "{}", json.stdout);
+    assert_eq!(value["ssh"][1]["hops"][0]["settings"][0]["name"], "HostName", "{}", json.stdout);
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_runs_are_listed_and_pruned() {
+    let bench = SandboxFixture::with_hosts(1).await;
+    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("past", &JobSpec::default()));
+    laptop.run(&["runs"]).await.assert_exit_code(0).assert_contains("no runs in");
+    bench.end_ranks(None, 0);
+    laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0);
+    bench.end_ranks(None, 4);
+    laptop.run(&["up", path_str(&file)]).await.assert_exit_code(1);
+    let runs = laptop.run(&["runs"]).await;
+    let rows: Vec<&str> = runs.assert_exit_code(0).stdout.lines().collect();
+    assert!(rows.len() == 3 && rows[1].ends_with("  OK") && rows[2].ends_with("  FAILED"), "{}", runs.stdout);
+    laptop.run(&["runs", "prune", "--keep", "1"]).await.assert_exit_code(0).assert_contains("1 run removed");
+    let runs = laptop.run(&["runs"]).await;
+    assert!(runs.stdout.lines().count() == 2 && runs.stdout.contains("FAILED"), "{}", runs.stdout);
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_command_or_inventory_is_a_usage_error() {
+    let bench = SandboxFixture::with_hosts(1).await;
+    let laptop = bench.new_laptop("laptop");
+    laptop.run(&["up"]).await.assert_exit_code(2).assert_contains("inventory.yaml: cannot be read").assert_contains("configs/");
+    laptop.run(&["up", "nowhere.yaml"]).await.assert_exit_code(2).assert_contains("nowhere.yaml: cannot be read");
+    laptop.run(&["upp"]).await.assert_exit_code(2).assert_contains("up");
+    let bad = bench.write_yaml("bad", "name: Bad Name\nhosts: [a, a]\nlaunch: { with: torchrun, nproc_per_nod: 4, command: x.py }\n");
+    for command in ["up", "down", "plan"] {
+        let ended = laptop.run(&[command, path_str(&bad)]).await;
+        ended.assert_exit_code(2).assert_contains("bad.yaml:1:7: name").assert_contains("bad.yaml:2:");
+    }
+    laptop.run(&["up", path_str(&bad)]).await.assert_contains("nproc_per_node").assert_contains("3 problems");
+    // The environment and the folder name the inventory too.
+    let good = bench.write_inventory("good", &JobSpec::default());
+    let mut other = bench.new_laptop("other");
+    other.env_vars.insert("ORCHESTRATE_INVENTORY".to_owned(), path_str(&good).to_owned());
+    other.run(&["ps"]).await.assert_exit_code(0).assert_contains("gpu01");
+    std::fs::copy(&good, laptop.home.join("inventory.yaml")).expect("copied");
+    laptop.run(&["ps"]).await.assert_exit_code(0).assert_contains("gpu01");
+    laptop.run(&["ps", path_str(&good), "--limit", "gpu77"]).await.assert_exit_code(2).assert_contains("gpu77");
+    bench.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn example_configs_can_be_planned() {
+    let bench = SandboxFixture::with_hosts(1).await;
+    let laptop = bench.new_laptop("laptop");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).expect("configs") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|e| e == "yaml") {
+            laptop.run(&["plan", path_str(&path)]).await.assert_exit_code(0).assert_contains("workers");
+            laptop.run(&["plan", path_str(&path), "--json"]).await.assert_exit_code(0);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen}");
+    bench.assert_clean_and_stop().await;
+}
