@@ -54,7 +54,7 @@ pub(super) async fn confirm_plan(
         identity: &ids,
         secrets: &wish.secrets,
         registry_passwords: &[],
-        check_reports: &[],
+        check_summaries: &[],
     }) {
         Ok(plan) => plan,
         Err(troubles) => {

@@ -140,7 +140,7 @@ pub(super) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run: &str, 
         identity: &ids,
         secrets: &secrets,
         registry_passwords: &[],
-        check_reports: &[],
+        check_summaries: &[],
     })
     .map_err(|t| CliError::Usage(t.iter().map(|(_, t)| format!("{}; help: {}", t.message, t.hint)).collect::<Vec<_>>().join("\n")))?;
     Ok((job, plan))

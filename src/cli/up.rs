@@ -26,7 +26,7 @@ use crate::plan::action::Issue;
 use crate::plan::action::check_facts::docker_issue;
 use crate::plan::build::{self, LaunchInputs, RunIdentity};
 use crate::plan::check::probe_output::ProbeOutput;
-use crate::plan::check::{PreflightCheck, launch_checks, select_checks};
+use crate::plan::check::{PreflightCheck, launch_checks, select_checks, summarize_host};
 use crate::plan::existing_run::{
     ExistingRun, FoundRun as LivePart, classify_existing_run, facts_after_stop, find_host_without_docker_answer, found_run,
 };
@@ -382,7 +382,7 @@ fn dry_run(
         identity: &ids,
         secrets: &[],
         registry_passwords: &[],
-        check_reports: &[],
+        check_summaries: &[],
     };
     match build::plan_launch(terms) {
         Ok(plan) => {
@@ -459,6 +459,7 @@ async fn launch(
     let facts: Vec<Option<HostFacts>> = fresh.iter().cloned().map(Some).collect();
     cross_host_probes(session, job, checks, &facts, &mut told).await;
     let answers = evaluate(&session.inventory, job, &facts, &told, checks, true);
+    let summaries: Vec<_> = (0..session.inventory.hosts.len()).map(|host| summarize_host(&answers, host)).collect();
     let terms = LaunchInputs {
         inventory: &session.inventory,
         job,
@@ -467,7 +468,7 @@ async fn launch(
         identity: &wish.run_identity,
         secrets: &wish.secrets,
         registry_passwords: &wish.registry_passwords,
-        check_reports: &answers,
+        check_summaries: &summaries,
     };
     let plan = match build::plan_launch(terms) {
         Ok(plan) => Arc::new(plan),

@@ -4,9 +4,8 @@ use crate::inventory::{
     Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, RegistrySettings, StartGate, StartOrder, Teardown,
 };
 use crate::plan::Plan;
+use crate::plan::action::check_facts::HostCheckSummary;
 use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, run_files};
-use crate::plan::check::CheckReport;
-use crate::plan::check::smoke::nearby_ports;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
@@ -46,8 +45,8 @@ pub struct LaunchInputs<'a> {
     pub secrets: &'a [(String, String)],
     /// Names and values of the variables that hold registries' passwords.
     pub registry_passwords: &'a [(String, String)],
-    /// What the checks found; empty where nothing was checked.
-    pub check_reports: &'a [CheckReport],
+    /// What the checks found on each host; empty where nothing was checked.
+    pub check_summaries: &'a [HostCheckSummary],
 }
 
 /// Seconds that a launch may take beside the wait for its master, counted from when `current` names the run: the deadlines of the run directory
@@ -191,7 +190,7 @@ impl HostPlanner<'_> {
             gpus: host_gpus,
             nproc: self.wanted_gpu_count(),
             port: self.layout.master_port.filter(|_| self.host_index == 0),
-            check_summary: check_facts::HostCheckSummary::from_reports(self.inputs.check_reports, self.host_index),
+            check_summary: self.inputs.check_summaries.get(self.host_index).cloned().unwrap_or_default(),
         })];
         if self.host_index > 0 {
             let port = self.layout.master_port.unwrap_or_default();
@@ -330,6 +329,11 @@ fn record_host(host: &InventoryHost, fabric: &str) -> RunRecordHost {
         sudo: host.ssh.r#become == Become::Sudo,
         fabric_address: fabric.to_owned(),
     }
+}
+
+/// The ports beside the job's at which a smoke may meet, the first one before the others.
+pub fn nearby_ports(port: u16) -> Vec<u16> {
+    (1..=8).filter_map(|n| port.checked_add(n)).chain((1..=8).filter_map(|n| port.checked_sub(n)).filter(|p| *p >= 1024)).take(8).collect()
 }
 
 /// What the facts script is asked on each host for this job.

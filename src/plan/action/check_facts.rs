@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use crate::inventory::{self, ContainerGpus, GpuSelection};
 use crate::plan::action::{Execution, Issue, Observation};
-use crate::plan::check::CheckReport;
 use crate::plan::facts::{DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
-use crate::plan::words::Level;
 
 /// Bytes that must be free under the run directory: a rank whose log cannot grow dies.
 const MIN_FREE_KIB: u64 = 1 << 20;
@@ -40,25 +38,6 @@ pub struct HostCheckSummary {
 
 /// Checks that see what is judged from the facts as well; it is told once.
 const CHECKS_COVERED_BY_FACTS: [&str; 6] = ["docker", "container-name", "disk", "gpu-count", "mounts", "master-port"];
-
-impl HostCheckSummary {
-    /// This host's part.
-    pub fn from_reports(answers: &[CheckReport], host: usize) -> HostCheckSummary {
-        let mut found = HostCheckSummary::default();
-        for answer in answers {
-            let Some((_, cell)) = answer.results.iter().find(|(h, _)| *h == host) else { continue };
-            match cell.level {
-                Level::Pass => found.pass_warn_counts.0 += 1,
-                Level::Warn => found.pass_warn_counts.1 += 1,
-                Level::Fail => {
-                    found.failures.push((answer.check.name, Issue::new(format!("{}: {}", answer.check.name, cell.message), &cell.hint)));
-                }
-                Level::Skipped => {}
-            }
-        }
-        found
-    }
-}
 
 impl CheckFacts {
     pub(super) fn observe(&self, facts: &HostFacts) -> Observation {

@@ -3,6 +3,8 @@
 use super::check_result::CheckResult;
 use super::context::CheckContext;
 use super::probe::Probe;
+use crate::plan::action::Issue;
+use crate::plan::action::check_facts::HostCheckSummary;
 use crate::plan::words::Level;
 
 /// What a check is about: a column of the matrix.
@@ -53,6 +55,23 @@ pub struct PreflightCheck {
     pub probes: &'static [Probe],
     /// The judgement: a cell for each host of the scene, in its order.
     pub judge: fn(&CheckContext<'_>) -> Vec<CheckResult>,
+}
+
+/// What the checks found on one host, for the plan's preflight step.
+pub fn summarize_host(reports: &[CheckReport], host: usize) -> HostCheckSummary {
+    let mut found = HostCheckSummary::default();
+    for report in reports {
+        let Some((_, result)) = report.results.iter().find(|(h, _)| *h == host) else { continue };
+        match result.level {
+            Level::Pass => found.pass_warn_counts.0 += 1,
+            Level::Warn => found.pass_warn_counts.1 += 1,
+            Level::Fail => {
+                found.failures.push((report.check.name, Issue::new(format!("{}: {}", report.check.name, result.message), &result.hint)));
+            }
+            Level::Skipped => {}
+        }
+    }
+    found
 }
 
 /// What one check found on all hosts that answered.

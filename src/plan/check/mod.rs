@@ -63,7 +63,7 @@ mod tests;
 use crate::inventory::Job;
 use crate::inventory::check_settings::{CHECK_NAMES, suggest_check_name};
 
-pub use self::check_report::{CheckArea, CheckReport, PreflightCheck, ResultGroup};
+pub use self::check_report::{CheckArea, CheckReport, PreflightCheck, ResultGroup, summarize_host};
 pub use self::check_result::CheckResult;
 use self::context::CheckContext;
 use self::probe::Probe;

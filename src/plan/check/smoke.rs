@@ -36,11 +36,6 @@ pub const COMMAND_TEMPLATE: [Option<&str>; 6] = [
     Some(include_str!("../../../assets/smoke.py")),
 ];
 
-/// The ports beside the job's at which a smoke may meet, the first one before the others.
-pub fn nearby_ports(port: u16) -> Vec<u16> {
-    (1..=8).filter_map(|n| port.checked_add(n)).chain((1..=8).filter_map(|n| port.checked_sub(n)).filter(|p| *p >= 1024)).take(8).collect()
-}
-
 /// A line of the script.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "smoke", rename_all = "lowercase")]

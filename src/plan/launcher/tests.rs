@@ -75,7 +75,7 @@ fn plan_inventory(text: &str, hosts: usize, gpus: usize) -> crate::plan::Plan {
         identity: &ids,
         secrets: &[],
         registry_passwords: &[],
-        check_reports: &[],
+        check_summaries: &[],
     };
     plan_launch(terms).unwrap_or_else(|t| panic!("{t:?}"))
 }
