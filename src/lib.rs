@@ -6,11 +6,11 @@
 // Ground floor: words and decisions. Values in, values out; no clock, files, tasks, terminal or network.
 pub mod diagnose;
 pub mod event;
-pub mod gpu;
 pub mod inventory;
+pub mod model;
 pub mod plan;
-pub mod shell;
 pub mod state;
+pub mod text;
 // First floor: hands.
 pub mod remote;
 pub mod sandbox;

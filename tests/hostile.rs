@@ -12,13 +12,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use orchestrate::model::log_file::LogFile;
 use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles, VerifyRemoved};
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::facts::{self, FactsRequest, HostFacts};
 use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::log_frames::{self, LogFrame, LogFrameReader, LogStreamPurpose};
-use orchestrate::plan::{postmortem, words::LogFile};
-use orchestrate::shell;
+use orchestrate::plan::postmortem;
+use orchestrate::text::shell_quote;
 
 const RUN_ID: &str = "20261122-101500-ab12";
 const SECRET: &str = "the ssh user's own words";

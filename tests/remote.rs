@@ -45,8 +45,8 @@ mod user_keys;
 
 use std::time::{Duration, Instant};
 
+use orchestrate::model::remote_command::RemoteCommand;
 use orchestrate::remote::{Connect, OutputChunk, RemoteError, TcpReachability};
-use orchestrate::shell::RemoteCommand;
 use sshd::Sshd;
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn at_most_six_sessions_and_priority_exec_runs() {
     };
     let (outs, ended, (text, took)) = tokio::join!(calls, ending, urgent);
     assert!(ended.is_ok());
-    assert!(outs.iter().all(|o| o.as_ref().is_ok_and(orchestrate::shell::CommandOutput::is_success)), "{outs:?}");
+    assert!(outs.iter().all(|o| o.as_ref().is_ok_and(orchestrate::model::remote_command::CommandOutput::is_success)), "{outs:?}");
     assert!(text == "now\n" && took < Duration::from_secs(6), "{took:?}");
 }
 

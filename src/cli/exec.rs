@@ -10,13 +10,13 @@ use crate::cli::passthrough;
 use crate::cli::reporter_task::OutputOptions;
 use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::event::Outcome;
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
 use crate::report::hostlist::group_errors;
 use crate::report::log_filter::LogSelection;
 use crate::report::recap::fold_equal_answers;
 use crate::report::sanitize::Sanitizer;
 use crate::report::style::{TextStyle, Tone};
-use crate::shell::{CommandOutput, RemoteCommand};
 
 /// Bytes of standard output, and as many of standard error, that are kept of all hosts together.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;

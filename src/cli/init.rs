@@ -41,7 +41,7 @@ pub fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     print_stderr(&format!(
         "{name}: {}; edit `launch`, then `orchestrate plan {}`",
         crate::report::style::count_noun(hosts.len().max(2), "host"),
-        crate::shell::quote(&name)
+        crate::text::shell_quote::quote(&name)
     ));
     Ok(Outcome::Ok)
 }

@@ -18,7 +18,7 @@ use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisSource};
 use crate::inventory::{Inventory, InventoryHost, InventorySource};
 use crate::remote::{SshSettings, UserPrompt};
 use crate::report::safe_output;
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 use crate::tui::settings::{DashboardSettings as Dashboard, MouseMode};
 use crate::tui::theme::{ColorScheme, Theme};
 

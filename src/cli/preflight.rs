@@ -5,6 +5,7 @@ use crate::cli::session::Session;
 use crate::engine::probes::{HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
 use crate::plan::build::{facts_request, host_context};
 use crate::plan::check::context::{CheckContext, HostView};
@@ -16,7 +17,6 @@ use crate::plan::facts::{self, DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::resolve_fabric_address;
 use crate::remote::RemoteError;
-use crate::shell::RemoteCommand;
 
 /// Whether any of the checks needs an answer to this.
 pub fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {

@@ -54,7 +54,7 @@ fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &CommandAdvic
             "{}: ssh {} sh <{}",
             path.display(),
             advice.ssh_args(host),
-            crate::shell::quote(&path.display().to_string())
+            crate::text::shell_quote::quote(&path.display().to_string())
         ));
     }
     Ok(())

@@ -214,7 +214,7 @@ impl Session {
         collect_facts(self, self.engine.gather_facts(questions.collect()).await).0
     }
 
-    fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::shell::RemoteCommand)> {
+    fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::model::remote_command::RemoteCommand)> {
         self.inventory.hosts.iter().enumerate().map(move |(i, host)| {
             let site = host_context(&self.inventory, host, &self.inventory.run_dir, "", None);
             let left = self.command == "down";

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 
 /// The commands that take an inventory as their first word.
 const POSITIONAL_INVENTORY_COMMANDS: [&str; 11] =

@@ -11,9 +11,9 @@ use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
 use crate::engine::scheduler::{FailurePolicy, StepProgress, next_steps};
 use crate::event::EventKind;
+use crate::model::phase::Phase;
 use crate::plan::action::{Action, ActionResult, Execution, Issue, Observation};
 use crate::plan::facts::HostFacts;
-use crate::plan::words::Phase;
 use crate::plan::{Plan, PlanStep};
 use crate::remote::{RemoteError, TcpReachability};
 

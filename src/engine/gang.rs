@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::UnixMillis;
-use crate::plan::words::{Exit, LogFile};
+use crate::model::exit::Exit;
+use crate::model::log_file::LogFile;
 
 /// One end that was no success.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -232,8 +232,8 @@ mod tests {
 
     use super::*;
     use crate::engine::emitter::Emitter;
+    use crate::model::remote_command::{CommandOutput, RemoteCommand};
     use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream, TcpReachability};
-    use crate::shell::{CommandOutput, RemoteCommand};
 
     /// A host that says yes to all; one that is deaf never answers a heartbeat.
     #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::EventKind;
-use crate::plan::words::LogFile;
+use crate::model::log_file::LogFile;
 use crate::remote::RemoteError;
 
 /// What is said of bytes that a log lacks.

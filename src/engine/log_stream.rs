@@ -15,9 +15,9 @@ use crate::engine::log_messages::{
 };
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::EventKind;
+use crate::model::log_file::LogFile;
 use crate::plan::host_context::HostContext;
 use crate::plan::log_frames::{self, LogFrame, LogFrameReader, LogStreamPurpose};
-use crate::plan::words::LogFile;
 use crate::remote::{RemoteError, RemoteStream};
 
 /// What the laptop already has of each file of a host.

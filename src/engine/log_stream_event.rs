@@ -5,7 +5,8 @@
 use bytes::Bytes;
 
 use crate::event::UnixMillis;
-use crate::plan::words::{Exit, LogFile};
+use crate::model::exit::Exit;
+use crate::model::log_file::LogFile;
 
 /// What a watcher saw.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::host_connection::HostConnection;
 use crate::event::EventKind;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::HostContext;
 use crate::plan::host_metrics::{self, MetricsEvent, MetricsReader};
 use crate::remote::RemoteError;
-use crate::shell::RemoteCommand;
 
 /// A stream that says nothing for so long is dead: the machine's values come every few seconds, whatever nvidia-smi does.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);

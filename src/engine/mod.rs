@@ -24,10 +24,10 @@ use tokio::task::JoinSet;
 use crate::engine::emitter::Emitter;
 use crate::engine::host_connection::HostConnection;
 use crate::event::EventKind;
+use crate::model::phase::Phase;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::facts::HostFacts;
-use crate::plan::words::Phase;
 use crate::remote::{Connect, RemoteError};
-use crate::shell::RemoteCommand;
 
 /// The hosts of one operation and the words about them.
 #[derive(Clone)]
@@ -81,7 +81,7 @@ impl Engine {
     pub async fn fan_out(
         &self,
         commands: Vec<(usize, RemoteCommand)>,
-        mut done: impl FnMut(usize, Result<crate::shell::CommandOutput, RemoteError>),
+        mut done: impl FnMut(usize, Result<crate::model::remote_command::CommandOutput, RemoteError>),
     ) {
         let mut tasks = JoinSet::new();
         for (index, command) in commands {

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use crate::engine::Engine;
 use crate::engine::emitter::now_unix_millis;
 use crate::engine::host_connection::HostConnection;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::check::probe::{self, Probe};
 use crate::plan::check::probe_output::ProbeOutput;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::remote::{RemoteError, RemoteStream, TcpReachability};
-use crate::shell::RemoteCommand;
 
 /// How often a clock is asked at most, and at least where the link is slow.
 const CLOCK_EXCHANGES: (usize, usize) = (8, 3);
@@ -61,7 +61,7 @@ impl Engine {
         facts: Vec<RemoteCommand>,
         questions: Vec<HostProbes>,
     ) -> Vec<(Result<HostFacts, RemoteError>, ProbeOutput)> {
-        self.emitter.send(crate::event::EventKind::PhaseStarted { phase: crate::plan::words::Phase::Connect });
+        self.emitter.send(crate::event::EventKind::PhaseStarted { phase: crate::model::phase::Phase::Connect });
         let asked = self.connections.iter().zip(facts).zip(questions).map(|((link, facts), questions)| async move {
             let _turn = self.forks.acquire().await;
             // Whoever does not answer is asked nothing more.

@@ -1,6 +1,6 @@
 //! Decides what to start next. Pure, though it lives here: same plan, same ledger, same answer.
 
-use crate::plan::words::Phase;
+use crate::model::phase::Phase;
 use crate::plan::{Plan, PlanStep};
 
 /// Where a step stands.

@@ -9,7 +9,7 @@ use super::InventoryProblem;
 use super::schema::{KeySchema, KeySupport, nearest_word};
 use super::yaml_parser;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
-use crate::shell;
+use crate::text::shell_quote;
 
 /// Collects what is wrong.
 #[derive(Debug, Default)]
@@ -227,7 +227,7 @@ pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)>
         "MASTER_ADDR",
         "MASTER_PORT",
     ];
-    if !shell::is_variable(name) {
+    if !shell_quote::is_variable(name) {
         let says = format!("`{}` cannot be the name of a variable", shorten(name));
         return Err((says, "letters, digits and _ only, no digit first".to_owned()));
     }

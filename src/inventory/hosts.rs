@@ -313,7 +313,7 @@ fn validate_not_empty(text: &str) -> Result<(), (String, String)> {
 }
 
 pub(super) fn validate_env_name(text: &str) -> Result<(), (String, String)> {
-    if crate::shell::is_variable(text) {
+    if crate::text::shell_quote::is_variable(text) {
         return Ok(());
     }
     // The text may be the password itself: it is not repeated.
@@ -369,7 +369,7 @@ pub(super) fn parse_secrets(node: &YamlNode, check: &mut InventoryErrors) -> Vec
         let Some(name) = check.read_text(item) else { continue };
         if let Err((says, hint)) = errors::validate_variable_name(&name) {
             // The text may be the secret itself: it is not repeated.
-            let says = if crate::shell::is_variable(&name) { says } else { "not the name of a variable".to_owned() };
+            let says = if crate::text::shell_quote::is_variable(&name) { says } else { "not the name of a variable".to_owned() };
             check.report(&item.location, says, hint);
         } else if names.contains(&name) {
             check.report(&item.location, format!("`{name}` is given twice"), "name it once");

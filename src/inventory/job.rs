@@ -53,7 +53,7 @@ pub(super) fn build_job(inventory: &Inventory, known: &RuntimeValues, check: &mu
 /// Evaluates every variable, also those that nothing uses.
 fn evaluate_all_vars(scope: &Evaluator<'_>) {
     for entry in scope.inputs().tree.get("vars").map(YamlNode::entries).unwrap_or_default() {
-        if crate::shell::is_variable(&entry.key) && !super::eval::is_builtin_name(&entry.key) {
+        if crate::text::shell_quote::is_variable(&entry.key) && !super::eval::is_builtin_name(&entry.key) {
             scope.check_variable(&entry.key, &entry.location);
         }
     }

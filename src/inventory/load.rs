@@ -239,7 +239,7 @@ fn check_structure(read: &MergedInventory, check: &mut InventoryErrors) {
                 format!("`{}` has a meaning of its own in templates", entry.key),
                 "give the variable another name",
             );
-        } else if !crate::shell::is_variable(&entry.key) {
+        } else if !crate::text::shell_quote::is_variable(&entry.key) {
             let says = format!("`{}` cannot be used in a template", shorten(&entry.key));
             check.report(&entry.location, says, "letters, digits and _ only, no digit first");
         }

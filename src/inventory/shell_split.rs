@@ -166,7 +166,7 @@ mod tests {
     proptest! {
         #[test]
         fn quoted_words_split_back(words in prop::collection::vec("[^\0]{0,20}", 0..6)) {
-            let line = words.iter().map(|word| if word.is_empty() || is_operator(word) { format!("'{word}'") } else { crate::shell::quote(word) });
+            let line = words.iter().map(|word| if word.is_empty() || is_operator(word) { format!("'{word}'") } else { crate::text::shell_quote::quote(word) });
             prop_assert_eq!(split_text(&line.collect::<Vec<_>>().join(" ")).unwrap(), words);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Uses `shell`.
 
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 
 use super::{HostKeyChecking, InventoryHost};
 

@@ -3,6 +3,7 @@
 use crate::inventory::{
     Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, RegistrySettings, StartGate, StartOrder, Teardown,
 };
+use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::action::check_facts::HostCheckSummary;
 use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, run_files};
@@ -11,7 +12,6 @@ use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
 use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_count};
 use crate::plan::run_record::{RunRecord, RunRecordHost, short_hash};
-use crate::plan::words::Phase;
 
 /// What is decided outside: who launches, under which id.
 #[derive(Debug, Clone, Default)]

@@ -7,7 +7,7 @@ use crate::plan::action::{Action, Execution, Observation, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::{LaunchSpec, RankEnv};
-use crate::shell::{join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// The plan for people, with the commands of every step. `facts`: where known, what is already in order is said; `scripts`: every script
 /// whole, with what begins each of them and with the files that it writes.

@@ -1,8 +1,8 @@
 //! What `up` finds, as `product.md` names the cases, from the facts of all hosts.
 
+use crate::model::exit::{Exit, RunOutcome};
 use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus};
 use crate::plan::run_record::diff_texts;
-use crate::plan::words::{Exit, RunOutcome};
 
 /// The case.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,15 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::gpu;
 use crate::inventory::smoke_test;
+use crate::model::exit::Exit;
+use crate::model::log_file::LogFile;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
 use crate::plan::lock_record::LockRecord;
 use crate::plan::logind::{LogindSettings, SystemdScope};
+use crate::plan::nvidia_smi;
 use crate::plan::run_record::RunRecord;
-use crate::plan::words::{Exit, LogFile};
-use crate::shell::{RemoteCommand, join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// What the script is asked to look for beyond what is always of interest.
 #[derive(Debug, Clone, Default)]
@@ -323,7 +325,7 @@ impl HostFacts {
 
     /// Indexes of the GPUs on which nobody computes; `None` where the host was not asked.
     pub fn idle_gpus(&self) -> Option<Vec<u32>> {
-        let listed = gpu::parse_gpu_list(&self.gpu_lines.join("\n"));
+        let listed = nvidia_smi::parse_gpu_list(&self.gpu_lines.join("\n"));
         let idle = listed.iter().filter(|g| !self.busy_gpus.contains(&g.uuid)).map(|g| g.index).collect();
         (!listed.is_empty()).then_some(idle)
     }

@@ -6,7 +6,7 @@
 //! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
 //! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
 
-use crate::shell::{join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// Functions of sh that read what a rank may have written.
 pub const SAFE_READ_SH: &str = include_str!("../../assets/read.sh");

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::{self, GpuProcess, GpuSample};
+use crate::model::gpu::{GpuProcess, GpuSample};
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::HostContext;
-use crate::shell::{RemoteCommand, quote};
+use crate::plan::nvidia_smi;
+use crate::text::shell_quote::quote;
 
 /// Seconds from one look to the next: the more hosts, the rarer, since one laptop takes all that they tell. The processes are looked at every
 /// third time.
@@ -62,8 +64,13 @@ pub struct HostMetrics {
 
 /// The stream of the values of one of so many hosts.
 pub fn metrics_command(site: &HostContext, hosts: usize) -> RemoteCommand {
-    let mut script =
-        format!("{}run={} every={} fields={}\n", site.preamble(), quote(&site.run_id), sample_interval_secs(hosts), gpu::GPU_QUERY_FIELDS);
+    let mut script = format!(
+        "{}run={} every={} fields={}\n",
+        site.preamble(),
+        quote(&site.run_id),
+        sample_interval_secs(hosts),
+        nvidia_smi::GPU_QUERY_FIELDS
+    );
     let init = if site.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
     script.push_str(include_str!("../../assets/vitals.sh"));
@@ -172,7 +179,7 @@ impl MetricsReader {
     /// A round is whole when all GPUs have spoken; when one is lost on the way, when the next begins.
     fn parse_gpu(&mut self, line: &str, news: &mut Vec<MetricsEvent>) {
         let fields: Vec<&str> = self.gpu_fields.iter().map(String::as_str).collect();
-        let Some(gpu) = gpu::parse_gpu_sample(&fields, line) else { return };
+        let Some(gpu) = nvidia_smi::parse_gpu_sample(&fields, line) else { return };
         if self.gpus.last().is_some_and(|last| gpu.index <= last.index) {
             news.push(MetricsEvent::Gpus(std::mem::take(&mut self.gpus)));
         }
@@ -185,8 +192,8 @@ impl MetricsReader {
     fn parse_process(&mut self, line: &str) {
         let mut words = line.splitn(3, ' ');
         let (Some(ours), Some(user), Some(rest)) = (words.next(), words.next(), words.next()) else { return };
-        if let (Some(process), Some(processes)) = (gpu::parse_gpu_process(rest), &mut self.processes)
-            && processes.len() < gpu::MAX_PROCESSES
+        if let (Some(process), Some(processes)) = (nvidia_smi::parse_gpu_process(rest), &mut self.processes)
+            && processes.len() < nvidia_smi::MAX_PROCESSES
         {
             let user = if user == "-" { String::new() } else { user.to_owned() };
             processes.push(GpuProcess { belongs_to_run: ours == "1", user, ..process });

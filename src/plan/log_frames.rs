@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::model::exit::Exit;
+use crate::model::log_file::LogFile;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::DETACH_SH;
 use crate::plan::facts::parse_exit;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
-use crate::plan::words::{Exit, LogFile};
-use crate::shell::{RemoteCommand, quote};
+use crate::text::shell_quote::quote;
 
 /// The most bytes of one frame.
 pub const MAX_FRAME_BYTES: u64 = 4 << 20;
@@ -206,7 +208,7 @@ impl LogFrameReader {
                 self.pending_frame = Some((file, offset, left));
                 return Ok(None);
             }
-            let take = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len()).min(crate::plan::words::MAX_LOG_CHUNK_BYTES);
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len()).min(crate::model::log_file::MAX_LOG_CHUNK_BYTES);
             let bytes = self.buffer.split_to(take).freeze();
             let left = left - take as u64;
             if left > 0 {

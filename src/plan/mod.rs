@@ -15,6 +15,7 @@ pub mod launcher;
 pub mod lock_record;
 pub mod log_frames;
 pub mod logind;
+pub mod nvidia_smi;
 pub mod postmortem;
 pub mod rank_layout;
 pub mod render;
@@ -22,12 +23,12 @@ pub mod run_record;
 pub mod shell_command;
 pub mod stacks;
 pub mod teardown;
-pub mod words;
 
+use crate::model::phase::Phase;
+use crate::model::rank::RankInfo;
 use crate::plan::action::Action;
 use crate::plan::host_context::HostContext;
 use crate::plan::run_record::RunRecord;
-use crate::plan::words::{Phase, RankInfo};
 
 /// A cell of the matrix hosts × phases: one action on one host.
 #[derive(Debug, Clone)]

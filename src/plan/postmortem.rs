@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
-use crate::shell::{RemoteCommand, quote};
+use crate::text::shell_quote::quote;
 
 /// How long a host is waited for.
 pub const POSTMORTEM_TIMEOUT: Duration = Duration::from_secs(10);

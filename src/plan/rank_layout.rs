@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::inventory::{GpuSelection, InventoryHost, Job, Launcher};
+use crate::model::rank::RankInfo;
 use crate::plan::facts::HostFacts;
-use crate::plan::words::RankInfo;
 
 /// The gang.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;
 use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{LaunchSpec, ManualLaunch};
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 
 /// Names of the run that a script by hand has no use for.
 const INTERNAL_VARIABLES: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOSTFILE"];

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::{is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user};
-use crate::plan::words::RankInfo;
+use crate::model::rank::RankInfo;
 
 /// A host of the run as it was when the run was launched; hosts taken out of the inventory since are still found here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

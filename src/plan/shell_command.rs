@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::Issue;
 use crate::plan::facts::{ContainerFacts, DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
-use crate::shell::{RemoteCommand, join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// How long it may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::host_context::HostContext;
-use crate::shell::{CommandOutput, RemoteCommand, quote};
+use crate::text::shell_quote::quote;
 
 /// Seconds for all tools of one host together.
 const TOOL_BUDGET_SECS: u64 = 40;

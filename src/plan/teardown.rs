@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use crate::model::exit::RunOutcome;
+use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::action::cleanup::CleanupTarget;
 use crate::plan::action::{Action, cleanup, launch};
 use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
-use crate::plan::words::{Phase, RunOutcome};
 
 /// What a teardown is to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use super::known_hosts_append;
 use super::known_hosts_command::KnownHostsCommand;
 use super::krl::{CertificateId, RevocationList, RevocationQuery};
 use super::presented_key::PresentedKey;
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 
 /// No file is read beyond this.
 const MAX_FILE_BYTES: u64 = 64 << 20;

@@ -34,7 +34,7 @@ pub use self::byte_channel::ByteReceiver;
 pub use self::hop_settings::{HopSetting, HopSettings};
 pub use self::settings::{EnvLookup, SshSettings, UserPrompt};
 pub use self::ssh::SshFleet;
-use crate::shell::{CommandOutput, RemoteCommand};
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
 pub trait Remote: Send + Sync {

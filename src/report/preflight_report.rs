@@ -7,9 +7,9 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use crate::event::Outcome;
+use crate::model::level::Level;
 use crate::plan::check::smoke::CHECK_NAME;
 use crate::plan::check::{CheckArea, CheckReport, CheckResult, PreflightCheck, ResultGroup};
-use crate::plan::words::Level;
 
 use super::hostlist::{self, fold_names};
 use super::sanitize::Sanitizer;

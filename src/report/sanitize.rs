@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::shell;
+use crate::text::mask;
 
 /// The longest string sequence (OSC, DCS and the like) that is taken for one; a longer one loses its introducer only.
 const MAX_STRING_SEQUENCE: usize = 4096;
@@ -232,7 +232,7 @@ impl Sanitizer {
     /// Safe text; newlines stay.
     pub fn sanitize_multiline(&self, text: &str) -> String {
         let clean = sanitize_text(text);
-        if self.secrets.is_empty() { clean.into_owned() } else { self.mask_truncated_secret(&shell::mask_secrets(&clean, &self.secrets)) }
+        if self.secrets.is_empty() { clean.into_owned() } else { self.mask_truncated_secret(&mask::mask_secrets(&clean, &self.secrets)) }
     }
 
     /// What may be written to a terminal; newlines stay.
@@ -241,7 +241,7 @@ impl Sanitizer {
             return Printable::new(text);
         }
         // A secret that an escape sequence cuts in two is whole again only when that is gone.
-        Printable::new(&shell::mask_secrets(&sanitize_with_colors(text, true), &self.secrets))
+        Printable::new(&mask::mask_secrets(&sanitize_with_colors(text, true), &self.secrets))
     }
 
     /// Safe text on one line.
@@ -252,7 +252,7 @@ impl Sanitizer {
 
     /// Hides the secrets in a line of JSON.
     pub fn mask_json(&self, line: String) -> String {
-        if self.json_secrets.is_empty() { line } else { shell::mask_secrets(&line, &self.json_secrets) }
+        if self.json_secrets.is_empty() { line } else { mask::mask_secrets(&line, &self.json_secrets) }
     }
 
     /// Whether there is anything to hide.

@@ -3,12 +3,12 @@
 
 use std::process::Stdio;
 
+use orchestrate::model::remote_command::CommandOutput;
 use orchestrate::plan::action::container::StartContainer;
 use orchestrate::plan::action::launch::StartLauncher;
 use orchestrate::plan::action::{Action, ActionResult, Execution};
 use orchestrate::plan::facts::{FactsRequest, HostFacts, facts_command};
 use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnit};
-use orchestrate::shell::CommandOutput;
 
 use crate::{TestHost, read_asset, wait_until, write_executable};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::shell::RemoteCommand;
+use crate::model::remote_command::RemoteCommand;
 
 /// Whether there is anything to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
-use crate::shell::{CommandOutput, RemoteCommand, join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// Removes the containers of this name and host, or ends a bare host's keeper.
 #[derive(Debug, Clone)]

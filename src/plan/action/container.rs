@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use crate::inventory::{self, ContainerGpus, ContainerUser};
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Issue, Observation, memlock};
 use crate::plan::facts::{DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
-use crate::shell::{CommandOutput, RemoteCommand, join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// Makes sure that the keeper runs.
 #[derive(Debug, Clone)]

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::inventory::yaml_pairs;
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::RankRequirements;
-use crate::shell::{CommandOutput, RemoteCommand, join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// Looks from where the ranks will run.
 #[derive(Debug, Clone)]

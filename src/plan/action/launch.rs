@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::action::container::DETACH_SH;
 use crate::plan::host_context::HostContext;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
-use crate::shell::{CommandOutput, RemoteCommand, quote};
+use crate::text::shell_quote::quote;
 
 /// Whoever makes the file starts the launcher: a try whose connection was lost may still be under way when the next one comes. A claim whose
 /// shell is gone is free after three seconds in which nothing was started.

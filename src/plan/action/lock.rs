@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::HostContext;
 use crate::plan::lock_record::LockRecord;
-use crate::shell::{RemoteCommand, quote};
+use crate::text::shell_quote::quote;
 
 /// Seconds without a heartbeat after which a lock is nobody's.
 pub const STALE_AFTER_SECS: i64 = 30;

@@ -14,8 +14,8 @@ pub mod pull;
 pub mod run_files;
 
 pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
+use crate::model::remote_command::CommandOutput;
 use crate::plan::facts::HostFacts;
-use crate::shell::CommandOutput;
 
 /// One thing to do on one host.
 #[derive(Debug, Clone)]

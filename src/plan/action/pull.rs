@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::inventory;
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
-use crate::shell::{CommandOutput, RemoteCommand, quote};
+use crate::text::shell_quote::quote;
 
 /// How long a pull may take: tens of gigabytes from a private registry.
 const PULL_TIMEOUT: Duration = Duration::from_secs(2 * 3600);

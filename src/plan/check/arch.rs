@@ -2,7 +2,7 @@
 
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 /// See its `looks`.
 pub(super) const CHECK: PreflightCheck = PreflightCheck {

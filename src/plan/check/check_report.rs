@@ -3,9 +3,9 @@
 use super::check_result::CheckResult;
 use super::context::CheckContext;
 use super::probe::Probe;
+use crate::model::level::Level;
 use crate::plan::action::Issue;
 use crate::plan::action::check_facts::HostCheckSummary;
-use crate::plan::words::Level;
 
 /// What a check is about: a column of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! What a check found on one host.
 
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 /// What a check found on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection, Inventory, InventoryHost, Job, JobHost};
+use crate::model::level::Level;
 use crate::plan::facts::HostFacts;
-use crate::plan::words::Level;
 
 use super::CheckResult;
 use super::probe_output::ProbeOutput;

@@ -5,7 +5,7 @@ use super::context::{gpu_field, gpu_skip_result};
 use super::mig::matching_gpus;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 use std::collections::BTreeMap;
 
 /// See its `looks`.

@@ -3,7 +3,7 @@
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::{ContainerGpus, GpuSelection};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 /// See its `looks`.
 pub(super) const CHECK: PreflightCheck = PreflightCheck {

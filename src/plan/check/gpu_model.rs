@@ -4,7 +4,7 @@ use super::context::CheckContext;
 use super::context::{gpu_field, gpu_skip_result};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 /// See its `looks`.
 pub(super) const CHECK: PreflightCheck =

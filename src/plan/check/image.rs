@@ -3,8 +3,8 @@
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::PullPolicy;
+use crate::model::level::Level;
 use crate::plan::action::pull::short_image_id;
-use crate::plan::words::Level;
 
 /// See its `looks`.
 pub(super) const CHECK: PreflightCheck = PreflightCheck {

@@ -3,7 +3,7 @@
 use super::context::CheckContext;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 /// See its `looks`.
 pub(super) const CHECK: PreflightCheck = PreflightCheck {

@@ -1,7 +1,8 @@
 //! What ends with a log-out, and whose files are whose: both judges, by what hosts answer.
 
 use super::tests::{TEST_INVENTORY, evaluate_with_changes};
-use crate::plan::words::Level::{self, Fail, Pass, Skipped, Warn};
+use crate::model::level::Level;
+use crate::model::level::Level::{Fail, Pass, Skipped, Warn};
 
 /// The third host's cell, where the answers that it changes are these.
 fn assert_third_host(inventory: &str, name: &str, changes: &[(&str, &str)], expected: (Level, &str)) {

@@ -3,7 +3,7 @@
 use super::context::CheckContext;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 use std::net::IpAddr;
 
 /// See its `looks`.

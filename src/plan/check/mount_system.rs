@@ -6,7 +6,7 @@ use super::mounts::probed_file_value;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::Mount;
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 /// See its `looks`.
 pub(super) const CHECK: PreflightCheck = PreflightCheck {

@@ -7,7 +7,7 @@ use super::mounts::probed_file_value;
 use super::probe::Probe;
 use super::probe::checked_paths;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 use std::collections::BTreeSet;
 
 /// See its `looks`.

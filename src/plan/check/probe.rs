@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use crate::inventory::{ContainerSettings, Job};
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::{container, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
 use crate::plan::logind::SystemdScope;
-use crate::shell::{RemoteCommand, join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote};
 
 /// How long a listener of ours listens at most.
 pub const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,7 +2,7 @@
 
 use super::super::CheckResult;
 use super::{COMMAND_TEMPLATE, SmokeContext, SmokeRankLog, evaluate_smoke};
-use crate::plan::words::Level;
+use crate::model::level::Level;
 
 const TEST_CONTEXT: SmokeContext<'_> =
     SmokeContext { hosts: &[], store_address: "10.0.0.1:29501", environment: "image", uses_gpus: false, failure_reason: "" };

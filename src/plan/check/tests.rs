@@ -5,8 +5,8 @@ use super::probe::Probe;
 use super::probe_output::ProbeOutput;
 use super::*;
 use crate::inventory::{Inventory, InventorySource, RuntimeValues};
+use crate::model::level::Level;
 use crate::plan::facts::HostFacts;
-use crate::plan::words::Level;
 
 #[test]
 fn check_table_matches_name_list() {

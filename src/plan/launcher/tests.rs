@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::inventory::{Inventory, InventorySource, RuntimeValues};
+use crate::model::phase::Phase;
 use crate::plan::build::{LaunchInputs, RunIdentity, plan_launch};
 use crate::plan::display;
-use crate::plan::words::Phase;
 
 const LAUNCHER_CONFIGS: [(&str, &str); 9] = [
     ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),

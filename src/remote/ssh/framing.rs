@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::shell::{EndMarker, ScriptFrame};
+use crate::model::script_frame::{EndMarker, ScriptFrame};
 
 /// Noise before the begin mark that is kept, to find the mark and to show what was there instead.
 const MAX_NOISE: usize = 64 << 10;

@@ -18,7 +18,7 @@ use super::deadline::PausableDeadline;
 use super::keys::{Keyring, LoadedIdentities, LoadedKey, UnusableIdentity};
 use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFileSource};
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 
 /// Who can sign.
 #[derive(Debug, Clone)]

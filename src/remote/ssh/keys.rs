@@ -20,7 +20,7 @@ use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFile, KeyFileSource};
 use crate::remote::settings::{SshSettings, UserPrompt};
 use crate::remote::ssh_config::SettingOrigin;
-use crate::shell::quote;
+use crate::text::shell_quote::quote;
 
 /// No key file is larger.
 const MAX_KEY_FILE_BYTES: u64 = 1 << 20;

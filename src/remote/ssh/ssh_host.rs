@@ -19,9 +19,12 @@ use super::connection::{self, SshConnection, TcpChannelResult};
 use super::framing::{BeginMarkScanner, FrameDecoder, PRINT_SHELL_PID};
 use super::output_buffer::{CapturedOutput, OutputSink};
 use super::session_pool::{ConnectionFactory, SessionPool, SessionSlot};
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::script_frame::ScriptFrame;
 use crate::remote::byte_channel::byte_channel;
 use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
-use crate::shell::{self, CommandOutput, RemoteCommand, ScriptFrame, mask_secrets};
+use crate::text::mask::mask_secrets;
+use crate::text::shell_quote;
 
 /// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
 const COMMAND_SESSIONS: usize = 2;
@@ -134,7 +137,7 @@ impl SshHost {
 
     async fn start_interactive(&self, command: &RemoteCommand, terminal: Option<PtySpec>) -> Result<InteractiveChannel, RemoteError> {
         let mut job = self.new_session(command);
-        let line = shell::one_line_command(&command.script);
+        let line = shell_quote::one_line_command(&command.script);
         let (output, pieces) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
         let (input, told) = mpsc::channel(INPUT_QUEUE_CHUNKS);
         let (tx, rx) = oneshot::channel();

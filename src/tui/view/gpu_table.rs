@@ -5,7 +5,7 @@
 use ratatui::text::{Line, Span};
 
 use crate::event::GpuSample;
-use crate::gpu::throttle_reason_names;
+use crate::model::gpu::throttle_reason_names;
 use crate::report::style;
 use crate::state::{GpuTracePoint, HostState};
 use crate::tui::app::App;

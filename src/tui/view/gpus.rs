@@ -284,7 +284,8 @@ fn detail_lines(app: &App, matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize
     parts.extend(part("", gpu.temperature, "C"));
     parts.extend(part("", gpu.power, gpu.power_limit.map_or_else(|| "W".to_owned(), |limit| format!("/{limit:.0}W")).as_str()));
     parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), " ECC errors"));
-    parts.extend(gpu.throttle_reasons.map(crate::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()));
+    parts
+        .extend(gpu.throttle_reasons.map(crate::model::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()));
     parts.push(format!("{} ago", formatting::format_age(host.gpus_at, app.now)));
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
     if let Some(rank) = matrix.rank_of_gpu(app.gpus_pane.host, gpu.index) {

@@ -3,7 +3,7 @@
 //! Uses `state`. Computes only: what a frame needs of every host is made once, at its beginning.
 
 use crate::event::{GpuSample, UnixMillis};
-use crate::gpu::throttle_reason_names;
+use crate::model::gpu::throttle_reason_names;
 use crate::report::style;
 use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
 use crate::tui::app::App;

@@ -1,8 +1,8 @@
 //! What nvidia-smi is asked, beside the readers of its answers.
 //!
-//! Uses nothing but serde. Broken GPUs answer `[N/A]`, `ERR!` or a sentence: such a value is absent, and the others of the line still count.
+//! Broken GPUs answer `[N/A]`, `ERR!` or a sentence: such a value is absent, and the others of the line still count.
 
-use serde::{Deserialize, Serialize};
+use crate::model::gpu::{GpuProcess, GpuSample};
 
 /// How many GPUs of one host are read.
 const MAX_GPUS: usize = 256;
@@ -19,71 +19,6 @@ pub const GPU_QUERY_FIELDS: &str = "index,uuid,name,memory.total,memory.used,uti
 
 /// The list of GPUs, as an argument vector.
 pub const LIST_GPUS_COMMAND: [&str; 2] = ["nvidia-smi", "-L"];
-
-/// One GPU as nvidia-smi told it. What it did not tell, or told as `[N/A]` or `ERR!`, is absent.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GpuSample {
-    /// Its index on the host.
-    pub index: u32,
-    /// `GPU-…`; empty where it was not told.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub uuid: String,
-    /// Its product name; empty where it was not told.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Utilisation, percent: the share of the last second in which some kernel ran.
-    pub utilization: Option<f32>,
-    /// Memory in use, MiB.
-    pub memory_used: Option<f32>,
-    /// Memory, MiB.
-    pub memory_total: Option<f32>,
-    /// Power, watt.
-    pub power: Option<f32>,
-    /// The most power that it may draw, watt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub power_limit: Option<f32>,
-    /// Temperature, degrees Celsius.
-    pub temperature: Option<f32>,
-    /// The clock of its multiprocessors, MHz.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "clock")]
-    pub sm_clock: Option<f32>,
-    /// The highest that clock may be, MHz.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "clock_max")]
-    pub sm_clock_max: Option<f32>,
-    /// Why the clock is held down, a bit a reason: see [`throttled`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "reasons")]
-    pub throttle_reasons: Option<u64>,
-    /// Memory errors that could not be corrected, since the driver was loaded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ecc_errors: Option<f32>,
-    /// Whether it is cut into MIG devices.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "mig")]
-    pub mig_enabled: Option<bool>,
-}
-
-/// A process on a GPU.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GpuProcess {
-    /// Its id on the host.
-    pub pid: u32,
-    /// The GPU's `GPU-…`, or a MIG device's `MIG-…`.
-    pub gpu: String,
-    /// GPU memory in use, MiB.
-    pub memory: Option<f32>,
-    /// Its owner on the host; empty where it was not told.
-    pub user: String,
-    /// What it runs.
-    pub name: String,
-    /// Whether it belongs to this run.
-    #[serde(rename = "ours")]
-    pub belongs_to_run: bool,
-}
 
 /// One GPU of the answer to [`LIST`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,14 +77,6 @@ pub fn parse_gpu_process(line: &str) -> Option<GpuProcess> {
     Some(GpuProcess { pid, gpu, memory, name, ..GpuProcess::default() })
 }
 
-/// Why a GPU's clock is held below what it could be, in words; idleness and clocks that a person has set are no such reasons. The bits are
-/// NVML's `nvmlClocksEventReasons`.
-pub fn throttle_reason_names(reasons: u64) -> Vec<&'static str> {
-    const REASONS: [(u64, &str); 5] =
-        [(0x04, "power cap"), (0x08, "hardware slowdown"), (0x20, "too hot"), (0x40, "hardware: too hot"), (0x80, "hardware: power brake")];
-    REASONS.iter().filter(|(bit, _)| reasons & bit != 0).map(|(_, why)| *why).collect()
-}
-
 /// A number, with or without its unit.
 fn parse_number(field: &str) -> Option<f32> {
     let number: f32 = field.split_whitespace().next()?.trim_end_matches('%').parse().ok()?;
@@ -195,6 +122,7 @@ fn parse_listed_gpu(line: &str) -> Option<ListedGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::gpu::throttle_reason_names;
     use proptest::prelude::*;
 
     fn query_fields() -> Vec<&'static str> {

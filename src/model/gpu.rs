@@ -1,0 +1,76 @@
+//! What is known of a GPU and of a process on it.
+
+use serde::{Deserialize, Serialize};
+
+/// One GPU as nvidia-smi told it. What it did not tell, or told as `[N/A]` or `ERR!`, is absent.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuSample {
+    /// Its index on the host.
+    pub index: u32,
+    /// `GPU-…`; empty where it was not told.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uuid: String,
+    /// Its product name; empty where it was not told.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Utilisation, percent: the share of the last second in which some kernel ran.
+    pub utilization: Option<f32>,
+    /// Memory in use, MiB.
+    pub memory_used: Option<f32>,
+    /// Memory, MiB.
+    pub memory_total: Option<f32>,
+    /// Power, watt.
+    pub power: Option<f32>,
+    /// The most power that it may draw, watt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_limit: Option<f32>,
+    /// Temperature, degrees Celsius.
+    pub temperature: Option<f32>,
+    /// The clock of its multiprocessors, MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "clock")]
+    pub sm_clock: Option<f32>,
+    /// The highest that clock may be, MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "clock_max")]
+    pub sm_clock_max: Option<f32>,
+    /// Why the clock is held down, a bit a reason: see [`throttle_reason_names`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "reasons")]
+    pub throttle_reasons: Option<u64>,
+    /// Memory errors that could not be corrected, since the driver was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_errors: Option<f32>,
+    /// Whether it is cut into MIG devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "mig")]
+    pub mig_enabled: Option<bool>,
+}
+
+/// A process on a GPU.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuProcess {
+    /// Its id on the host.
+    pub pid: u32,
+    /// The GPU's `GPU-…`, or a MIG device's `MIG-…`.
+    pub gpu: String,
+    /// GPU memory in use, MiB.
+    pub memory: Option<f32>,
+    /// Its owner on the host; empty where it was not told.
+    pub user: String,
+    /// What it runs.
+    pub name: String,
+    /// Whether it belongs to this run.
+    #[serde(rename = "ours")]
+    pub belongs_to_run: bool,
+}
+
+/// Why a GPU's clock is held below what it could be, in words; idleness and clocks that a person has set are no such reasons. The bits are
+/// NVML's `nvmlClocksEventReasons`.
+pub fn throttle_reason_names(reasons: u64) -> Vec<&'static str> {
+    const REASONS: [(u64, &str); 5] =
+        [(0x04, "power cap"), (0x08, "hardware slowdown"), (0x20, "too hot"), (0x40, "hardware: too hot"), (0x80, "hardware: power brake")];
+    REASONS.iter().filter(|(bit, _)| reasons & bit != 0).map(|(_, why)| *why).collect()
+}

@@ -1,0 +1,52 @@
+//! The log files of a run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The most bytes that travel in one piece of a log.
+pub const MAX_LOG_CHUNK_BYTES: usize = 256 << 10;
+
+/// A file that a run writes on a host and that is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFile {
+    /// The launcher's own output on that host.
+    #[serde(rename = "node")]
+    Launcher,
+    /// One worker's output; a restart begins a new file.
+    Rank {
+        /// The global rank.
+        rank: u32,
+        /// How often its launcher had restarted it.
+        restart: u32,
+    },
+}
+
+impl fmt::Display for LogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogFile::Launcher => f.write_str("node"),
+            LogFile::Rank { rank, restart } => write!(f, "rank-{rank}.{restart}"),
+        }
+    }
+}
+
+/// The text names no log file of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a log file of a run")]
+pub struct ParseLogFileError;
+
+impl FromStr for LogFile {
+    type Err = ParseLogFileError;
+
+    /// Reads the name as the wrappers write it on a host: `node`, `rank-3.0`.
+    fn from_str(text: &str) -> Result<Self, ParseLogFileError> {
+        if text == "node" {
+            return Ok(LogFile::Launcher);
+        }
+        let (rank, restart) = text.strip_prefix("rank-").and_then(|t| t.split_once('.')).ok_or(ParseLogFileError)?;
+        Ok(LogFile::Rank { rank: rank.parse().map_err(|_| ParseLogFileError)?, restart: restart.parse().map_err(|_| ParseLogFileError)? })
+    }
+}

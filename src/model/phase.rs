@@ -1,0 +1,60 @@
+//! The columns of the plan.
+
+use serde::{Deserialize, Serialize};
+
+/// The columns of the plan's matrix, in their order; each is a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The SSH connection.
+    Connect,
+    /// One read-only script a host.
+    Facts,
+    /// What must hold before anything changes.
+    Preflight,
+    /// Taking the name's lock.
+    Lock,
+    /// The image.
+    Pull,
+    /// The container that stays, or the keeper of a bare host.
+    Container,
+    /// What only the inside of the container can show.
+    #[serde(rename = "prove")]
+    Environment,
+    /// Node rank 0.
+    Master,
+    /// All other nodes.
+    Workers,
+    /// Ending ranks.
+    Stop,
+    /// Removing the container.
+    Remove,
+    /// Fetching what the laptop lacks of every log.
+    Fetch,
+    /// Removing the run directory.
+    Clean,
+    /// Looking whether anything is left.
+    Verify,
+}
+
+impl Phase {
+    /// The phase's name as people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Connect => "connect",
+            Phase::Facts => "facts",
+            Phase::Lock => "lock",
+            Phase::Preflight => "preflight",
+            Phase::Pull => "pull",
+            Phase::Container => "container",
+            Phase::Environment => "prove",
+            Phase::Master => "master",
+            Phase::Workers => "workers",
+            Phase::Stop => "stop",
+            Phase::Remove => "remove",
+            Phase::Fetch => "fetch",
+            Phase::Clean => "clean",
+            Phase::Verify => "verify",
+        }
+    }
+}
