@@ -12,7 +12,7 @@ pub use crate::model::level::Level;
 pub use crate::model::log_file::{LogFile, MAX_LOG_CHUNK_BYTES};
 pub use crate::model::phase::Phase;
 pub use crate::model::rank::RankInfo;
-pub use crate::plan::host_metrics::{HostMetrics, NetSample};
+pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
 pub const JOURNAL_FORMAT: &str = "1.5";

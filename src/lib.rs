@@ -3,20 +3,22 @@
 //! The rooms, ground to roof. A room may use the rooms above it in this list, never those below; `tests/architecture.rs`
 //! holds the rule, `docs/architecture.md` explains it. Nothing is re-exported here, so that an import names its room.
 
-// Ground floor: words and decisions. Values in, values out; no clock, files, tasks, terminal or network.
+// Ground floor: values in, values out; no clock, files, tasks, terminal or network.
 pub mod diagnose;
 pub mod event;
 pub mod inventory;
 pub mod model;
 pub mod plan;
+pub mod preflight;
 pub mod state;
 pub mod text;
-// First floor: hands.
+// First floor: what reaches hosts.
 pub mod remote;
 pub mod sandbox;
-// Second floor: the conductor.
+pub mod ssh_config;
+// Second floor: what carries out a plan.
 pub mod engine;
-// Third floor: faces.
+// Third floor: what people and files see.
 pub mod report;
 pub mod tui;
 // Roof.

@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use orchestrate::model::log_file::LogFile;
+use orchestrate::model::remote_command::RemoteCommand;
 use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles, VerifyRemoved};
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::facts::{self, FactsRequest, HostFacts};
 use orchestrate::plan::host_context::HostContext;
-use orchestrate::plan::log_frames::{self, LogFrame, LogFrameReader, LogStreamPurpose};
 use orchestrate::plan::postmortem;
-use orchestrate::text::shell_quote;
+use orchestrate::plan::protocol::log_frames;
+use orchestrate::plan::protocol::log_frames::{LogFrame, LogFrameReader, LogStreamPurpose};
 
 const RUN_ID: &str = "20261122-101500-ab12";
 const SECRET: &str = "the ssh user's own words";
@@ -213,7 +214,7 @@ impl TestHost {
     }
 }
 
-fn action_script(action: &Action) -> shell::RemoteCommand {
+fn action_script(action: &Action) -> RemoteCommand {
     let Execution::Script(command) = action.execution() else { panic!("a script") };
     command
 }

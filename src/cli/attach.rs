@@ -16,7 +16,7 @@ use crate::event::Outcome;
 use crate::inventory::Teardown;
 use crate::plan::existing_run::{ExistingRun, classify_existing_run};
 use crate::plan::facts::HostFacts;
-use crate::plan::run_record::RunRecord;
+use crate::plan::protocol::run_record::RunRecord;
 use crate::report::log_filter::LogSelection;
 use crate::tui::feed::Capabilities;
 

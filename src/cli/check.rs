@@ -13,10 +13,10 @@ use crate::event::{EventKind, Outcome};
 use crate::inventory::{Job, RuntimeValues};
 use crate::model::level::Level;
 use crate::model::phase::Phase;
-use crate::plan::check::smoke::{CHECK, CHECK_NAME};
-use crate::plan::check::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
+use crate::preflight::smoke::{CHECK, CHECK_NAME};
+use crate::preflight::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
 use crate::report::log_filter::LogSelection;
 use crate::report::preflight_report::{self as page, PreflightPage};
 

@@ -9,7 +9,7 @@ use crate::plan::build::host_context;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
-use crate::report::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{FeedMessage, WeakFeedSender};
 use crate::tui::terminal;
 

@@ -12,11 +12,11 @@ use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::event::Outcome;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
-use crate::report::hostlist::group_errors;
 use crate::report::log_filter::LogSelection;
 use crate::report::recap::fold_equal_answers;
-use crate::report::sanitize::Sanitizer;
 use crate::report::style::{TextStyle, Tone};
+use crate::text::hostlist::group_errors;
+use crate::text::sanitize::Sanitizer;
 
 /// Bytes of standard output, and as many of standard error, that are kept of all hosts together.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;

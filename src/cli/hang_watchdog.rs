@@ -9,10 +9,10 @@ use crate::engine::emitter::Emitter;
 use crate::engine::follow::{FollowOutcome, FollowedRun};
 use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, Hang, RunControl, UnixMillis};
-use crate::plan::run_record::RunRecord;
+use crate::plan::protocol::run_record::RunRecord;
 use crate::report::finding;
-use crate::report::sanitize::Sanitizer;
 use crate::state::RunState;
+use crate::text::sanitize::Sanitizer;
 
 /// How often it is judged, milliseconds.
 const CHECK_INTERVAL_MS: i64 = 1000;

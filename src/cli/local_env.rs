@@ -61,10 +61,14 @@ impl LocalEnv {
             token: random_64_bit_hex().chars().take(8).collect(),
             owner: format!("{}@{}", plain(&self.user), plain(&self.hostname)),
             // Machines that share a home share its id: their names tell them apart.
-            local_machine_id: crate::plan::run_record::short_hash(&format!("{} {}", identity::laptop_id(&self.state_dir), self.hostname))
-                .chars()
-                .take(16)
-                .collect(),
+            local_machine_id: crate::plan::protocol::run_record::short_hash(&format!(
+                "{} {}",
+                identity::laptop_id(&self.state_dir),
+                self.hostname
+            ))
+            .chars()
+            .take(16)
+            .collect(),
             pid: std::process::id(),
             is_process_alive: |pid| {
                 i32::try_from(pid)

@@ -18,8 +18,8 @@ use crate::plan::facts::HostFacts;
 use crate::report::log_filter::LogSelection;
 use crate::report::log_store::{LogError, LogStore};
 use crate::report::runs::{RunDir, RunSummary, list_runs, open_logs};
-use crate::report::sanitize::Sanitizer;
 use crate::report::style;
+use crate::text::sanitize::Sanitizer;
 
 /// Runs it.
 ///

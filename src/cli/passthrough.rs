@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::remote::OutputChunk;
-use crate::report::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 /// Pieces that are written at a time.
 const CHUNKS_PER_BATCH: usize = 32;

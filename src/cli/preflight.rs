@@ -8,14 +8,15 @@ use crate::inventory::{Inventory, Job};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
 use crate::plan::build::{facts_request, host_context};
-use crate::plan::check::context::{CheckContext, HostView};
-use crate::plan::check::probe::{self, Probe};
-use crate::plan::check::probe_output::ProbeOutput;
-use crate::plan::check::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::plan::existing_run::{FoundRun, found_run};
 use crate::plan::facts::{self, DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::resolve_fabric_address;
+use crate::preflight::context::{CheckContext, HostView};
+use crate::preflight::probe;
+use crate::preflight::probe::Probe;
+use crate::preflight::probe_output::ProbeOutput;
+use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
 
 /// Whether any of the checks needs an answer to this.

@@ -6,11 +6,12 @@ use crate::cli::preflight::{fabric_addresses, host_contexts, needs_probe, net_pr
 use crate::inventory::{Inventory, Job};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::build::facts_request;
-use crate::plan::check::probe::{self, Probe};
-use crate::plan::check::{PreflightCheck, launch_checks};
 use crate::plan::facts::{self, HostFacts};
 use crate::plan::host_context::HostContext;
-use crate::report::hostlist::fold_names;
+use crate::preflight::probe;
+use crate::preflight::probe::Probe;
+use crate::preflight::{PreflightCheck, launch_checks};
+use crate::text::hostlist::fold_names;
 
 /// One command and whom it goes to.
 pub struct ListedProbe {

@@ -47,7 +47,7 @@ pub async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-fn host_row(host: String, facts: &HostFacts, cleaner: &crate::report::sanitize::Sanitizer) -> [String; 6] {
+fn host_row(host: String, facts: &HostFacts, cleaner: &crate::text::sanitize::Sanitizer) -> [String; 6] {
     let run = facts.current_run.clone().unwrap_or_else(|| "-".to_owned());
     let launcher = match found_run(facts) {
         FoundRun::None => "-".to_owned(),

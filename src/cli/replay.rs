@@ -13,10 +13,10 @@ use crate::event::{Event, Outcome, UnixMillis};
 use crate::report::journal::JOURNAL_FILE;
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
 use crate::report::runs::{RunDir, list_runs, open_logs};
-use crate::report::sanitize::Sanitizer;
 use crate::report::style::TextStyle;
 use crate::report::{ReportSink as _, recap};
 use crate::state::RunState;
+use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{Capabilities, DashboardRole, FeedMessage, FeedSender, ReplayClock, UserAction};
 
 /// The slowest and the fastest that a journal is played.

@@ -26,11 +26,11 @@ use crate::report::log_filter::LogSelection;
 use crate::report::plain::PlainSink;
 use crate::report::progress_bars::ProgressBars;
 use crate::report::runs::{RunDir, open_logs};
-use crate::report::sanitize::Sanitizer;
 use crate::report::style::TextStyle;
 use crate::report::threaded_sink::{FINISH_TIMEOUT, ThreadedSink};
 use crate::report::{Reporter, recap};
 use crate::state::RunState;
+use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{Capabilities, DashboardRole, FeedMessage, UserAction, WeakFeedSender};
 
 enum Request {

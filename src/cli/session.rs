@@ -23,7 +23,7 @@ use crate::plan::build::{facts_request, host_context};
 use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::{self, ContainerFacts, FactsRequest, HostFacts, OrphanFacts};
 use crate::plan::host_context::HostContext;
-use crate::plan::run_record::{RunRecord, RunRecordHost};
+use crate::plan::protocol::run_record::{RunRecord, RunRecordHost};
 use crate::remote::{Connect, RemoteError, SshFleet};
 use crate::report::runs::RunDir;
 use crate::state::RunState;

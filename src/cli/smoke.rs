@@ -17,14 +17,14 @@ use crate::inventory::{Inventory, Job, RuntimeValues};
 use crate::model::level::Level;
 use crate::model::rank::RankInfo;
 use crate::plan::build::nearby_ports;
-use crate::plan::check::smoke::{CHECK, COMMAND_TEMPLATE, SmokeContext, SmokeRankLog, evaluate_smoke};
-use crate::plan::check::{CheckReport, CheckResult};
 use crate::plan::existing_run::{FoundRun, found_run};
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::RankLayout;
-use crate::report::hostlist::fold_names;
+use crate::preflight::smoke::{CHECK, COMMAND_TEMPLATE, SmokeContext, SmokeRankLog, evaluate_smoke};
+use crate::preflight::{CheckReport, CheckResult};
 use crate::report::runs::RunDir;
 use crate::state::RunState;
+use crate::text::hostlist::fold_names;
 
 /// The most bytes of one rank's log that are looked at.
 const MAX_LOG_BYTES: u64 = 8 << 20;

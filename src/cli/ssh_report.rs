@@ -4,8 +4,8 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::inventory::host_patterns::fold_names;
 use crate::remote::{HopSetting, HopSettings};
+use crate::text::host_patterns::fold_names;
 
 /// A host's name and its hops, or what is wrong with its settings.
 pub type HostRoute = (String, Result<Vec<HopSettings>, String>);

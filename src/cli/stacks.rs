@@ -8,10 +8,11 @@ use crate::cli::reporter_task::OutputOptions;
 use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::event::Outcome;
 use crate::plan::facts::HostFacts;
-use crate::plan::stacks::{self, RankStack, StackGroup};
-use crate::report::hostlist::{fold_names, fold_numbers};
+use crate::plan::protocol::stacks;
+use crate::plan::protocol::stacks::{RankStack, StackGroup};
 use crate::report::log_filter::LogSelection;
 use crate::report::style::{Tone, count_noun};
+use crate::text::hostlist::{fold_names, fold_numbers};
 
 /// How many frames of a place are shown; all of them are in the JSON.
 const MAX_FRAMES: usize = 24;

@@ -25,16 +25,16 @@ use crate::plan::Plan;
 use crate::plan::action::Issue;
 use crate::plan::action::check_facts::docker_issue;
 use crate::plan::build::{self, LaunchInputs, RunIdentity};
-use crate::plan::check::probe_output::ProbeOutput;
-use crate::plan::check::{PreflightCheck, launch_checks, select_checks, summarize_host};
 use crate::plan::existing_run::{
     ExistingRun, FoundRun as LivePart, classify_existing_run, facts_after_stop, find_host_without_docker_answer, found_run,
 };
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::plan::teardown::TeardownScope;
-use crate::report::hostlist::fold_names;
+use crate::preflight::probe_output::ProbeOutput;
+use crate::preflight::{PreflightCheck, launch_checks, select_checks, summarize_host};
 use crate::report::log_filter::LogSelection;
+use crate::text::hostlist::fold_names;
 use crate::tui::feed::Capabilities;
 
 /// How often `up` decides anew because another operator was faster.

@@ -18,7 +18,7 @@ use crate::event::{EventKind, Goal, RunControl, RunOutcome};
 use crate::plan;
 use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
 use crate::plan::host_context::HostContext;
-use crate::plan::log_frames::LogStreamPurpose;
+use crate::plan::protocol::log_frames::LogStreamPurpose;
 
 /// A run to follow.
 pub struct FollowedRun {
@@ -147,7 +147,7 @@ impl Engine {
     async fn notify_detached(&self, sites: &[HostContext]) {
         let mut tasks = JoinSet::new();
         for (link, site) in self.connections.iter().cloned().zip(sites) {
-            let command = plan::log_frames::detach_command(site);
+            let command = plan::protocol::log_frames::detach_command(site);
             tasks.spawn(async move {
                 match tokio::time::timeout(command.timeout, link.exec_priority(&command)).await {
                     Ok(Ok(_)) => {}
@@ -379,7 +379,7 @@ impl Follower<'_> {
         let mut asked = JoinSet::new();
         for host in self.gang.culprits().iter().map(|failure| failure.host).take(MAX_QUERIED_HOSTS) {
             let (Some(link), Some(site)) = (self.engine.connections.get(host).cloned(), self.run.hosts.get(host)) else { continue };
-            let command = plan::log_frames::stop_check_command(site);
+            let command = plan::protocol::log_frames::stop_check_command(site);
             asked.spawn(async move {
                 let answer = tokio::time::timeout(patience, link.exec_priority(&command)).await;
                 answer.ok().map(|answer| answer.is_ok_and(|output| output.stdout_text().trim() == "stopped"))

@@ -12,7 +12,7 @@ use crate::engine::emitter::now_unix_millis;
 use crate::engine::host_connection::HostConnection;
 use crate::plan::action::lock;
 use crate::plan::host_context::HostContext;
-use crate::plan::lock_record::LockRecord;
+use crate::plan::protocol::lock_record::LockRecord;
 use crate::remote::RemoteError;
 
 /// How often the holder shows that he lives.

@@ -17,7 +17,8 @@ use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::EventKind;
 use crate::model::log_file::LogFile;
 use crate::plan::host_context::HostContext;
-use crate::plan::log_frames::{self, LogFrame, LogFrameReader, LogStreamPurpose};
+use crate::plan::protocol::log_frames;
+use crate::plan::protocol::log_frames::{LogFrame, LogFrameReader, LogStreamPurpose};
 use crate::remote::{RemoteError, RemoteStream};
 
 /// What the laptop already has of each file of a host.

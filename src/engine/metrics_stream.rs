@@ -10,7 +10,8 @@ use crate::engine::host_connection::HostConnection;
 use crate::event::EventKind;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::HostContext;
-use crate::plan::host_metrics::{self, MetricsEvent, MetricsReader};
+use crate::plan::protocol::host_metrics;
+use crate::plan::protocol::host_metrics::{MetricsEvent, MetricsReader};
 use crate::remote::RemoteError;
 
 /// A stream that says nothing for so long is dead: the machine's values come every few seconds, whatever nvidia-smi does.

@@ -10,10 +10,11 @@ use crate::engine::Engine;
 use crate::engine::emitter::now_unix_millis;
 use crate::engine::host_connection::HostConnection;
 use crate::model::remote_command::RemoteCommand;
-use crate::plan::check::probe::{self, Probe};
-use crate::plan::check::probe_output::ProbeOutput;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
+use crate::preflight::probe;
+use crate::preflight::probe::Probe;
+use crate::preflight::probe_output::ProbeOutput;
 use crate::remote::{RemoteError, RemoteStream, TcpReachability};
 
 /// How often a clock is asked at most, and at least where the link is slow.

@@ -4,11 +4,12 @@
 
 use super::errors::{self, InventoryErrors};
 use super::eval::{Evaluator, NPROC_LIMIT};
-use super::host_patterns::{self, SshDestination};
 use super::name_syntax;
 use super::schema::{self, nearest_word};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, shorten};
 use super::{Become, GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
+use crate::text::host_patterns;
+use crate::text::host_patterns::SshDestination;
 
 /// Splits every file's `hosts` off, and lays the files over each other: other keys one by one, hosts by name.
 pub(super) fn merge_files(files: Vec<YamlNode>, check: &mut InventoryErrors) -> (YamlNode, Vec<YamlNode>) {

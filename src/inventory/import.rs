@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::host_patterns;
 use super::yaml_parser;
 use super::yaml_tree::{YamlKind, YamlNode};
+use crate::text::host_patterns;
 
 /// What a file was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

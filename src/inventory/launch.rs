@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::errors::InventoryErrors;
 use super::eval::{DEFAULT_MASTER_PORT, Evaluator};
-use super::shell_split::{self, CommandFragment};
 use super::template::{self, TemplatePiece};
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 use super::{DeepspeedLauncher, GpuVisibility, LaunchCommand, LaunchSettings, Launcher, Rendezvous, StartGate, StartOrder, reserved_flags};
+use crate::text::shell_split;
+use crate::text::shell_split::CommandFragment;
 
 /// The most times that a launcher may start its workers again.
 const MAX_RESTARTS_LIMIT: u32 = 1000;

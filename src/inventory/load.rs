@@ -8,9 +8,10 @@ use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator, is_builtin_name};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath, shorten};
 use super::{
-    ContainerEngine, FingerprintText, GpuSelection, Inventory, InventoryHost, InventoryProblem, RuntimeValues, container, host_patterns,
-    hosts, job, name_syntax, schema, yaml_parser,
+    ContainerEngine, FingerprintText, GpuSelection, Inventory, InventoryHost, InventoryProblem, RuntimeValues, container, hosts, job,
+    name_syntax, schema, yaml_parser,
 };
+use crate::text::host_patterns;
 
 /// What values of `--set` are said to stand in.
 const SET_OPTION: &str = "--set";

@@ -3,8 +3,8 @@
 //!
 //! Uses `expand`. A name that these rules let through holds nothing that a shell would interpret.
 
-use super::host_patterns;
 use super::yaml_tree::shorten;
+use crate::text::host_patterns;
 
 /// What is wrong with a text, and what would be right.
 pub(super) type MessageAndHint = (String, String);

@@ -10,8 +10,8 @@ use crate::plan::action::{Action, Issue, check_facts, container, environment, la
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
+use crate::plan::protocol::run_record::{RunRecord, RunRecordHost, short_hash};
 use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_count};
-use crate::plan::run_record::{RunRecord, RunRecordHost, short_hash};
 
 /// What is decided outside: who launches, under which id.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use crate::model::exit::{Exit, RunOutcome};
 use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus};
-use crate::plan::run_record::diff_texts;
+use crate::plan::protocol::run_record::diff_texts;
 
 /// The case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,7 +174,7 @@ fn config_differences<'a>(
 mod tests {
     use super::*;
     use crate::plan::facts::ContainerFacts;
-    use crate::plan::run_record::{RunRecord, RunRecordHost};
+    use crate::plan::protocol::run_record::{RunRecord, RunRecordHost};
 
     fn facts_with_run(node: LauncherStatus, text: &str) -> HostFacts {
         let run_file = RunRecord {

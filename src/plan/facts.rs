@@ -11,10 +11,10 @@ use crate::model::log_file::LogFile;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
-use crate::plan::lock_record::LockRecord;
 use crate::plan::logind::{LogindSettings, SystemdScope};
-use crate::plan::nvidia_smi;
-use crate::plan::run_record::RunRecord;
+use crate::plan::protocol::lock_record::LockRecord;
+use crate::plan::protocol::nvidia_smi;
+use crate::plan::protocol::run_record::RunRecord;
 use crate::text::shell_quote::{join_quoted, quote};
 
 /// What the script is asked to look for beyond what is always of interest.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::inventory::{is_valid_host_name, is_valid_run_id};
-use crate::plan::run_record::RunRecord;
+use crate::plan::protocol::run_record::RunRecord;
 
 /// A container that carries our labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

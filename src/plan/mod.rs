@@ -4,31 +4,25 @@
 
 pub mod action;
 pub mod build;
-pub mod check;
 pub mod display;
 pub mod existing_run;
 pub mod facts;
 pub mod host_context;
-pub mod host_metrics;
 pub mod labeled_resources;
 pub mod launcher;
-pub mod lock_record;
-pub mod log_frames;
 pub mod logind;
-pub mod nvidia_smi;
 pub mod postmortem;
+pub mod protocol;
 pub mod rank_layout;
 pub mod render;
-pub mod run_record;
 pub mod shell_command;
-pub mod stacks;
 pub mod teardown;
 
 use crate::model::phase::Phase;
 use crate::model::rank::RankInfo;
 use crate::plan::action::Action;
 use crate::plan::host_context::HostContext;
-use crate::plan::run_record::RunRecord;
+use crate::plan::protocol::run_record::RunRecord;
 
 /// A cell of the matrix hosts × phases: one action on one host.
 #[derive(Debug, Clone)]

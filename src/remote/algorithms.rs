@@ -3,7 +3,7 @@
 //! Uses `known_hosts` for patterns. Pure: names come in, names go out; `ssh/offer` turns them into what the SSH library takes. The names are
 //! those of OpenSSH 10 (kex-names.c, cipher.c, mac.c, sshkey.c), and those of older versions that still stand in people's files.
 
-use super::known_hosts::glob_match;
+use crate::ssh_config::known_hosts::glob_match;
 
 /// What a list is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

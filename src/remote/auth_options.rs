@@ -2,8 +2,8 @@
 //!
 //! Uses `ssh_config` and `known_hosts` (its patterns). Only computes.
 
-use super::known_hosts::glob_match;
-use super::ssh_config::SshOptions;
+use crate::ssh_config::SshOptions;
+use crate::ssh_config::known_hosts::glob_match;
 
 /// How often a person is asked for a password where `NumberOfPasswordPrompts` says nothing (ssh_config(5)).
 const DEFAULT_MAX_PROMPTS: usize = 3;

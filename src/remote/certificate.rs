@@ -2,7 +2,8 @@
 //!
 //! Uses `known_hosts` for patterns and fingerprints. Pure: the time and the name come in. Who signed it is `trust`'s question.
 
-use super::known_hosts::{self, glob_match};
+use crate::ssh_config::known_hosts;
+use crate::ssh_config::known_hosts::glob_match;
 
 /// A certificate that a host showed; its signature was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::algorithms::{AlgorithmCategory, AlgorithmList};
 use super::known_hosts_command::{self, KnownHostsCommand};
-use super::ssh_config::{OptionValue, PercentTokens, SettingOrigin, SshOptions, words};
+use crate::ssh_config::{OptionValue, PercentTokens, SettingOrigin, SshOptions, words};
 
 /// What is wrong with a value, with the place it came from.
 pub(super) fn value_error(value: &OptionValue, keyword: &str, what: &str) -> String {

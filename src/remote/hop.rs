@@ -10,10 +10,10 @@ use super::auth_options::AuthOptions;
 use super::connection_options::{self, AlgorithmLists, BindOptions, ProxyCommand, value_error};
 use super::hop_request::HopRequest;
 use super::host_key::HostKeyPolicy;
-use super::known_hosts;
 use super::settings::SshSettings;
-use super::ssh_config::{PercentTokens, SettingOrigin, SshOptions};
 use crate::inventory::HostKeyChecking;
+use crate::ssh_config::known_hosts;
+use crate::ssh_config::{PercentTokens, SettingOrigin, SshOptions};
 
 /// For TCP, key exchange and authentication together, where nothing else is said.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

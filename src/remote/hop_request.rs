@@ -2,8 +2,8 @@
 //!
 //! Uses `inventory` and `ssh_config`.
 
-use super::ssh_config::{JumpHost, SettingOrigin};
 use crate::inventory::{HostSshSettings, InventoryHost};
+use crate::ssh_config::{JumpHost, SettingOrigin};
 
 /// What a hop is asked for: a host of the inventory, or a jump host on the way to one.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 //! Uses `hop`, `resolve` and `ssh_config`. Decides nothing: what holds was decided by them.
 
 use super::route_resolver::ResolvedHop;
-use super::ssh_config::SettingOrigin;
 use crate::inventory::HostSshSettings;
+use crate::ssh_config::SettingOrigin;
 
 /// One setting of a hop.
 #[derive(Debug, Clone, PartialEq, Eq)]

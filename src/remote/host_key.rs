@@ -12,11 +12,12 @@ use std::time::SystemTime;
 
 use super::RemoteError;
 use super::certificate::HostCertificate;
-use super::known_hosts::{self, KeyVerdict, KnownHostsFile, KnownHostsMarker, MatchedLine};
 use super::known_hosts_append;
 use super::known_hosts_command::KnownHostsCommand;
 use super::krl::{CertificateId, RevocationList, RevocationQuery};
 use super::presented_key::PresentedKey;
+use crate::ssh_config::known_hosts;
+use crate::ssh_config::known_hosts::{KeyVerdict, KnownHostsFile, KnownHostsMarker, MatchedLine};
 use crate::text::shell_quote::quote;
 
 /// No file is read beyond this.

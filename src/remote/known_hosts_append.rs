@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::known_hosts::{self, KeyVerdict, KnownHostsFile};
+use crate::ssh_config::known_hosts;
+use crate::ssh_config::known_hosts::{KeyVerdict, KnownHostsFile};
 
 /// How often, and how far apart, a lock is tried.
 const LOCK_ATTEMPTS: usize = 100;

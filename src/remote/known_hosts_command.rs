@@ -10,9 +10,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::RemoteError;
-use super::known_hosts::{self, KnownHostsFile};
 use super::presented_key::PresentedKey;
 use super::process;
+use crate::ssh_config::known_hosts;
+use crate::ssh_config::known_hosts::KnownHostsFile;
 
 /// How long it may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use sha2::Digest as _;
 
-use super::known_hosts;
+use crate::ssh_config::known_hosts;
 
 const MAGIC: &[u8] = b"SSHKRL\n\0";
 const FORMAT_VERSION: u32 = 1;

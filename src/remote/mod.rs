@@ -11,7 +11,6 @@ mod hop;
 mod hop_request;
 pub mod hop_settings;
 mod host_key;
-mod known_hosts;
 mod known_hosts_append;
 mod known_hosts_command;
 mod krl;
@@ -21,7 +20,7 @@ mod process;
 mod route_resolver;
 pub mod settings;
 pub mod ssh;
-mod ssh_config;
+pub(super) mod ssh_g;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +31,10 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::byte_channel::ByteReceiver;
 pub use self::hop_settings::{HopSetting, HopSettings};
-pub use self::settings::{EnvLookup, SshSettings, UserPrompt};
+pub use self::settings::{SshSettings, UserPrompt};
 pub use self::ssh::SshFleet;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
+pub use crate::ssh_config::EnvLookup;
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
 pub trait Remote: Send + Sync {

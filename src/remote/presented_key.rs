@@ -3,7 +3,7 @@
 //! Uses `certificate` and `known_hosts`.
 
 use super::certificate::HostCertificate;
-use super::known_hosts;
+use crate::ssh_config::known_hosts;
 
 /// What a host shows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,10 +15,11 @@ use super::hop::{self, Hop};
 use super::hop_request::HopRequest;
 use super::name_validation;
 use super::settings::SshSettings;
-use super::ssh_config::files;
-use super::ssh_config::resolve::{HostQuery, MatchResult, resolve_host};
-use super::ssh_config::{ConfigFile, JumpHost, SettingOrigin, SshOptions, ssh_g};
+use super::ssh_g;
 use crate::inventory::InventoryHost;
+use crate::ssh_config::files;
+use crate::ssh_config::resolve::{HostQuery, MatchResult, resolve_host};
+use crate::ssh_config::{ConfigFile, JumpHost, SettingOrigin, SshOptions};
 
 /// ssh processes at once.
 const MAX_SSH_PROCESSES: usize = 8;

@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::ssh_config::EnvLookup;
+
 /// Asks and tells the person at the terminal, one thing at a time.
 pub trait UserPrompt: Send + Sync {
     /// Asks for a secret, blocking; `None` where there is no terminal or the person declined.
@@ -17,9 +19,6 @@ pub trait UserPrompt: Send + Sync {
     /// Tells something that does not stop the work.
     fn show_notice(&self, text: &str);
 }
-
-/// Looks up a variable of the laptop by its name.
-pub type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Everything that a connection takes from the laptop.
 #[derive(Clone)]

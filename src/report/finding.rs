@@ -8,8 +8,8 @@ use crate::diagnose::{self, DiagnosisFinding, Lang, LocalizedTemplate};
 use crate::event::{Hang, HangSymptom, UnixMillis};
 use crate::state::RunState;
 
-use super::sanitize::Sanitizer;
 use super::style;
+use crate::text::sanitize::Sanitizer;
 
 /// A text in both languages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

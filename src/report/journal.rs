@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, EventKind, JOURNAL_FORMAT, LogFile, UnixMillis};
 
 use super::private_files::private_options;
-use super::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 /// The name of the journal in the run's folder.
 pub const JOURNAL_FILE: &str = "journal.jsonl";

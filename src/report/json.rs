@@ -16,7 +16,7 @@ use super::ReportSink;
 use super::finding::FindingReport;
 use super::journal::JournalHeader;
 use super::line_writer::LineOutput;
-use super::sanitize::{Sanitizer, escape_json};
+use crate::text::sanitize::{Sanitizer, escape_json};
 
 /// Text without a newline is held back up to this many bytes, so that no secret and no character is cut in two.
 const MAX_PENDING_BYTES: usize = 64 << 10;

@@ -4,7 +4,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use super::sanitize::Printable;
+use crate::text::sanitize::Printable;
 
 /// Takes lines without their newline.
 pub trait LineOutput: Send {

@@ -10,8 +10,8 @@ use crate::event::{LogFile, UnixMillis};
 use crate::state::RunState;
 use crate::state::log_lines::LineSplitter;
 
-use super::sanitize::Sanitizer;
 use super::style::{self, TextStyle, Tone};
+use crate::text::sanitize::Sanitizer;
 
 /// How long a line waits for equal ones.
 const MERGE_WINDOW_MS: i64 = 250;
@@ -212,7 +212,7 @@ fn line_prefix(files: &[(u32, LogFile)], state: &RunState, cleaner: &Sanitizer) 
     match (&ranks[..], files) {
         ([], _) => {}
         ([rank], [(host, _)]) => words.push(format!("rank {rank} {}", style::format_hosts(state, cleaner, [host]))),
-        (ranks, _) => words.push(format!("rank {}", super::hostlist::fold_numbers(ranks))),
+        (ranks, _) => words.push(format!("rank {}", crate::text::hostlist::fold_numbers(ranks))),
     }
     if !nodes.is_empty() {
         words.push(style::format_hosts(state, cleaner, &nodes));

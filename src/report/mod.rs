@@ -5,7 +5,6 @@
 
 mod disk_reserve;
 pub mod finding;
-pub mod hostlist;
 pub mod journal;
 pub mod json;
 pub mod line_writer;
@@ -20,7 +19,6 @@ pub mod recap;
 pub mod replay_source;
 pub mod runs;
 pub mod safe_output;
-pub mod sanitize;
 pub mod style;
 pub mod threaded_sink;
 
@@ -34,10 +32,10 @@ use crate::diagnose::{DiagnosisFinding, Evidence};
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::state::RunState;
 
+use crate::text::sanitize::Sanitizer;
 use journal::Journal;
 use log_store::{LogError, LogStore};
 use runs::RunDir;
-use sanitize::Sanitizer;
 
 /// How many events wait for a run folder: what happened before the run's name was known.
 const MAX_EARLY_EVENTS: usize = 10_000;

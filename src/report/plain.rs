@@ -13,8 +13,8 @@ use super::ReportSink;
 use super::finding;
 use super::line_writer::LineOutput;
 use super::log_filter::{LogLineFilter, LogSelection};
-use super::sanitize::Sanitizer;
 use super::style::{self, TextStyle, Tone};
+use crate::text::sanitize::Sanitizer;
 
 /// How long a piece of news waits for the same from other hosts.
 const GROUPING_WINDOW_MS: i64 = 250;

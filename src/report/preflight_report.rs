@@ -8,12 +8,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::event::Outcome;
 use crate::model::level::Level;
-use crate::plan::check::smoke::CHECK_NAME;
-use crate::plan::check::{CheckArea, CheckReport, CheckResult, PreflightCheck, ResultGroup};
+use crate::preflight::smoke::CHECK_NAME;
+use crate::preflight::{CheckArea, CheckReport, CheckResult, PreflightCheck, ResultGroup};
 
-use super::hostlist::{self, fold_names};
-use super::sanitize::Sanitizer;
 use super::style::{TextStyle, Tone, count_noun, format_duration, truncate_text};
+use crate::text::hostlist;
+use crate::text::hostlist::fold_names;
+use crate::text::sanitize::Sanitizer;
 
 /// Columns.
 const PAGE_WIDTH: usize = 80;

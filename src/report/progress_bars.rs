@@ -14,8 +14,8 @@ use crate::state::{ConnectionStatus, HostState, RunState, StepState, StepStatus}
 use super::ReportSink;
 use super::log_filter::LogSelection;
 use super::plain::PlainSink;
-use super::sanitize::Sanitizer;
 use super::style::{self, TextStyle, Tone, truncate_text};
+use crate::text::sanitize::Sanitizer;
 
 /// How often rows are worked out anew, in the time of the events.
 const REDRAW_INTERVAL_MS: i64 = 100;

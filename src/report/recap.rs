@@ -10,9 +10,9 @@ use crate::event::{Exit, Level, Outcome, RunOutcome};
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
 
 use super::finding;
-use super::hostlist;
-use super::sanitize::Sanitizer;
 use super::style::{self, TextStyle, Tone, truncate_text};
+use crate::text::hostlist;
+use crate::text::sanitize::Sanitizer;
 
 /// What the recap cannot know from the run.
 #[derive(Debug, Clone, Default)]

@@ -17,7 +17,7 @@ use super::finding::FindingReport;
 use super::journal::{JOURNAL_FILE, JournalReader};
 use super::log_store::{LogError, LogStore};
 use super::private_files::{make_dir, private_options};
-use super::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 /// The name of the report in the run's folder.
 pub const REPORT_FILE: &str = "report.json";

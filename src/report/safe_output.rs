@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::sync::{PoisonError, RwLock};
 
-use super::sanitize::{Printable, Sanitizer, escape_json};
+use crate::text::sanitize::{Printable, Sanitizer, escape_json};
 
 static SECRETS: RwLock<(Vec<String>, Option<Sanitizer>)> = RwLock::new((Vec::new(), None));
 

@@ -5,8 +5,8 @@
 use crate::event::{Exit, Outcome, RunInfo, RunOutcome};
 use crate::state::RunState;
 
-use super::hostlist;
-use super::sanitize::{COLOR_RESET, DIM, GREEN, RED, Sanitizer, YELLOW};
+use crate::text::hostlist;
+use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RED, Sanitizer, YELLOW};
 
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +254,7 @@ mod tests {
             ("abc…".into(), "中…".into(), "abcd".into())
         );
         let painted = TextStyle { color: true }.paint(Tone::Bad, "x");
-        assert_eq!(crate::report::sanitize::Printable::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(crate::text::sanitize::Printable::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
         assert_eq!(TextStyle::default().paint(Tone::Bad, "x"), "x");
     }
 }

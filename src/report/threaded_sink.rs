@@ -185,9 +185,9 @@ mod tests {
     use crate::report::line_writer::SanitizedLineWriter;
     use crate::report::log_filter::LogSelection;
     use crate::report::plain::PlainSink;
-    use crate::report::sanitize::Sanitizer;
     use crate::report::style::TextStyle;
     use crate::report::test_support::{SinkHarness, rank_log, run_started};
+    use crate::text::sanitize::Sanitizer;
 
     fn harness(writer: impl Write + Send + 'static, patience: Duration) -> SinkHarness<ThreadedSink> {
         let lines = PlainSink::new(SanitizedLineWriter::new(writer), Sanitizer::default(), TextStyle::default(), LogSelection::MainRank);

@@ -1,4 +1,8 @@
 //! Text: quoting, masking, sanitizing, splitting, host lists. Takes and returns strings; uses no other room.
 
+pub mod host_patterns;
+pub mod hostlist;
 pub mod mask;
+pub mod sanitize;
 pub mod shell_quote;
+pub(crate) mod shell_split;

@@ -4,8 +4,8 @@
 
 use crate::diagnose::{Evidence, Lang};
 use crate::event::{Event, EventKind, Phase, UnixMillis};
-use crate::report::sanitize::Sanitizer;
 use crate::state::{RunState, StepStatus};
+use crate::text::sanitize::Sanitizer;
 
 use super::bindings::KeyBindings;
 use super::dialog::{Dialog, DialogChoice};

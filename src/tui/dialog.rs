@@ -4,9 +4,9 @@
 //! answered at once: keys that were typed before one could read the question must not answer it.
 
 use crate::event::UnixMillis;
-use crate::inventory::host_patterns::fold_names;
 use crate::report::style::count_noun;
 use crate::state::ConnectionStatus;
+use crate::text::host_patterns::fold_names;
 
 use super::app::App;
 use super::feed::DashboardRole;

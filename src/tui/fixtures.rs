@@ -17,7 +17,7 @@ use crate::event::{
 use crate::report::journal::Journal;
 use crate::report::replay_source::{self, LogTextLoader};
 use crate::report::runs::open_logs;
-use crate::report::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 /// 2026-11-21T12:00:00Z.
 const START_MS: UnixMillis = 1_795_262_400_000;

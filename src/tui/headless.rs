@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use crate::report::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 use super::app::{App, Screen};
 use super::compact_backend::CompactBackend;

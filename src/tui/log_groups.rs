@@ -263,7 +263,7 @@ pub fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String)
     let ranks = match &ranks[..] {
         [] => String::new(),
         [one] => format!("r{one}"),
-        many => format!("r[{}]", crate::report::hostlist::fold_numbers(many)),
+        many => format!("r[{}]", crate::text::hostlist::fold_numbers(many)),
     };
     let nodes = if nodes.is_empty() { String::new() } else { format!("launcher {}", hosts(&nodes)) };
     [ranks, nodes].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use crate::event::{Event, EventKind, LogFile, RunInfo};
-use crate::report::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 use super::app::{App, Screen};
 use super::feed::{Clipboard, DashboardRole, FeedMessage, StoredLogs};

@@ -32,7 +32,7 @@ use std::io;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::report::sanitize::Sanitizer;
+use crate::text::sanitize::Sanitizer;
 
 use app::App;
 use feed::{DashboardRole, FeedSender, UserAction};

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use crossterm::{cursor, event, execute, terminal};
 
 use crate::report::safe_output::{to_printable, write_stderr_line};
-use crate::report::sanitize::Printable;
+use crate::text::sanitize::Printable;
 
 /// The most bytes of talk that are kept until the screen is given back.
 const MAX_HELD_BYTES: usize = 256 << 10;

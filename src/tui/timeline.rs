@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{Event, EventKind, Exit, Goal, Level, LogFile, Outcome, UnixMillis};
-use crate::report::sanitize::Sanitizer;
 use crate::report::{finding, style};
 use crate::state::RunState;
+use crate::text::sanitize::Sanitizer;
 
 use super::theme::DisplayStatus;
 use super::view::host_status;

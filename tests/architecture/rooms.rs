@@ -6,8 +6,23 @@ use crate::name_resolution::{Crate, NamedPath, ResolvedTarget};
 use crate::syntax::ReferenceKind;
 
 /// Ground to roof: a room may use those before it.
-pub(crate) const ROOM_ORDER: [&str; 13] =
-    ["shell", "inventory", "gpu", "plan", "event", "state", "diagnose", "remote", "sandbox", "engine", "report", "tui", "cli"];
+pub(crate) const ROOM_ORDER: [&str; 15] = [
+    "text",
+    "model",
+    "inventory",
+    "plan",
+    "preflight",
+    "event",
+    "state",
+    "diagnose",
+    "ssh_config",
+    "remote",
+    "sandbox",
+    "engine",
+    "report",
+    "tui",
+    "cli",
+];
 /// Forbidden although earlier.
 const FORBIDDEN_USES: [(&str, &str); 7] = [
     ("tui", "engine"),
@@ -47,7 +62,7 @@ const TERMINAL_WRITERS: [&str; 9] = [
 ];
 const STD_STREAMS: [&str; 2] = ["std::io::stdout", "std::io::stderr"];
 /// The rooms that only compute, and what they may therefore not name. The last one is a silenced lint about an effect.
-const PURE_ROOM_COUNT: usize = 7;
+const PURE_ROOM_COUNT: usize = 8;
 const FORBIDDEN_EFFECTS: [&str; 15] = [
     "tokio",
     "std::fs",

@@ -60,14 +60,14 @@ fn deliberate_violations_are_caught() {
     for (path, code, expected) in [
         ("state/mod.rs", "use crate::report::line;", "state may not use report"),
         ("state/a.rs", "use crate::{event, remote::{ssh, x}};", "state may not use remote"),
-        ("shell.rs", "fn f() { crate::cli::run() }", "shell may not use cli"),
-        ("shell.rs", "fn f() { println!(\"{}\", crate::cli::NAME) }", "shell may not use cli"),
+        ("text/mod.rs", "fn f() { crate::cli::run() }", "text may not use cli"),
+        ("text/mod.rs", "fn f() { println!(\"{}\", crate::cli::NAME) }", "text may not use cli"),
         ("report/progress_bars.rs", "use crate::\n    engine::run;", "report may not use engine"),
         ("tui/mod.rs", "use super::engine::run;", "tui may not use engine"),
         ("tui/view/a.rs", "use super::super::super::remote::x;", "tui may not use remote"),
         ("tui/a.rs", "#[cfg(test)] mod tests { use crate::remote; }", "tui may not use remote"),
         ("sandbox/docker.rs", "use crate::plan;", "sandbox may not use plan"),
-        ("engine/mod.rs", "use crate::{shell, diagnose};", "engine may not use diagnose"),
+        ("engine/mod.rs", "use crate::{text, diagnose};", "engine may not use diagnose"),
         ("cellar/mod.rs", "", "no room of the house"),
         ("engine/mod.rs", "use russh::client;", "russh has its door"),
         ("engine/mod.rs", "use russh;", "russh has its door"),
@@ -97,7 +97,7 @@ fn allowed_code_is_not_reported() {
         ("state/mod.rs", "// use crate::report;\n/* crate::cli /* nested */ crate::tui */\nconst S: &str = \"crate::engine\";"),
         ("report/plain.rs", "use crate::{event::Event, state::RunState};\nuse super::words;\nfn f<'a>(x: &'a str) {}"),
         ("report/mod.rs", "use crate::report::line;"),
-        ("remote/ssh/client_handler.rs", "use russh::client;\nuse crate::shell::Command;"),
+        ("remote/ssh/client_handler.rs", "use russh::client;\nuse crate::model::Command;"),
         ("sandbox/server.rs", "use russh::server;"),
         ("main.rs", "fn main() { orchestrate::cli::main() }"),
         ("plan/mod.rs", "fn f() {}\n#[cfg(test)]\nmod tests { use std::fs; }"),
@@ -230,8 +230,8 @@ fn separate_cycles_are_reported_separately() {
         ("src/plan/b.rs", "use super::c::{C, D, D as E};\npub struct B;"),
         ("src/plan/c.rs", "use super::a::A;\nuse super::e::E;\npub struct C;\npub struct D;"),
         ("src/plan/e.rs", "use super::mod_b::F;\npub struct E;"),
-        ("src/plan/mod_b.rs", "use super::e::E;\npub struct F;\nuse crate::shell::S;"),
-        ("src/shell.rs", "pub struct S;"),
+        ("src/plan/mod_b.rs", "use super::e::E;\npub struct F;\nuse crate::text::S;"),
+        ("src/text/mod.rs", "pub struct S;"),
     ];
     let found = find_cycles_in(&files);
     let names: Vec<String> = found.iter().map(|circle| circle.files.join(" ")).collect();

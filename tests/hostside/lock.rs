@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use orchestrate::plan::action::lock::{EXIT_LOCK_HELD, acquire_command, break_command};
-use orchestrate::plan::lock_record::LockRecord;
+use orchestrate::plan::protocol::lock_record::LockRecord;
 
 use crate::{ChildGuard, TestHost, wait_until, write_executable};
 

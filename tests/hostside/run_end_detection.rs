@@ -8,7 +8,8 @@ use orchestrate::plan::action::launch::StopRanks;
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::facts::{self, FactsRequest};
 use orchestrate::plan::host_context::HostContext;
-use orchestrate::plan::log_frames::{self, LogStreamPurpose};
+use orchestrate::plan::protocol::log_frames;
+use orchestrate::plan::protocol::log_frames::LogStreamPurpose;
 
 use crate::{ChildGuard, TEST_TIMEOUT, TestHost, read_asset, wait_until, write_executable};
 

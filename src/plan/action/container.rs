@@ -166,7 +166,7 @@ impl StartContainer {
         }
     }
 
-    pub(in crate::plan) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
+    pub(crate) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
         let site = &self.context;
         let mut flags: Vec<String> = vec![
             format!("--name={}", site.container_name()),
@@ -264,7 +264,7 @@ impl StartContainer {
 }
 
 /// The flags of a container but for the limit of locked memory, which is found out on the host.
-pub(in crate::plan) fn remove_memlock_flag(mut flags: Vec<String>) -> Vec<String> {
+pub(crate) fn remove_memlock_flag(mut flags: Vec<String>) -> Vec<String> {
     // Ours is the first; one of the user's stands behind it and holds.
     if let Some(at) = flags.iter().position(|flag| flag == memlock::UNLIMITED_FLAG) {
         flags.remove(at);

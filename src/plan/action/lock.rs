@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::HostContext;
-use crate::plan::lock_record::LockRecord;
+use crate::plan::protocol::lock_record::LockRecord;
 use crate::text::shell_quote::quote;
 
 /// Seconds without a heartbeat after which a lock is nobody's.

@@ -6,7 +6,7 @@ use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::host_context::{HostContext, write_file_script};
 use crate::plan::launcher::LaunchSpec;
-use crate::plan::run_record::RunRecord;
+use crate::plan::protocol::run_record::RunRecord;
 use crate::text::shell_quote::quote;
 
 /// Writes a new run's directory and makes it the current one.

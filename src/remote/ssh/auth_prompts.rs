@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use crate::remote::RemoteError;
 use crate::remote::hop::Hop;
-use crate::remote::settings::{EnvLookup, UserPrompt};
+use crate::remote::settings::UserPrompt;
+use crate::ssh_config::EnvLookup;
 
 /// How long an answer that is no password is given to further hosts: a code of RFC 6238 lives for 30 s, and servers take the one before.
 const CODE_LIFETIME: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ use super::auth_prompts::{AnswerCache, SerialPrompt};
 use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFile, KeyFileSource};
 use crate::remote::settings::{SshSettings, UserPrompt};
-use crate::remote::ssh_config::SettingOrigin;
+use crate::ssh_config::SettingOrigin;
 use crate::text::shell_quote::quote;
 
 /// No key file is larger.

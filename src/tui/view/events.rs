@@ -7,7 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use crate::event::{LogFile, UnixMillis};
-use crate::report::{hostlist, style};
+use crate::report::style;
+use crate::text::hostlist;
 use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
 use crate::tui::theme::DisplayStatus;

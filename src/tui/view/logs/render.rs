@@ -189,7 +189,7 @@ pub(super) fn safe_text(app: &App, row: &LogRow) -> String {
     if app.logs_pane.show_bytes && row.group.is_none() {
         let escaped = escape_bytes(&row.bytes);
         // An escape within a secret must not save it.
-        let plain = crate::report::sanitize::sanitize_text(&String::from_utf8_lossy(&row.bytes)).replace('\t', "    ");
+        let plain = crate::text::sanitize::sanitize_text(&String::from_utf8_lossy(&row.bytes)).replace('\t', "    ");
         return if plain == text || !app.sanitizer.has_secrets() { app.sanitize(&escaped) } else { text };
     }
     text

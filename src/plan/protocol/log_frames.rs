@@ -1,0 +1,341 @@
+//! The log stream of a host: the script that sends every log by byte offset, beside the reader of its frames.
+//!
+//! Uses `shell` and `plan` words. The protocol is described in `assets/follow.sh`.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::model::exit::Exit;
+use crate::model::log_file::LogFile;
+use crate::model::remote_command::RemoteCommand;
+use crate::plan::action::container::DETACH_SH;
+use crate::plan::facts::parse_exit;
+use crate::plan::host_context::{HostContext, SAFE_READ_SH};
+use crate::text::shell_quote::quote;
+
+/// The most bytes of one frame.
+pub const MAX_FRAME_BYTES: u64 = 4 << 20;
+
+/// The most unacknowledged bytes of one host, so that all hosts together stay within 64 MiB.
+pub fn ack_window(hosts: usize) -> u64 {
+    (64 << 20) / hosts.max(1) as u64
+}
+
+/// Why the logs are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogStreamPurpose {
+    /// To follow the run, and to end the gang when a rank fails: the host leaves that to us as long as we are there.
+    Supervise,
+    /// To read on: the host goes by itself.
+    Read,
+    /// To have everything that is there; then the stream ends.
+    Fetch,
+}
+
+/// The stream of the site's run, each file from the given offset on; without `logs` it tells of starts and ends alone.
+pub fn log_stream_command(
+    site: &HostContext,
+    offsets: &[(LogFile, u64)],
+    hosts: usize,
+    purpose: LogStreamPurpose,
+    logs: bool,
+) -> RemoteCommand {
+    let window = ack_window(hosts).min(8 << 20);
+    let flag = |set: bool| if set { "1" } else { "''" };
+    let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
+    let mut script = format!(
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark=\n",
+        site.preamble(),
+        quote(&site.run_file_prefix()),
+        quote(&site.run_record_path()),
+        if site.max_log_bytes == 0 { "''".to_owned() } else { site.max_log_bytes.to_string() },
+        site.world_size,
+        MAX_FRAME_BYTES.min(window),
+        flag(purpose == LogStreamPurpose::Fetch),
+        flag(purpose == LogStreamPurpose::Supervise),
+        flag(!logs),
+        quote(&format!(" {have}")),
+    );
+    if !site.legacy_layout {
+        script.push_str(&launcher_liveness_script(site));
+        script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&site.run_dir()), quote(&site.run_id)));
+    }
+    if purpose == LogStreamPurpose::Fetch && !site.legacy_layout {
+        // A run that lost its record is fetched all the same.
+        script.push_str(&format!("[ -e \"$record\" ] || record={}/settings\n", quote(&site.run_dir())));
+    }
+    if purpose == LogStreamPurpose::Fetch && site.in_container && !site.legacy_layout {
+        script.push_str(&format!(
+            "for f in \"$F\"*.log; do if [ -f \"$f\" ] && [ ! -r \"$f\" ]; then {}; break; fi; done\n",
+            site.run_as_root_script("for f in \"$0/$1\".*.log; do [ -L \"$f\" ] || chmod a+r \"$f\"; done", &site.run_id)
+        ));
+    }
+    script.push_str(SAFE_READ_SH);
+    script.push_str(include_str!("../../../assets/follow.sh"));
+    // What may be unacknowledged, the frame after which the host stops to wait, and all else that it has to say.
+    let limit = usize::try_from(window + MAX_FRAME_BYTES.min(window)).unwrap_or(usize::MAX).saturating_add(2 << 20);
+    RemoteCommand { output_limit: limit, ..RemoteCommand::from_script("follow the logs", script, Duration::from_secs(20)) }
+}
+
+/// What the end of a launcher is known by that left no status: the boot in which the run was made, and the container or the keeper.
+fn launcher_liveness_script(site: &HostContext) -> String {
+    let boot = format!("{{ read -r run_boot <{}; }} 2>/dev/null\n", quote(&site.boot_file()));
+    if site.in_container {
+        return format!(
+            "{boot}where=container docker={}\n{{ read -r init id init_start init_boot proven <\"$P/container.pid\"; }} 2>/dev/null\n: \"${{id:={}}}\"\n",
+            quote(&site.docker_command()),
+            site.container_name(),
+        );
+    }
+    // `start_of` and `boot` are those of follow.sh.
+    format!(
+        "{boot}where=host\n{{ read -r init init_start init_boot <\"$P/keeper.pid\"; }} 2>/dev/null\n{DETACH_SH}\n\
+         start_keeper() {{ detach /bin/sh \"$IN/keeper\"; start_of \"$!\"; \
+         printf '%s %s %s\\n' \"$!\" \"$s\" \"$boot\" >\"$P/keeper.pid.new\" && mv -f \"$P/keeper.pid.new\" \"$P/keeper.pid\"; }}\n"
+    )
+}
+
+/// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
+pub fn detach_command(site: &HostContext) -> RemoteCommand {
+    let script = format!(
+        "cd {} 2>/dev/null || exit 0\numask 022\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
+        quote(&site.run_dir())
+    );
+    RemoteCommand::from_script(
+        "say that nobody is attached",
+        if site.legacy_layout { "exit 0\n".to_owned() } else { script },
+        Duration::from_secs(3),
+    )
+}
+
+/// Asks a host whether an order from elsewhere has stopped the run, or has removed it already.
+pub fn stop_check_command(site: &HostContext) -> RemoteCommand {
+    let script = format!(
+        "{}if [ -e {} ] || [ ! -d \"$P\" ]; then echo stopped; exit 0; fi\n\
+         c=; {{ read -r c <\"$P/current\"; }} 2>/dev/null\n[ \"$c\" = {} ] || echo stopped\n",
+        site.preamble(),
+        quote(&site.stop_marker()),
+        quote(&site.run_id)
+    );
+    RemoteCommand::from_script(
+        "ask who stopped the run",
+        if site.legacy_layout { "exit 0\n".to_owned() } else { script },
+        Duration::from_secs(10),
+    )
+}
+
+/// One message of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LogFrame {
+    /// The head of a frame was read; bytes follow as `Bytes`.
+    Data {
+        /// Which file.
+        file: LogFile,
+        /// Place of the first byte.
+        offset: u64,
+        /// The bytes; a frame may come in several pieces.
+        bytes: Bytes,
+        /// Whether these are the frame's last bytes: now it is acknowledged.
+        ends_frame: bool,
+    },
+    /// A wrapper was recorded; the second on the host's clock, 0 where it is not told.
+    Started(LogFile, f64),
+    /// A wrapper ended, and its log was sent to the end; the second on the host's clock.
+    Ended(LogFile, Exit, f64),
+    /// A sign of life: free and total KiB under the run directory. It is acknowledged.
+    Heartbeat {
+        /// KiB.
+        free_kib: u64,
+        /// KiB.
+        total_kib: u64,
+    },
+    /// The file is shorter than what was sent of it, which may be wrong: it is sent from its beginning.
+    Truncated {
+        /// Which file.
+        file: LogFile,
+        /// Its length when it was seen.
+        size: u64,
+    },
+    /// Bytes of a log are missing from an offset on: why, at least and at most how many. The numbers of an offset may grow.
+    LostBytes {
+        /// Which file.
+        file: LogFile,
+        /// `killed`, `full`, `max` or `more`, as `assets/append.sh` says.
+        kind: String,
+        /// Where in the log.
+        offset: u64,
+        /// Bytes.
+        min_bytes: u64,
+        /// Bytes.
+        max_bytes: u64,
+    },
+    /// A log has no appender of its own, or one that a signal to the group reaches; as `assets/pipe.sh` says.
+    AppenderWarning(LogFile, String),
+    /// Something that a rank wrote is not what it should be, and is left alone: a word that says what, and a name of harmless characters.
+    SuspiciousFile(String, String),
+    /// There is no such run directory.
+    NoRunDirectory,
+    /// Everything that was there was sent (`once`).
+    Complete,
+}
+
+/// The stream is not what was agreed on; it must be dropped and resumed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the log stream is out of step at {0:?}")]
+pub struct LogFrameError(pub String);
+
+/// Cuts a byte stream into messages. Holds at most one head line and what one packet brought.
+#[derive(Debug, Default)]
+pub struct LogFrameReader {
+    buffer: BytesMut,
+    pending_frame: Option<(LogFile, u64, u64)>,
+}
+
+impl LogFrameReader {
+    /// Takes bytes as they arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, if it is there.
+    ///
+    /// # Errors
+    /// When a head is none of ours.
+    pub fn next_frame(&mut self) -> Result<Option<LogFrame>, LogFrameError> {
+        if let Some((file, offset, left)) = self.pending_frame.take() {
+            if self.buffer.is_empty() {
+                self.pending_frame = Some((file, offset, left));
+                return Ok(None);
+            }
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len()).min(crate::model::log_file::MAX_LOG_CHUNK_BYTES);
+            let bytes = self.buffer.split_to(take).freeze();
+            let left = left - take as u64;
+            if left > 0 {
+                self.pending_frame = Some((file, offset + take as u64, left));
+            }
+            return Ok(Some(LogFrame::Data { file, offset, bytes, ends_frame: left == 0 }));
+        }
+        let Some(end) = memchr::memchr(b'\n', &self.buffer) else {
+            return if self.buffer.len() > 4096 { Err(self.framing_error()) } else { Ok(None) };
+        };
+        let head = self.buffer.split_to(end);
+        self.buffer.advance(1);
+        let head = String::from_utf8_lossy(&head).into_owned();
+        self.parse_head(&head).ok_or(LogFrameError(head.chars().take(80).collect()))
+    }
+
+    fn framing_error(&self) -> LogFrameError {
+        LogFrameError(String::from_utf8_lossy(&self.buffer).chars().take(80).collect())
+    }
+
+    fn parse_head(&mut self, head: &str) -> Option<Option<LogFrame>> {
+        let mut words = head.split(' ');
+        let kind = words.next()?;
+        let mut word = || words.next();
+        match kind {
+            "F" => {
+                let (file, offset, len) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse::<u64>().ok()?);
+                if len == 0 || len > MAX_FRAME_BYTES {
+                    return None;
+                }
+                self.pending_frame = Some((file, offset, len));
+                self.next_frame().ok()
+            }
+            "P" => {
+                let file = word()?.parse().ok()?;
+                Some(Some(LogFrame::Started(file, words.nth(2).and_then(|t| t.parse().ok()).unwrap_or(0.0))))
+            }
+            "X" => {
+                let file = word()?.parse().ok()?;
+                let (exit, at) = parse_exit(&words.collect::<Vec<_>>().join(" ")).unwrap_or((Exit::Killed, 0.0));
+                Some(Some(LogFrame::Ended(file, exit, at)))
+            }
+            "H" => {
+                let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
+                Some(Some(LogFrame::Heartbeat { free_kib: free, total_kib: total }))
+            }
+            "S" => Some(Some(LogFrame::Truncated { file: word()?.parse().ok()?, size: word()?.parse().ok()? })),
+            "W" => Some(Some(LogFrame::SuspiciousFile(word()?.chars().take(20).collect(), word()?.chars().take(100).collect()))),
+            "L" => {
+                let (file, kind) = (word()?.parse().ok()?, word()?.chars().take(20).collect());
+                let (offset, least, most) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
+                Some(Some(LogFrame::LostBytes { file, kind, offset, min_bytes: least, max_bytes: most }))
+            }
+            "D" => Some(Some(LogFrame::AppenderWarning(
+                word()?.parse().ok()?,
+                words.collect::<Vec<_>>().join(" ").chars().take(200).collect(),
+            ))),
+            "N" => Some(Some(LogFrame::NoRunDirectory)),
+            "E" => Some(Some(LogFrame::Complete)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_parse_at_any_chunk_size() {
+        let text = b"P node 7 99 11.5\nF rank-3.0 10 5\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
+        for size in 1..text.len() {
+            let mut reader = LogFrameReader::default();
+            let (mut frames, mut bytes) = (Vec::new(), Vec::new());
+            for piece in text.chunks(size) {
+                reader.push(piece);
+                while let Some(frame) = reader.next_frame().expect("in step") {
+                    match frame {
+                        LogFrame::Data { bytes: b, offset, .. } => {
+                            assert_eq!(offset, 10 + bytes.len() as u64);
+                            bytes.extend_from_slice(&b);
+                        }
+                        other => frames.push(other),
+                    }
+                }
+            }
+            assert_eq!(bytes, b"ab\ncd");
+            let rank = LogFile::Rank { rank: 3, restart: 0 };
+            let expected = [
+                LogFrame::Started(LogFile::Launcher, 11.5),
+                LogFrame::Ended(rank, Exit::Code(7), 12.5),
+                LogFrame::Heartbeat { free_kib: 500, total_kib: 1000 },
+                LogFrame::Complete,
+            ];
+            assert_eq!(frames, expected);
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+    fn attached_file_is_world_readable_after_detach() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let base = tempfile::tempdir().expect("a folder");
+        let site = HostContext {
+            name: "n".to_owned(),
+            host: "gpu01".to_owned(),
+            run_id: "run1".to_owned(),
+            run_dir_root: base.path().display().to_string(),
+            docker_needs_sudo: false,
+            docker_host: None,
+            in_container: true,
+            lock_token: None,
+            legacy_layout: false,
+            max_log_bytes: 0,
+            world_size: 0,
+        };
+        std::fs::create_dir_all(site.run_dir()).expect("made");
+        let script = format!("umask 077\n{}", detach_command(&site).script);
+        assert!(std::process::Command::new("/bin/sh").args(["-c", &script]).status().expect("a shell").success());
+        let note = std::path::Path::new(&site.run_dir()).join("attached");
+        assert_eq!(note.metadata().expect("a note").permissions().mode() & 0o777, 0o644);
+    }
+
+    #[test]
+    fn unknown_frame_head_is_an_error() {
+        let mut reader = LogFrameReader::default();
+        reader.push(b"Segmentation fault\n");
+        assert!(reader.next_frame().is_err());
+    }
+}

@@ -1,0 +1,21 @@
+//! `arch`: one image for all needs one kind of processor.
+
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "arch",
+    area: CheckArea::Host,
+    description: "the hosts have different processor architectures",
+    probes: &[],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Fail, "use hosts of one architecture: an image is made for one", |host| match host.facts.system.as_str() {
+        "" => Err(CheckResult::skipped("uname told nothing")),
+        system => Ok(system.to_owned()),
+    })
+}

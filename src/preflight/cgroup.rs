@@ -1,0 +1,34 @@
+//! `cgroup`: containers that lose their GPUs when systemd reloads.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "cgroup",
+    area: CheckArea::Docker,
+    description: "docker leaves cgroups to systemd and GPUs come by NVIDIA's hook: a `systemctl daemon-reload` takes them from running containers (NVML: Unknown Error)",
+    probes: &[Probe::Docker],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        if !host.wants_gpus() || host.container().is_none() {
+            return CheckResult::skipped("no container with GPUs");
+        }
+        let Some(info) = host.probe_output.last_value("docker_info") else {
+            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info told nothing").to_owned());
+        };
+        let driver = info.split('|').next().unwrap_or_default();
+        let devices = host.container().is_some_and(|c| c.docker_args.iter().any(|a| a.contains("/dev/nvidia") || a.contains("nvidia.com/gpu")));
+        if driver != "systemd" || devices || host.probe_output.last_value("char_links").is_some() {
+            return CheckResult::pass(format!("cgroup driver {driver}"));
+        }
+        CheckResult::warn(
+            "cgroups by systemd: a daemon-reload takes the GPUs from running containers",
+            "`nvidia-ctk system create-dev-char-symlinks --create-all` there, or container.args: [--device=/dev/nvidia0, …, --device=/dev/nvidiactl, --device=/dev/nvidia-uvm]",
+        )
+    })
+}

@@ -1,0 +1,51 @@
+//! What a check found on one host.
+
+use crate::model::level::Level;
+
+/// What a check found on one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckResult {
+    /// How it ended.
+    pub level: Level,
+    /// What was found; for [`Level::Skipped`] why it was not looked at. Names no host.
+    pub message: String,
+    /// What to do next; may be empty.
+    pub hint: String,
+    /// Lines of the host that show it.
+    pub evidence: Vec<String>,
+    /// How many hosts agree on something else, where hosts are compared; 0: they are not.
+    pub majority_size: usize,
+}
+
+impl CheckResult {
+    pub(crate) fn new(level: Level, what: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+        CheckResult { level, message: what.into(), hint: hint.into(), evidence: Vec::new(), majority_size: 0 }
+    }
+
+    /// In order.
+    pub fn pass(what: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Pass, what, "")
+    }
+
+    /// Not looked at.
+    pub fn skipped(why: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Skipped, why, "")
+    }
+
+    /// A warning.
+    pub fn warn(what: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Warn, what, hint)
+    }
+
+    /// A failure.
+    pub fn fail(what: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Fail, what, hint)
+    }
+
+    /// With the lines that show it.
+    #[must_use]
+    pub fn with_evidence(mut self, lines: impl IntoIterator<Item = String>) -> CheckResult {
+        self.evidence.extend(lines.into_iter().take(8));
+        self
+    }
+}

@@ -1,0 +1,43 @@
+//! `clock`: how far the clocks are apart, with what the exchange leaves uncertain.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "clock",
+    area: CheckArea::Host,
+    description: "clocks differ by more than checks.max_clock_skew (500 ms; a failure where the inventory sets it) beyond what the link leaves uncertain",
+    probes: &[Probe::Clock],
+    judge,
+};
+
+/// Milliseconds.
+const DEFAULT_MAX_SKEW_MS: f64 = 500.0;
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let bound = scene.job.checks.max_clock_skew;
+    let limit = bound.map_or(DEFAULT_MAX_SKEW_MS, |d| d.as_secs_f64() * 1000.0);
+    let value = |host: &HostView<'_>| {
+        let mut words = host.probe_output.last_value("clock")?.split_whitespace().map(|w| w.parse::<f64>().ok());
+        Some((words.next()??, words.next()??))
+    };
+    let Some((first, base)) = scene.hosts.iter().find_map(|h| Some((h.name(), value(h)?))) else {
+        return scene.check_each_host(|_| CheckResult::skipped("no clock could be read"));
+    };
+    scene.check_each_host(|host| {
+        let Some((offset, uncertain)) = value(host) else { return CheckResult::skipped("its clock could not be read") };
+        if host.name() == first {
+            return CheckResult::pass("the others are compared with it");
+        }
+        let (apart, uncertain) = (offset - base.0, uncertain + base.1);
+        let what = format!("{:+.2} s ± {:.2} s from {first}", apart / 1000.0, uncertain / 1000.0);
+        if apart.abs() - uncertain <= limit {
+            return CheckResult::pass(what);
+        }
+        let hint = "`timedatectl set-ntp true` there, or `chronyc makestep`: logs and checkpoints are told apart by time";
+        if bound.is_some() { CheckResult::fail(what, hint) } else { CheckResult::warn(what, hint) }
+    })
+}

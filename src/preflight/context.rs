@@ -1,0 +1,143 @@
+//! All that a check may look at: the inventory, the job, and of each host that answered its facts and its answers.
+//!
+//! Uses `inventory` and facts.
+
+use std::collections::BTreeMap;
+
+use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection, Inventory, InventoryHost, Job, JobHost};
+use crate::model::level::Level;
+use crate::plan::facts::HostFacts;
+
+use super::CheckResult;
+use super::probe_output::ProbeOutput;
+
+/// What there is to judge.
+pub struct CheckContext<'a> {
+    /// Who the hosts are.
+    pub inventory: &'a Inventory,
+    /// What they are to do.
+    pub job: &'a Job,
+    /// Those that answered, in node-rank order.
+    pub hosts: Vec<HostView<'a>>,
+    /// The address that ranks use for each host of the inventory; empty where it cannot be told.
+    pub fabric_addresses: Vec<String>,
+    /// Whether a launch follows, which clears away what is there.
+    pub before_launch: bool,
+}
+
+/// One host.
+pub struct HostView<'a> {
+    /// Its place in the inventory.
+    pub index: usize,
+    /// The inventory's word on it.
+    pub host: &'a InventoryHost,
+    /// Its part of the job.
+    pub job_host: &'a JobHost,
+    /// Its facts.
+    pub facts: &'a HostFacts,
+    /// Its answers.
+    pub probe_output: &'a ProbeOutput,
+    /// The address that ranks use; `None`: it cannot be told.
+    pub fabric_address: Option<&'a str>,
+    /// Whether a run of this name is live on it.
+    pub has_live_run: bool,
+}
+
+impl<'a> HostView<'a> {
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        &self.host.name
+    }
+
+    /// The container that will be made.
+    pub fn container(&self) -> Option<&'a ContainerSettings> {
+        self.job_host.container.as_ref()
+    }
+
+    /// Whether the job is to use GPUs here.
+    pub fn wants_gpus(&self) -> bool {
+        match self.container() {
+            Some(container) => container.gpus != ContainerGpus::None,
+            None => self.host.gpus != GpuSelection::Any || !self.facts.gpu_lines.is_empty(),
+        }
+    }
+
+    /// The indexes of the GPUs that the inventory allows; `None`: all.
+    pub fn allowed_gpus(&self) -> Option<&'a [u32]> {
+        match (self.container().map(|c| &c.gpus), &self.host.gpus) {
+            (Some(ContainerGpus::List(list)), _) | (_, GpuSelection::List(list)) => Some(list),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> CheckContext<'a> {
+    /// A cell for each host.
+    pub fn check_each_host(&self, judge: impl Fn(&HostView<'a>) -> CheckResult) -> Vec<CheckResult> {
+        self.hosts.iter().map(judge).collect()
+    }
+
+    /// A cell for each host that is to use GPUs and could be asked about them.
+    pub fn check_each_gpu_host(&self, judge: impl Fn(&HostView<'a>) -> CheckResult) -> Vec<CheckResult> {
+        self.check_each_host(|host| match gpu_skip_result(host) {
+            Some(cell) => cell,
+            None => judge(host),
+        })
+    }
+
+    /// The master, if it answered.
+    pub fn master(&self) -> Option<&HostView<'a>> {
+        self.hosts.first().filter(|h| h.index == 0)
+    }
+
+    /// Compares one value of all hosts: those who differ from the most common one (from the first host's, where none is more common) get
+    /// `level`. A host without a value gets the cell that it has instead.
+    pub fn compare_hosts(
+        &self,
+        level: Level,
+        hint: &str,
+        value: impl Fn(&HostView<'a>) -> Result<String, CheckResult>,
+    ) -> Vec<CheckResult> {
+        let values: Vec<Result<String, CheckResult>> = self.hosts.iter().map(value).collect();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for value in values.iter().flatten() {
+            *counts.entry(value).or_default() += 1;
+        }
+        let most = counts.values().max().copied().unwrap_or(0);
+        let common = values.iter().flatten().find(|v| counts.get(v.as_str()) == Some(&most)).cloned().unwrap_or_default();
+        let cell = |value: &Result<String, CheckResult>| match value {
+            Err(cell) => cell.clone(),
+            Ok(value) if *value == common => CheckResult::pass(value.clone()),
+            Ok(value) => CheckResult { majority_size: most, ..CheckResult::new(level, format!("{value} instead of {common}"), hint) },
+        };
+        values.iter().map(cell).collect()
+    }
+}
+
+/// Why the GPUs of a host are not looked at.
+pub(crate) fn gpu_skip_result(host: &HostView<'_>) -> Option<CheckResult> {
+    if !host.wants_gpus() {
+        return Some(CheckResult::skipped("no GPUs are used"));
+    }
+    if let Some(error) = host.probe_output.last_value("gpu_error") {
+        return Some(CheckResult::skipped(error.to_owned()));
+    }
+    host.probe_output.gpu_rows().is_empty().then(|| CheckResult::skipped("nvidia-smi told of no GPU"))
+}
+
+/// The values that one field has on the GPUs of a host, equal ones once: `8 × NVIDIA H100`.
+pub(crate) fn gpu_field(host: &HostView<'_>, name: &str) -> Result<String, CheckResult> {
+    let rows = host.probe_output.gpu_rows();
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for value in rows.iter().filter_map(|row| row.get(name).copied()) {
+        match counts.iter_mut().find(|(v, _)| *v == value) {
+            Some((_, n)) => *n += 1,
+            None => counts.push((value, 1)),
+        }
+    }
+    match counts.as_slice() {
+        [] => Err(CheckResult::skipped(format!("this nvidia-smi does not tell {name}"))),
+        [(value, _)] => Ok((*value).to_owned()),
+        several => Ok(several.iter().map(|(value, n)| format!("{n} × {value}")).collect::<Vec<_>>().join(", ")),
+    }
+}

@@ -1,0 +1,31 @@
+//! `cpus`: processors.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "cpus",
+    area: CheckArea::Host,
+    description: "the hosts have different numbers of processors, or fewer than ranks",
+    probes: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let ranks = u64::from(scene.job.nproc_per_node.unwrap_or(0));
+    let mut cells = scene.compare_hosts(Level::Warn, "the slowest host sets the pace of all", |host| {
+        host.probe_output
+            .last_number("cpus")
+            .map(|n| format!("{n} processors"))
+            .ok_or_else(|| CheckResult::skipped("their number could not be read"))
+    });
+    for (host, cell) in scene.hosts.iter().zip(&mut cells) {
+        if let Some(n) = host.probe_output.last_number("cpus").filter(|n| *n < ranks) {
+            *cell = CheckResult::warn(format!("{n} processors for {ranks} ranks"), "lower launch.nproc_per_node, or give the machine more");
+        }
+    }
+    cells
+}

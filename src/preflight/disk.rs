@@ -1,0 +1,58 @@
+//! `disk`: room for logs and results.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::memory::format_kib;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "disk",
+    area: CheckArea::Host,
+    description: "less than 1 GiB is free under run_dir, or nothing under a mount that is written to (failures); less than 5 GiB and 1 GiB (warnings)",
+    probes: &[Probe::Host],
+    judge,
+};
+
+/// KiB.
+const KIB_PER_GIB: u64 = 1 << 20;
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let mut told = Vec::new();
+        for (at, row) in disk_usages(host).into_iter().enumerate() {
+            let Some(free) = row.free_kib else { continue };
+            let what = format!("{} free under {}", format_kib(free), row.path);
+            let hint = "free space there, or choose another disk";
+            match (at, free) {
+                (0, ..KIB_PER_GIB) => return CheckResult::fail(format!("{what}, 1 GiB needed: a rank whose log cannot grow dies"), hint),
+                (1.., ..1024) => return CheckResult::fail(what, hint),
+                (0, ..5_242_880) | (1.., ..KIB_PER_GIB) => return CheckResult::warn(what, hint),
+                _ => told.push(what),
+            }
+        }
+        if told.is_empty() { CheckResult::skipped("df told nothing") } else { CheckResult::pass(told.join(", ")) }
+    })
+}
+
+/// One line of `df` of a place that matters.
+pub(crate) struct DiskUsage<'a> {
+    pub(crate) path: &'a str,
+    /// KiB.
+    pub(crate) free_kib: Option<u64>,
+    pub(crate) total_inodes: Option<u64>,
+    pub(crate) free_inodes: Option<u64>,
+}
+
+/// `path KiB KiB-free inodes inodes-free`, the run directory first.
+pub(crate) fn disk_usages<'a>(host: &HostView<'a>) -> Vec<DiskUsage<'a>> {
+    host.probe_output.values("disk").iter().filter_map(|line| parse_disk_usage(line)).collect()
+}
+
+pub(crate) fn parse_disk_usage(line: &str) -> Option<DiskUsage<'_>> {
+    let mut words = line.rsplitn(5, ' ');
+    let mut number = || words.next().map(|w| w.parse::<u64>().ok());
+    let (inodes_free, inodes, free, _) = (number()?, number()?, number()?, number()?);
+    Some(DiskUsage { path: words.next()?, free_kib: free, total_inodes: inodes, free_inodes: inodes_free })
+}

@@ -1,0 +1,27 @@
+//! `docker`: the engine answers to the ssh user.
+
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::inventory::Become;
+use crate::plan::action::check_facts::docker_issue;
+use crate::plan::facts::DockerStatus;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "docker",
+    area: CheckArea::Docker,
+    description: "docker is missing, does not run, or may not be used",
+    probes: &[],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| match &host.facts.docker {
+        DockerStatus::NotQueried => CheckResult::skipped("bare host"),
+        DockerStatus::Usable(version) => CheckResult::pass(version.clone()),
+        DockerStatus::Unusable(says) => {
+            let trouble = docker_issue(says, "this host", &host.facts.user, host.host.ssh.r#become == Become::Sudo);
+            CheckResult::fail(trouble.message, trouble.hint)
+        }
+    })
+}

@@ -1,0 +1,25 @@
+//! `driver`: one driver everywhere.
+
+use super::context::CheckContext;
+use super::context::{gpu_field, gpu_skip_result};
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "driver",
+    area: CheckArea::Gpu,
+    description: "hosts have different NVIDIA drivers",
+    probes: &[Probe::Gpus],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Warn, "install the same driver everywhere: NCCL and CUDA may behave differently", |host| {
+        match gpu_skip_result(host) {
+            Some(cell) => Err(cell),
+            None => gpu_field(host, "driver_version"),
+        }
+    })
+}

@@ -1,0 +1,38 @@
+//! `ecc`: memory errors of the GPUs.
+
+use super::context::CheckContext;
+use super::context::{gpu_field, gpu_skip_result};
+use super::mig::matching_gpus;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+use std::collections::BTreeMap;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "ecc",
+    area: CheckArea::Gpu,
+    description: "a GPU has memory errors that could not be corrected, or ECC is on only on some hosts",
+    probes: &[Probe::Gpus],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let mut cells = scene.compare_hosts(Level::Warn, "`sudo nvidia-smi -e 1` there, then reboot it", |host| match gpu_skip_result(host) {
+        Some(cell) => Err(cell),
+        None => gpu_field(host, "ecc.mode.current").map(|mode| format!("ECC {mode}")),
+    });
+    for (host, cell) in scene.hosts.iter().zip(&mut cells).filter(|(host, _)| gpu_skip_result(host).is_none()) {
+        let errors = |gpu: &BTreeMap<&str, &str>| {
+            gpu.get("ecc.errors.uncorrected.volatile.total").is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 0))
+        };
+        let bad = matching_gpus(host, errors);
+        if !bad.is_empty() {
+            *cell = CheckResult::warn(
+                format!("uncorrected memory errors on GPU {bad}"),
+                format!("`nvidia-smi -q -d ECC,ROW_REMAPPER -i {bad}` there; reset or replace it"),
+            );
+        }
+    }
+    cells
+}

@@ -1,0 +1,92 @@
+//! `gpu-idle`: nobody else on the GPUs.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::probe::Probe;
+use super::row_remap::gpu_index_by_uuid;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::inventory::ContainerGpus;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "gpu-idle",
+    area: CheckArea::Gpu,
+    description: "a process that is not this run's computes on a GPU that the job may use",
+    probes: &[Probe::Gpus],
+    judge,
+};
+
+/// A process on a GPU: `ours|- container user pid, uuid, MiB, name|command`.
+struct ProbedGpuProcess<'a> {
+    ours: bool,
+    user: &'a str,
+    pid: &'a str,
+    uuid: &'a str,
+    mib: &'a str,
+    command: &'a str,
+}
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_gpu_host(|host| {
+        let apps: Vec<ProbedGpuProcess<'_>> =
+            host.probe_output.values("app").iter().filter_map(|line| parse_gpu_process(line, host)).collect();
+        let foreign: Vec<(String, &ProbedGpuProcess<'_>)> = apps
+            .iter()
+            .filter(|a| !a.ours)
+            .filter_map(|a| Some((gpu_index_by_uuid(host, a.uuid)?, a)))
+            .filter(|(i, _)| is_gpu_allowed(host, i))
+            .collect();
+        // So many are chosen among the idle ones.
+        if let Some(ContainerGpus::Count(count)) = host.container().map(|c| &c.gpus) {
+            let idle = host
+                .probe_output
+                .gpu_rows()
+                .iter()
+                .filter(|gpu| !foreign.iter().any(|(i, _)| gpu.get("index") == Some(&i.as_str())))
+                .count();
+            if idle >= *count as usize {
+                return CheckResult::pass(format!("{idle} idle, {count} are taken of them"));
+            }
+        }
+        let Some((_, first)) = foreign.first() else { return CheckResult::pass("nobody computes there") };
+        let mut gpus: Vec<&str> = foreign.iter().map(|(i, _)| i.as_str()).collect();
+        gpus.dedup();
+        let more = match foreign.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        let what = format!(
+            "GPU {}: {} runs `{}` (pid {}, {} MiB){more}",
+            gpus.join(","),
+            first.user,
+            shorten_command(first.command),
+            first.pid,
+            first.mib
+        );
+        let lines = foreign.iter().map(|(i, a)| format!("GPU {i}: pid {} {} {} MiB {}", a.pid, a.user, a.mib, shorten_command(a.command)));
+        CheckResult::fail(
+            what,
+            "wait for it, talk to its owner, give hosts[].gpus a list of free ones, or skip this check: checks: { skip: [gpu-idle] }",
+        )
+        .with_evidence(lines)
+    })
+}
+
+fn shorten_command(text: &str) -> String {
+    let short: String = text.chars().take(60).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+fn is_gpu_allowed(host: &HostView<'_>, index: &str) -> bool {
+    host.allowed_gpus().is_none_or(|list| index.parse().is_ok_and(|i: u32| list.contains(&i)))
+}
+
+fn parse_gpu_process<'a>(line: &'a str, host: &HostView<'_>) -> Option<ProbedGpuProcess<'a>> {
+    let mut words = line.splitn(4, ' ');
+    let (mark, container, user, rest) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (values, command) = rest.split_once('|').unwrap_or((rest, ""));
+    let mut values = values.splitn(4, ',').map(str::trim);
+    let (pid, uuid, mib, name) = (values.next()?, values.next()?, values.next()?, values.next().unwrap_or_default());
+    let ours = mark == "ours" || host.facts.containers.iter().any(|c| c.id == container);
+    Some(ProbedGpuProcess { ours, user, pid, uuid, mib, command: if command.trim().is_empty() { name } else { command.trim() } })
+}

@@ -1,0 +1,41 @@
+//! `hostname`: gloo goes by the host's own name.
+
+use super::context::CheckContext;
+use super::master_address::is_loopback;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "hostname",
+    area: CheckArea::Network,
+    description: "without GPUs (gloo) a host's own name resolves to a loopback address or not at all, and GLOO_SOCKET_IFNAME is not set",
+    probes: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let one_machine = scene.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    scene.check_each_host(|host| {
+        if scene.inventory.hosts.len() == 1 || one_machine {
+            return CheckResult::skipped("all ranks are on one machine");
+        }
+        if host.wants_gpus() {
+            return CheckResult::skipped("NCCL does not go by the host's name");
+        }
+        let inside = host.container().and_then(|c| c.env.get("GLOO_SOCKET_IFNAME"));
+        if let Some(name) = host.job_host.env.get("GLOO_SOCKET_IFNAME").or(inside) {
+            return CheckResult::pass(format!("GLOO_SOCKET_IFNAME={name}"));
+        }
+        let own = host.probe_output.last_value("hostname").unwrap_or("its name");
+        let interface = host.fabric_address.and_then(|a| host.facts.interface_for(a)).unwrap_or("eth0");
+        let hint = format!("correct /etc/hosts there, or env: {{ GLOO_SOCKET_IFNAME: {interface} }}");
+        match host.probe_output.last_value("own_name") {
+            None => CheckResult::warn(format!("{own} does not resolve on itself: gloo takes the loopback address"), hint),
+            Some(all) if all.split_whitespace().all(is_loopback) => {
+                CheckResult::warn(format!("{own} resolves to {all} on itself: gloo takes that"), hint)
+            }
+            Some(all) => CheckResult::pass(format!("{own} is {all}")),
+        }
+    })
+}

@@ -1,0 +1,52 @@
+//! `image-versions`: what ranks import, where they run.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "image-versions",
+    area: CheckArea::Image,
+    description: "python, torch, CUDA, NCCL, accelerate, deepspeed, transformers, jax or numpy differ between the hosts; those that talk to each other are a failure",
+    probes: &[Probe::Environment],
+    judge,
+};
+
+/// Those whose ranks do not understand each other in other versions.
+const STRICT_PACKAGES: [&str; 5] = ["torch", "cuda", "nccl", "jax", "jaxlib"];
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let mut names: Vec<&str> = Vec::new();
+    for line in scene.hosts.iter().flat_map(|h| h.probe_output.values("version")) {
+        let name = line.split(' ').next().unwrap_or_default();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut cells =
+        scene.check_each_host(|host| match (host.probe_output.last_value("inside_failed"), host.probe_output.last_value("no_python")) {
+            (Some(_), _) => CheckResult::skipped("the image could not be looked into"),
+            (None, Some(python)) => CheckResult::skipped(format!("there is no {python} in it")),
+            (None, None) => CheckResult::pass(host.probe_output.values("version").join(", ")),
+        });
+    for name in names {
+        let level = if STRICT_PACKAGES.contains(&name) { Level::Fail } else { Level::Warn };
+        let compared = scene.compare_hosts(level, "use one image, or one environment, on all hosts", |host| {
+            if host.probe_output.last_value("inside_failed").is_some() || host.probe_output.last_value("no_python").is_some() {
+                return Err(CheckResult::skipped(""));
+            }
+            Ok(format!("{name} {}", host.probe_output.values_starting_with("version", name).next().unwrap_or("(none)")))
+        });
+        for (cell, found) in cells.iter_mut().zip(compared) {
+            if found.level > Level::Pass && cell.level < found.level {
+                let evidence = if cell.level > Level::Pass { vec![cell.message.clone()] } else { Vec::new() };
+                *cell = found.with_evidence(evidence);
+            } else if found.level > Level::Pass {
+                cell.message = format!("{}, {}", cell.message, found.message);
+            }
+        }
+    }
+    cells
+}

@@ -1,0 +1,33 @@
+//! `inodes`: a disk can be full of small files.
+
+use super::context::CheckContext;
+use super::disk;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "inodes",
+    area: CheckArea::Host,
+    description: "less than 2 % of the inodes are free where logs or results go; none is a failure",
+    probes: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let mut told = Vec::new();
+        for row in disk::disk_usages(host) {
+            // A file system that makes them as they are needed tells none.
+            let (Some(all), Some(free)) = (row.total_inodes.filter(|n| *n > 0), row.free_inodes) else { continue };
+            let what = format!("{free} of {all} inodes free under {}", row.path);
+            let hint = "remove small files there: `du --inodes -d1` shows where they are";
+            match free {
+                0 => return CheckResult::fail(what, hint),
+                _ if free < all / 50 => return CheckResult::warn(what, hint),
+                _ => told.push(what),
+            }
+        }
+        if told.is_empty() { CheckResult::skipped("no file system here counts inodes") } else { CheckResult::pass(told.join(", ")) }
+    })
+}

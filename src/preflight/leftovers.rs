@@ -1,0 +1,45 @@
+//! `leftovers`: what earlier runs of this name have left.
+
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::plan::labeled_resources::ContainerFacts;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "leftovers",
+    area: CheckArea::Docker,
+    description: "a container or keeper of this name is there and no run of it is live, or a smoke of it; what is kept on purpose passes",
+    probes: &[],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        if host.has_live_run {
+            return CheckResult::pass("a run of this name is live");
+        }
+        let hint = "`orchestrate down` fetches its logs and removes it";
+        if host.facts.has_leftover_smoke {
+            return CheckResult::warn("a smoke was cut off here, or is under way", hint);
+        }
+        if let [first, ..] = host.facts.orphans.check_containers.as_slice()
+            && !scene.before_launch
+        {
+            return CheckResult::warn(
+                format!("a check was cut off here, or is under way: {}", first.name_and_status()),
+                "`orchestrate down` removes it",
+            );
+        }
+        // What stands in the way of a launch is cleared away by it.
+        if scene.before_launch {
+            return CheckResult::pass("cleared away by the launch");
+        }
+        let containers: Vec<String> = host.facts.containers.iter().map(ContainerFacts::name_and_status).collect();
+        match (containers.as_slice(), host.facts.keep_container) {
+            ([], _) if host.facts.keeper_pid.is_some() => CheckResult::warn("the keeper of an earlier run", hint),
+            ([], _) => CheckResult::pass("none"),
+            (some, true) => CheckResult::pass(format!("kept: {}", some.join(", "))),
+            (some, false) => CheckResult::warn(format!("of an earlier run: {}", some.join(", ")), hint),
+        }
+    })
+}

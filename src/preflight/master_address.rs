@@ -1,0 +1,57 @@
+//! `master-address`: every host means the same machine by the master's address.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+use std::net::IpAddr;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "master-address",
+    area: CheckArea::Network,
+    description: "the master's address is a loopback address, resolves to one on some host, resolves differently, or not at all",
+    probes: &[Probe::Network],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let Some(address) = scene.fabric_addresses.first().map(String::as_str).filter(|a| !a.is_empty()) else {
+        return scene.check_each_host(|_| CheckResult::skipped("the master's address is not known"));
+    };
+    if scene.inventory.hosts.len() == 1 {
+        return scene.check_each_host(|_| CheckResult::pass("one host alone"));
+    }
+    // Hosts that are all reached at a loopback address are one machine.
+    let one_machine = scene.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    let hint = "set the master's fabric_address to an address that all hosts reach";
+    if address.parse::<IpAddr>().is_ok() {
+        let cell = if is_loopback(address) && !one_machine {
+            CheckResult::fail(format!("{address} is a loopback address"), hint)
+        } else {
+            CheckResult::pass(address)
+        };
+        return scene.check_each_host(|_| cell.clone());
+    }
+    scene.compare_hosts(Level::Fail, "correct /etc/hosts or DNS there, or give the master a fabric_address in numbers", |host| {
+        let found = host.probe_output.values_starting_with("resolves", address).next().unwrap_or_default();
+        if found.is_empty() {
+            return Err(CheckResult::fail(
+                format!("{address} does not resolve"),
+                "correct /etc/hosts or DNS there, or give the master a fabric_address in numbers",
+            ));
+        }
+        match found.split_whitespace().find(|a| is_loopback(a)) {
+            Some(loopback) if !one_machine => Err(CheckResult::fail(
+                format!("{address} resolves to {loopback}"),
+                "take the name from the 127.* line of /etc/hosts there, or give the master a fabric_address in numbers",
+            )),
+            _ => Ok(format!("{address} is {found}")),
+        }
+    })
+}
+
+/// `127.*` or `::1`.
+pub(crate) fn is_loopback(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|a| a.is_loopback())
+}

@@ -1,0 +1,41 @@
+//! `master-port`: the port of the rendezvous.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "master-port",
+    area: CheckArea::Network,
+    description: "something listens on the master's port (a failure), or the kernel may give it to anybody: it lies in ip_local_port_range (a warning)",
+    probes: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        if host.index != 0 {
+            return CheckResult::skipped("");
+        }
+        let Some(port) = scene.job.launch.master_port else { return CheckResult::pass("a free one is chosen") };
+        if host.has_live_run {
+            return CheckResult::pass(format!("{port}: a run of this name is live"));
+        }
+        if host.facts.busy_ports.contains(&port) {
+            return CheckResult::fail(
+                format!("port {port} is already in use"),
+                format!("choose another launch.master_port, or end what listens there: `ss -ltnp 'sport = :{port}'`"),
+            );
+        }
+        let mut range =
+            host.probe_output.last_value("port_range").unwrap_or_default().split_whitespace().filter_map(|w| w.parse::<u16>().ok());
+        if let (Some(low), Some(high)) = (range.next(), range.next())
+            && (low..=high).contains(&port)
+        {
+            let what = format!("port {port} is one that the kernel gives to outgoing connections ({low} to {high})");
+            return CheckResult::warn(what, format!("choose a launch.master_port below {low}"));
+        }
+        CheckResult::pass(format!("port {port} is free"))
+    })
+}

@@ -1,0 +1,37 @@
+//! `mig`: GPUs that are cut into pieces.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use std::collections::BTreeMap;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "mig",
+    area: CheckArea::Gpu,
+    description: "a GPU that the job may use is cut into MIG devices: a rank would get a slice of it, and slices cannot talk to each other by NCCL",
+    probes: &[Probe::Gpus],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_gpu_host(|host| {
+        let cut = matching_gpus(host, |gpu| gpu.get("mig.mode.current") == Some(&"Enabled"));
+        if cut.is_empty() {
+            CheckResult::pass("off")
+        } else {
+            CheckResult::warn(format!("on, on GPU {cut}"), format!("`sudo nvidia-smi -i {cut} -mig 0` there, with nobody on it"))
+        }
+    })
+}
+
+/// The indexes of those GPUs that may be used and of which something holds.
+pub(crate) fn matching_gpus(host: &HostView<'_>, holds: impl Fn(&BTreeMap<&str, &str>) -> bool) -> String {
+    let rows = host.probe_output.gpu_rows();
+    let used = rows.iter().filter(|gpu| {
+        let index = gpu.get("index").and_then(|i| i.parse::<u32>().ok());
+        host.allowed_gpus().is_none_or(|allowed| index.is_some_and(|i| allowed.contains(&i)))
+    });
+    used.filter(|gpu| holds(gpu)).filter_map(|gpu| gpu.get("index").copied()).collect::<Vec<_>>().join(",")
+}

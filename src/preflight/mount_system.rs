@@ -1,0 +1,56 @@
+//! `mount-system`: one kind of file system beneath a mount.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::mounts::probed_file_value;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::inventory::Mount;
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "mount-system",
+    area: CheckArea::Files,
+    description: "a mount's source lies on another kind of file system on some hosts (a local folder where the others have the network's)",
+    probes: &[Probe::Files],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    compare_mounts(
+        scene,
+        |_| true,
+        "mount the same there: `df -T` shows what it is",
+        |host, at| probed_file_value(host, at, "system").map(str::to_owned),
+    )
+}
+
+/// Compares something of each mount between the hosts that have it; the first that differs is told.
+pub(crate) fn compare_mounts(
+    scene: &CheckContext<'_>,
+    wanted: impl Fn(&Mount) -> bool,
+    hint: &str,
+    value: impl Fn(&HostView<'_>, usize) -> Option<String>,
+) -> Vec<CheckResult> {
+    let mut targets: Vec<&str> = Vec::new();
+    for mount in scene.hosts.iter().filter_map(HostView::container).flat_map(|c| &c.mounts).filter(|m| wanted(m)) {
+        if !targets.contains(&mount.target.as_str()) {
+            targets.push(&mount.target);
+        }
+    }
+    let mut cells = scene.check_each_host(|_| CheckResult::skipped("no such mounts"));
+    for target in targets {
+        let compared = scene.compare_hosts(Level::Warn, hint, |host| {
+            let at = host.container().and_then(|c| c.mounts.iter().position(|m| m.target == *target));
+            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("it could not be looked at"))
+        });
+        for (cell, mut found) in cells.iter_mut().zip(compared) {
+            found.message = format!("{target}: {}", found.message);
+            if found.level > cell.level {
+                *cell = found;
+            }
+        }
+    }
+    cells
+}

@@ -1,0 +1,38 @@
+//! `mount-write`: ranks can write where they are to write.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::probe::writable_mounts;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "mount-write",
+    area: CheckArea::Files,
+    description: "the container's user cannot write into a mount that is not read-only",
+    probes: &[Probe::Environment],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let writes = writable_mounts(scene.job, host.index);
+        if writes.is_empty() {
+            return CheckResult::skipped("no mounts to write to");
+        }
+        if host.probe_output.last_value("inside_failed").is_some() {
+            return CheckResult::skipped("the image could not be looked into");
+        }
+        let user = host.probe_output.last_value("inside_user").unwrap_or("?");
+        for (at, path) in writes.iter().enumerate() {
+            let at = at.to_string();
+            if let Some(why) = host.probe_output.values_starting_with("write", &at).find_map(|v| v.strip_prefix("no ")) {
+                return CheckResult::fail(
+                    format!("{path} cannot be written by {user} inside: {}", why.trim()),
+                    "make it writable there, set container.user, or mount it `:ro` where nothing is to be written",
+                );
+            }
+        }
+        CheckResult::pass(format!("{} by {user}", writes.join(", ")))
+    })
+}

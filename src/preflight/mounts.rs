@@ -1,0 +1,52 @@
+//! `mounts`: what is mounted is there.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "mounts",
+    area: CheckArea::Files,
+    description: "a mount's source is not on the host (unless `create: true`), or does not answer",
+    probes: &[Probe::Files],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let mounts = host.container().map_or(&[][..], |c| c.mounts.as_slice());
+        if mounts.is_empty() {
+            return CheckResult::skipped("no mounts");
+        }
+        let kind = |at: usize| probed_file_value(host, at, "type");
+        for (at, mount) in mounts.iter().enumerate() {
+            match kind(at) {
+                Some("missing") if !mount.create_source => {
+                    return CheckResult::fail(
+                        format!("{} is not there", mount.source),
+                        "correct container.mounts, make it on the host, or give the mount `create: true`",
+                    );
+                }
+                Some("hung") => {
+                    return CheckResult::fail(
+                        format!("{} does not answer within 5 s: a stale network mount?", mount.source),
+                        format!("`umount -l` it there and mount it again; `df {}` shows whether it answers", mount.source),
+                    );
+                }
+                _ => {}
+            }
+        }
+        CheckResult::pass(match mounts.len() {
+            1 => "1 mount".to_owned(),
+            n => format!("{n} mounts"),
+        })
+    })
+}
+
+/// What a host told of its n-th mount or path.
+pub(crate) fn probed_file_value<'a>(host: &HostView<'a>, at: usize, what: &str) -> Option<&'a str> {
+    let head = format!("{at} {what} ");
+    host.probe_output.values("file").iter().find_map(|line| line.strip_prefix(&head))
+}

@@ -1,0 +1,29 @@
+//! `mtu`: the size of packets on that card.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "mtu",
+    area: CheckArea::Network,
+    description: "the fabric cards of the hosts have different MTUs: large messages hang where the way does not say so",
+    probes: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.compare_hosts(Level::Warn, "`ip link set CARD mtu N` there, or on the others", |host| {
+        let card = host.fabric_address.and_then(|a| host.facts.interface_for(a));
+        let Some(card) = card else { return Err(CheckResult::skipped("its fabric card is not known")) };
+        let mtu = host
+            .probe_output
+            .values_starting_with("nic", card.split(['.', ':']).next().unwrap_or(card))
+            .next()
+            .and_then(|l| l.split(' ').next());
+        let exact = host.probe_output.values_starting_with("nic", card).next().and_then(|l| l.split(' ').next());
+        exact.or(mtu).map(str::to_owned).ok_or_else(|| CheckResult::skipped("its MTU cannot be read"))
+    })
+}

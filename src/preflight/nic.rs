@@ -1,0 +1,54 @@
+//! `nic`: the card by which ranks talk.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "nic",
+    area: CheckArea::Network,
+    description: "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names no interface of the host, or the way to the others leaves by another card than the one with the fabric address",
+    probes: &[Probe::Host, Probe::Network],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let cards: Vec<&str> = host.probe_output.values("nic").iter().filter_map(|l| l.split(' ').next()).collect();
+        let variable = |name: &str| host.job_host.env.get(name).or_else(|| host.container().and_then(|c| c.env.get(name)));
+        for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
+            if let Some(value) = variable(name).filter(|v| !cards.is_empty() && !v.starts_with('^'))
+                && !value.trim_start_matches('=').split(',').any(|want| {
+                    cards.iter().any(|c| if value.starts_with('=') || name.starts_with("GLOO") { *c == want } else { c.starts_with(want) })
+                })
+            {
+                return CheckResult::fail(
+                    format!("{name}={value} fits none of {}", cards.join(" ")),
+                    "correct it in env, or in this host's env",
+                );
+            }
+        }
+        let Some(address) = host.fabric_address else { return CheckResult::skipped("its address is not known") };
+        let Some(card) = host.facts.interface_for(address) else {
+            return CheckResult::skipped(format!("no interface of it is known to have {address}"));
+        };
+        let peers = scene.fabric_addresses.iter().filter(|a| a.as_str() != address);
+        for route in peers.filter_map(|peer| host.probe_output.values_starting_with("route", peer).next()) {
+            let device = route.split(' ').next().unwrap_or("-");
+            if device == "-" {
+                return CheckResult::fail(
+                    "there is no route to another host's fabric address",
+                    "`ip route get ADDRESS` there; set fabric_address to addresses of one network",
+                );
+            }
+            if device != card && device != "lo" {
+                return CheckResult::warn(
+                    format!("{address} is on {card}, but the way to the others leaves by {device}"),
+                    format!("set fabric_address to the one on {device}, or env: {{ NCCL_SOCKET_IFNAME: {card} }}"),
+                );
+            }
+        }
+        CheckResult::pass(format!("{card} ({address})"))
+    })
+}

@@ -1,0 +1,55 @@
+//! `nvidia-runtime`: GPUs inside a container of the very image.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "nvidia-runtime",
+    area: CheckArea::Image,
+    description: "a container of the image cannot be started, or sees fewer GPUs than the ranks need",
+    probes: &[Probe::Environment],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        if host.container().is_none() {
+            return CheckResult::skipped("bare host");
+        }
+        if host.probe_output.last_value("inside_failed").is_some() {
+            let says = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
+            let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
+                "install nvidia-container-toolkit there and restart docker, or set container.gpus: none"
+            } else {
+                "try the image by hand: `docker run --rm --gpus all IMAGE nvidia-smi -L`"
+            };
+            return CheckResult::fail(format!("no container of the image starts: {says}"), hint);
+        }
+        if !host.wants_gpus() {
+            return CheckResult::skipped("no GPUs are used");
+        }
+        let needed = u64::from(scene.job.nproc_per_node.unwrap_or(1));
+        if let Some(devices) = host.probe_output.last_number("inside_devices") {
+            return match devices >= needed {
+                true => CheckResult::pass(format!("{devices} GPU devices inside (no nvidia-smi there)")),
+                false => CheckResult::skipped("there is no nvidia-smi in the image to count them with"),
+            };
+        }
+        let (count, says) = host.probe_output.last_value("inside_gpus").map_or((0, ""), |v| {
+            let (count, says) = v.split_once(' ').unwrap_or((v, ""));
+            (count.parse().unwrap_or(0), says)
+        });
+        match count >= needed {
+            true => CheckResult::pass(format!("{count} GPUs inside")),
+            false => {
+                let says = if says.is_empty() { String::new() } else { format!(": {says}") };
+                CheckResult::fail(
+                    format!("{count} of {needed} GPUs are seen inside{says}"),
+                    "check nvidia-container-toolkit there: `nvidia-container-cli info`",
+                )
+            }
+        }
+    })
+}

@@ -1,0 +1,56 @@
+//! `paths`: `checks.paths`: there, with the same content.
+
+use super::context::CheckContext;
+use super::context::HostView;
+use super::mount_content::content_summary;
+use super::mounts::probed_file_value;
+use super::probe::Probe;
+use super::probe::checked_paths;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+use std::collections::BTreeSet;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "paths",
+    area: CheckArea::Files,
+    description: "a path of checks.paths is missing, or has other files or sizes than on the other hosts",
+    probes: &[Probe::Files],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let paths = &scene.job.checks.same_content_paths;
+    let mut cells = scene.check_each_host(|_| {
+        if paths.is_empty() { CheckResult::skipped("checks.paths is empty") } else { CheckResult::pass("the same everywhere") }
+    });
+    for (n, path) in paths.iter().enumerate() {
+        let place = |host: &HostView<'_>| checked_paths(scene.job, host.index).len() - paths.len() + n;
+        let compared = scene.compare_hosts(Level::Fail, "copy what is missing, or mount the same there", |host| {
+            match probed_file_value(host, place(host), "type") {
+                Some("missing") => Err(CheckResult::fail(format!("{path} is not there"), "copy it there, or mount it")),
+                Some("hung") => {
+                    Err(CheckResult::fail(format!("{path} does not answer within 5 s: a stale network mount?"), "mount it again"))
+                }
+                _ => content_summary(host, place(host))
+                    .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
+            }
+        });
+        let lists: Vec<BTreeSet<&String>> =
+            scene.hosts.iter().map(|h| h.probe_output.values(&format!("in{}", place(h))).iter().collect()).collect();
+        let model = compared.iter().position(|c| c.level == Level::Pass);
+        for ((cell, mut found), list) in cells.iter_mut().zip(compared).zip(&lists) {
+            if found.majority_size > 0 {
+                found.message = format!("{path}: {}", found.message);
+                let model = model.and_then(|m| lists.get(m)).cloned().unwrap_or_default();
+                let lacks = model.difference(list).map(|line| format!("lacks {line}"));
+                let more = list.difference(&model).map(|line| format!("has {line}"));
+                found = found.with_evidence(lacks.take(4).chain(more.take(4)).collect::<Vec<_>>());
+            }
+            if found.level > Level::Pass && found.level > cell.level || found.level == Level::Skipped && cell.level == Level::Pass {
+                *cell = found;
+            }
+        }
+    }
+    cells
+}

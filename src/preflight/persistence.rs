@@ -1,0 +1,30 @@
+//! `persistence`: a driver that stays loaded.
+
+use super::context::CheckContext;
+use super::context::gpu_field;
+use super::mig::matching_gpus;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "persistence",
+    area: CheckArea::Gpu,
+    description: "persistence mode is off: the driver is loaded anew for each first process, which takes seconds and forgets settings",
+    probes: &[Probe::Gpus],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_gpu_host(|host| {
+        if let Err(cell) = gpu_field(host, "persistence_mode") {
+            return cell;
+        }
+        let off = matching_gpus(host, |gpu| gpu.get("persistence_mode") == Some(&"Disabled"));
+        if off.is_empty() {
+            CheckResult::pass("on")
+        } else {
+            CheckResult::warn(format!("off on GPU {off}"), "`sudo nvidia-smi -pm 1` there, or enable nvidia-persistenced")
+        }
+    })
+}

@@ -1,0 +1,253 @@
+//! The questions that checks need answered, and the scripts that ask them. All questions about one host that need no other host travel in one
+//! script and are asked side by side.
+//!
+//! Uses `shell`, sites and jobs. The sh text is in `assets/check/`.
+
+use std::time::Duration;
+
+use crate::inventory::{ContainerSettings, Job};
+use crate::model::remote_command::RemoteCommand;
+use crate::plan::action::{container, memlock};
+use crate::plan::facts::HostFacts;
+use crate::plan::host_context::HostContext;
+use crate::plan::launcher;
+use crate::plan::logind::SystemdScope;
+use crate::text::shell_quote::{join_quoted, quote};
+
+/// How long a listener of ours listens at most.
+pub const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection may take before the way counts as blocked.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The questions about one host that need no other; they travel in one script.
+pub const INDEPENDENT_PROBES: [Probe; 4] = [Probe::Host, Probe::Gpus, Probe::Docker, Probe::Files];
+
+/// A question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Probe {
+    /// Several exchanges with the host's clock.
+    Clock,
+    /// The machine.
+    Host,
+    /// The GPUs.
+    Gpus,
+    /// Docker's daemon.
+    Docker,
+    /// Mounts and paths.
+    Files,
+    /// Names and routes; needs the addresses of all hosts.
+    Network,
+    /// Connections between the hosts.
+    Connectivity,
+    /// The place where the ranks will run: a container of the very image, or the bare host.
+    Environment,
+}
+
+impl Probe {
+    /// The word at the end of its answer.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Probe::Clock => "clock",
+            Probe::Host => "host",
+            Probe::Gpus => "gpus",
+            Probe::Docker => "docker",
+            Probe::Files => "files",
+            Probe::Network => "net",
+            Probe::Connectivity => "reach",
+            Probe::Environment => "inside",
+        }
+    }
+}
+
+/// What is looked for on a host besides its facts: the mounts of its container, then `checks.paths`. The order gives the answers their numbers.
+pub fn checked_paths(job: &Job, host: usize) -> Vec<(bool, String)> {
+    let mounts = job.hosts.get(host).and_then(|h| h.container.as_ref()).map_or(&[][..], |c| c.mounts.as_slice());
+    let mounts = mounts.iter().map(|m| (m.read_only, m.source.clone()));
+    mounts.chain(job.checks.same_content_paths.iter().map(|path| (true, path.clone()))).collect()
+}
+
+/// Where ranks write: the mounts that are not read-only, or the working directory.
+pub fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
+    match job.hosts.get(host).and_then(|h| h.container.as_ref()) {
+        Some(container) => container.mounts.iter().filter(|m| !m.read_only).map(|m| m.target.clone()).collect(),
+        None => Vec::new(),
+    }
+}
+
+/// The script that asks a host whatever can be asked without knowing the others; `None`: nothing is to be asked.
+pub fn host_probe_command(site: &HostContext, job: &Job, host: usize, probes: &[Probe]) -> Option<RemoteCommand> {
+    let mut body = String::new();
+    for probe in probes {
+        let (set, text) = match probe {
+            Probe::Host => {
+                let outputs = checked_paths(job, host).into_iter().filter(|(read_only, _)| !read_only).map(|(_, path)| path);
+                let disks: Vec<String> = std::iter::once(site.run_dir_root.clone()).chain(outputs).collect();
+                (format!("disks={}\n", quote(&join_quoted(&disks))), include_str!("../../assets/check/host.sh"))
+            }
+            Probe::Gpus => (String::new(), include_str!("../../assets/check/gpus.sh")),
+            Probe::Docker if site.in_container => {
+                (format!("D={}\n", quote(&site.docker_command())), include_str!("../../assets/check/docker.sh"))
+            }
+            Probe::Files => {
+                let words: Vec<String> = checked_paths(job, host)
+                    .into_iter()
+                    .flat_map(|(list, path)| [if list { "list" } else { "look" }.to_owned(), path])
+                    .collect();
+                (format!("files={}\n", quote(&join_quoted(&words))), include_str!("../../assets/check/files.sh"))
+            }
+            Probe::Docker | Probe::Clock | Probe::Network | Probe::Connectivity | Probe::Environment => continue,
+        };
+        body.push_str(&format!("(\n{set}{text}) &\n"));
+    }
+    (!body.is_empty()).then(|| probe_command("look at the host", site, &format!("{body}wait\n"), Duration::from_secs(60)))
+}
+
+fn probe_command(title: &str, site: &HostContext, body: &str, timeout: Duration) -> RemoteCommand {
+    let script = format!("{}{}{body}", site.preamble(), include_str!("../../assets/check/lib.sh"));
+    RemoteCommand::from_script(title, script, timeout).with_output_limit(1 << 20)
+}
+
+/// A script with the names of the files in it instead of what they say.
+pub fn abbreviate_script(script: &str) -> String {
+    const FILES: [(&str, &str); 10] = [
+        ("lib.sh", include_str!("../../assets/lib.sh")),
+        ("facts.sh", include_str!("../../assets/facts.sh")),
+        ("check/lib.sh", include_str!("../../assets/check/lib.sh")),
+        ("check/host.sh", include_str!("../../assets/check/host.sh")),
+        ("check/gpus.sh", include_str!("../../assets/check/gpus.sh")),
+        ("check/docker.sh", include_str!("../../assets/check/docker.sh")),
+        ("check/files.sh", include_str!("../../assets/check/files.sh")),
+        ("check/net.sh", include_str!("../../assets/check/net.sh")),
+        ("check/listen.py", include_str!("../../assets/check/listen.py")),
+        ("check/listen.pl", include_str!("../../assets/check/listen.pl")),
+    ];
+    FILES.iter().fold(script.to_owned(), |text, (name, body)| {
+        text.replace(&quote(body), &format!("\"$(cat assets/{name})\"")).replace(body, &format!("# (assets/{name})\n"))
+    })
+}
+
+/// The script that asks a host how it sees the others.
+pub fn network_probe_command(site: &HostContext, names: &[String], peers: &[String]) -> RemoteCommand {
+    let set = format!("names={}\npeers={}\n", quote(&names.join(" ")), quote(&peers.join(" ")));
+    probe_command("look at the network", site, &format!("{set}{}", include_str!("../../assets/check/net.sh")), Duration::from_secs(30))
+}
+
+/// The stream that listens on a port of the kernel's choice, and on `given` where it is not 0, until its input ends.
+pub fn listener_command(site: &HostContext, six: bool, given: u16) -> RemoteCommand {
+    let words = format!("{} {} {given}", LISTEN_TIMEOUT.as_secs(), if six { 6 } else { 4 });
+    let body = format!(
+        "if has python3; then exec python3 -c {} {words}\nelif has perl; then exec perl -e {} {words}\n\
+         else printf 'cannot both there is neither python3 nor perl to listen with\\nready\\n'; fi\n",
+        quote(include_str!("../../assets/check/listen.py")),
+        quote(include_str!("../../assets/check/listen.pl")),
+    );
+    probe_command("listen", site, &body, Duration::from_secs(10))
+}
+
+/// The script that tries connections, where sshd does not: (label, address, port).
+pub fn connectivity_probe_command(site: &HostContext, targets: &[(String, String, u16)]) -> RemoteCommand {
+    let words: Vec<String> = targets.iter().map(|(label, address, port)| format!("{label},{address},{port}")).collect();
+    let set = format!("targets={}\nseconds={}\n", quote(&words.join(" ")), CONNECT_TIMEOUT.as_secs());
+    probe_command(
+        "try the ways",
+        site,
+        &format!("{set}{}", include_str!("../../assets/check/reach.sh")),
+        CONNECT_TIMEOUT * 2 + Duration::from_secs(5),
+    )
+}
+
+/// The stream that answers each line of its input with the host's time.
+pub fn clock_probe_command(site: &HostContext) -> RemoteCommand {
+    // busybox: date has no %N there, its shell may have EPOCHREALTIME.
+    let body = "while read -r _; do\nt=$(date +%s.%N)\ncase $t in *N* | *.) t=${EPOCHREALTIME:-$(date +%s)} ;; esac\nprintf '%s\\n' \"$t\"\ndone\n";
+    RemoteCommand::from_script("compare the clocks", format!("{}{body}", site.preamble()), Duration::from_secs(10))
+}
+
+/// The script that looks from where the ranks will run: a container of the image that is removed at once, or the host itself. `nonce` names
+/// the container.
+pub fn environment_probe_command(
+    site: &HostContext,
+    job: &Job,
+    host: usize,
+    facts: &HostFacts,
+    flag: Option<String>,
+    nonce: &str,
+) -> RemoteCommand {
+    let part = job.hosts.get(host);
+    let spec = part.and_then(|p| p.container.as_ref());
+    let asked = format!(
+        "python={}\ngpus={}\nwrites={}\nsame={}\n",
+        quote(&job.launch.python),
+        if flag.is_some() { "1" } else { "''" },
+        quote(&join_quoted(&writable_mounts(job, host))),
+        quote(&join_quoted(&job.checks.same_output_commands)),
+    );
+    let within = format!("{}{asked}{}", include_str!("../../assets/check/lib.sh"), include_str!("../../assets/check/inside.sh"));
+    let Some(spec) = spec else {
+        let setup = job.launch.setup.as_deref().unwrap_or_default();
+        let dir = part.and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, Some(facts)));
+        let cd = dir.map_or_else(String::new, |dir| format!("cd {} 2>/dev/null\n", quote(&dir)));
+        let shell = if setup.is_empty() { format!("{cd}{within}") } else { wrap_in_bash(&format!("{cd}{setup}\n"), &within) };
+        return probe_command("look from inside", site, &shell, Duration::from_secs(120));
+    };
+    let name = format!("orch-check-{}-{}-{nonce}", site.name, site.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+    let mut flags = container::remove_memlock_flag(probe_container_flags(site, spec, facts, &name));
+    flags.extend(flag.map(|flag| format!("--gpus={flag}")));
+    let dir = part.and_then(|p| p.workdir.as_deref());
+    flags.extend(dir.map(|dir| format!("--workdir={dir}")));
+    // What the launch would make is not there yet.
+    let made = |m: &crate::inventory::Mount| {
+        let from = quote(&launcher::expand_home(&m.source, Some(facts)));
+        let mount = format!("--mount=type=bind,source={},target={}", launcher::expand_home(&m.source, Some(facts)), m.target);
+        format!("[ -e {from} ] && set -- \"$@\" {}\n", quote(&mount))
+    };
+    let created: String = spec.mounts.iter().filter(|m| m.create_source && !m.read_only).map(made).collect();
+    let body = format!(
+        "trap 'D rm -f {name} >/dev/null 2>&1' EXIT; trap 'exit 1' HUP INT TERM\n\
+         ib=; [ -d /dev/infiniband ] && ib=--device=/dev/infiniband\n\
+         set --\n{created}\
+         start() {{ D run $lock {} $ib \"$@\" {} --entrypoint=/bin/sh {} -c {} >&4; }}\n\
+         drop() {{ D rm -f {name} >/dev/null 2>&1; }}\n\
+         {attempt}attempt \"$@\"\n[ -z \"$says\" ] || printf '%s\\n' \"$says\" >&2\n[ $rc -eq 0 ] || {{ say inside_failed \"$rc\"; say did inside; }}\n",
+        join_quoted(&flags),
+        join_quoted(&spec.docker_args),
+        quote(&spec.image),
+        quote(&within),
+        attempt = memlock::START_WITH_MEMLOCK_SH,
+    );
+    probe_command("look into the image", site, &body, Duration::from_secs(180))
+}
+
+/// Lines that only bash understands, before the questions.
+fn wrap_in_bash(setup: &str, within: &str) -> String {
+    format!("bash -c {}\n", quote(&format!("{{ {setup}}} >/dev/null 2>&1\n{within}")))
+}
+
+fn probe_container_flags(site: &HostContext, spec: &ContainerSettings, facts: &HostFacts, name: &str) -> Vec<String> {
+    let made = container::StartContainer {
+        context: site.clone(),
+        spec: Some(spec.clone()),
+        container_hash: String::new(),
+        owner: String::new(),
+        stop_grace: 0,
+        gpus_flag: None,
+        user_ids: format!("{}:{}", facts.uid, facts.gid),
+        home: facts.home.clone(),
+        recreate: false,
+        has_leftover_checks: false,
+        scope: SystemdScope::Inherited,
+    };
+    let ours = |flag: &String| {
+        ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))
+            || [site.in_dir(), site.out_dir()].iter().any(|dir| flag.contains(&format!("target={dir}")))
+            || spec.mounts.iter().any(|m| m.create_source && flag.ends_with(&format!(",target={}", m.target)))
+            || spec.docker_args.contains(flag)
+    };
+    let mut flags: Vec<String> = made.docker_flags(spec).into_iter().filter(|flag| !ours(flag)).collect();
+    // With the labels of all that is ours: a check that was killed leaves it.
+    flags.splice(
+        0..0,
+        [format!("--name={name}"), "--rm".to_owned(), "--label=orchestrate.check=1".to_owned()].into_iter().chain(site.label_flags()),
+    );
+    flags
+}

@@ -1,0 +1,51 @@
+//! `reach-ephemeral`: ports of the kernel's choice, both ways: NCCL and gloo need them.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "reach-ephemeral",
+    area: CheckArea::Network,
+    description: "between the master and a worker, or from a host to the next, a connection to a port of the kernel's choice does not come about",
+    probes: &[Probe::Connectivity],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let name = |n: usize| scene.inventory.hosts.get(n).map_or("?", |h| h.name.as_str());
+    scene.check_each_host(|host| {
+        let labels: Vec<(usize, String)> = (0..scene.inventory.hosts.len()).map(|n| (n, format!("ephemeral>{n}"))).collect();
+        let (mut open, mut untold, mut bad) = (0, None, Vec::new());
+        for (n, label) in &labels {
+            let told = host.probe_output.values_starting_with("way", label).next();
+            let Some((listens, rest)) = told.and_then(|t| t.split_once(' ')) else { continue };
+            let (result, why) = rest.split_once(' ').unwrap_or((rest, ""));
+            match result {
+                "open" => open += 1,
+                "refused" if listens == "yes" => bad.push((*n, "refused though it listens (REJECT)".to_owned())),
+                "blocked" => bad.push((*n, format!("{why} (DROP?)"))),
+                _ => untold = Some(why.to_owned()),
+            }
+        }
+        if let Some((_, why)) = bad.first() {
+            let names: Vec<&str> = bad.iter().map(|(n, _)| name(*n)).collect();
+            let more = if names.len() > 4 { format!(" and {} more", names.len() - 4) } else { String::new() };
+            return CheckResult::fail(
+                format!(
+                    "no way to {}{more} on a port of the kernel's choice: {why}",
+                    names.iter().take(4).copied().collect::<Vec<_>>().join(", ")
+                ),
+                "let all TCP between the hosts through their firewalls: NCCL and gloo listen on ports that the kernel chooses",
+            )
+            .with_evidence(bad.iter().map(|(n, why)| format!("to {}: {why}", name(*n))));
+        }
+        match (open, untold, scene.inventory.hosts.len()) {
+            (_, _, 1) => CheckResult::skipped("one host alone"),
+            (0, Some(why), _) => CheckResult::skipped(why),
+            (0, None, _) => CheckResult::skipped("it was not tried"),
+            (n, _, _) => CheckResult::pass(format!("{n} ways open")),
+        }
+    })
+}

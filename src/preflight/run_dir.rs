@@ -1,0 +1,32 @@
+//! `run-dir`: docker can reach the run directory.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "run-dir",
+    area: CheckArea::Docker,
+    description: "run_dir lies on NFS or Lustre and ranks run in containers: a server that squashes root keeps docker out of it",
+    probes: &[Probe::Host],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        if host.container().is_none() {
+            return CheckResult::skipped("bare host");
+        }
+        let run_dir = &host.facts.run_dir;
+        match host.probe_output.last_value("run_dir_system") {
+            None | Some("-" | "") => CheckResult::skipped("its file system could not be looked at"),
+            // Who owns the directory does not matter: it is 0700, and the daemon mounts it as root.
+            Some(system) if system.starts_with("nfs") || system == "lustre" => CheckResult::warn(
+                format!("{run_dir} lies on {system}: if the server squashes root (root_squash, the default), docker cannot mount it"),
+                "set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
+            ),
+            Some(system) => CheckResult::pass(format!("{run_dir} on {system}")),
+        }
+    })
+}

@@ -1,0 +1,51 @@
+//! `same`: `checks.same`: commands that must say the same everywhere.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::level::Level;
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "same",
+    area: CheckArea::Files,
+    description: "a command of checks.same fails, or says something else than on the other hosts",
+    probes: &[Probe::Environment],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    let commands = &scene.job.checks.same_output_commands;
+    let mut cells = scene.check_each_host(|_| {
+        if commands.is_empty() { CheckResult::skipped("checks.same is empty") } else { CheckResult::pass("the same everywhere") }
+    });
+    for (n, command) in commands.iter().enumerate() {
+        let n = n.to_string();
+        let short: String = command.chars().take(40).collect();
+        let compared = scene.compare_hosts(Level::Fail, "make it say the same on all hosts, or take it out of checks.same", |host| {
+            if host.probe_output.last_value("inside_failed").is_some() {
+                return Err(CheckResult::skipped("the image could not be looked into"));
+            }
+            let Some(told) = host.probe_output.values_starting_with("same", &n).next() else {
+                return Err(CheckResult::skipped("it was not run"));
+            };
+            let mut words = told.splitn(3, ' ');
+            let (code, digest, text) =
+                (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            match code {
+                "0" if text.chars().count() < 100 => Ok(text.to_owned()),
+                "0" => Ok(format!("{}… ({digest})", text.chars().take(60).collect::<String>())),
+                code => Err(CheckResult::fail(format!("`{short}` ends with {code}: {text}"), "correct checks.same, or what it looks at")),
+            }
+        });
+        for (cell, mut found) in cells.iter_mut().zip(compared) {
+            if found.majority_size > 0 {
+                found.message = format!("`{short}`: {}", found.message);
+            }
+            if found.level > Level::Pass && found.level > cell.level || found.level == Level::Skipped {
+                *cell = found;
+            }
+        }
+    }
+    cells
+}

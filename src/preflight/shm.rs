@@ -1,0 +1,32 @@
+//! `shm`: shared memory: data loaders and NCCL die of a bus error without it.
+
+use super::context::CheckContext;
+use super::memory::{format_kib, parse_size_kib};
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "shm",
+    area: CheckArea::Host,
+    description: "less than 1 GiB of shared memory where ranks run",
+    probes: &[Probe::Host],
+    judge,
+};
+
+/// KiB.
+const MIN_SHM_KIB: u64 = 1 << 20;
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let own = |key| host.probe_output.last_value(key).and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok());
+        let hosts = host.container().is_none_or(|c| c.docker_args.iter().any(|a| a == "--ipc=host"));
+        let planned = host.container().and_then(|c| parse_size_kib(&c.shm_size));
+        let Some(kib) = own("inside_shm").filter(|_| !hosts).or(if hosts { own("shm") } else { planned }) else {
+            return CheckResult::skipped("df tells nothing of /dev/shm");
+        };
+        let what = format!("{} of shared memory", format_kib(kib));
+        let hint = if hosts { "`mount -o remount,size=32g /dev/shm` there" } else { "raise container.shm_size, for example to 32g" };
+        if kib < MIN_SHM_KIB { CheckResult::warn(what, hint) } else { CheckResult::pass(what) }
+    })
+}

@@ -1,0 +1,373 @@
+//! `smoke`: the all-reduce of `check --smoke`. It is a run of its own (`assets/smoke.py` on every host); here is what its lines say, and the
+//! judgement over all ranks. It is judged when it has ended, and not with the other checks.
+//!
+//! Uses nothing but cells.
+
+use serde::Deserialize;
+
+use super::context::CheckContext;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// Its stable name.
+pub const CHECK_NAME: &str = "smoke";
+
+/// See its `looks`.
+pub const CHECK: PreflightCheck = PreflightCheck {
+    name: CHECK_NAME,
+    area: CheckArea::Network,
+    description: "only with --smoke: an all-reduce of about 30 s over all hosts in the image (NCCL, without GPUs gloo): who does not arrive, what stops, how fast the ring and each pair of hosts are",
+    probes: &[],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|_| CheckResult::skipped("it runs with --smoke"))
+}
+
+/// What each process runs: the job's interpreter with our script, or the word that there is none. `None` stands for the interpreter.
+pub const COMMAND_TEMPLATE: [Option<&str>; 6] = [
+    Some("sh"),
+    Some("-c"),
+    Some(
+        "command -v \"$1\" >/dev/null 2>&1 || { echo 'orch-smoke {\"smoke\": \"skip\", \"why\": \"python\"}'; exit 0; }\nexec \"$1\" -u -c \"$2\"",
+    ),
+    Some("smoke"),
+    None,
+    Some(include_str!("../../assets/smoke.py")),
+];
+
+/// A line of the script.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "smoke", rename_all = "lowercase")]
+enum SmokeEvent {
+    #[serde(rename = "skip")]
+    Skipped {
+        #[serde(rename = "why")]
+        missing: String,
+    },
+    Imported {
+        torch: String,
+        gpus: u32,
+    },
+    #[serde(rename = "store")]
+    StoreReady,
+    Arrived,
+    #[serde(rename = "waiting")]
+    WaitingForRanks {
+        missing: Vec<u32>,
+    },
+    #[serde(rename = "group")]
+    GroupReady {
+        backend: String,
+    },
+    #[serde(rename = "ring")]
+    RingSpeed {
+        gbps: f64,
+    },
+    #[serde(rename = "trying")]
+    TestingPair {
+        pair: (usize, usize),
+    },
+    #[serde(rename = "pair")]
+    PairSpeed {
+        pair: (usize, usize),
+        gbps: f64,
+    },
+    Done {
+        #[serde(rename = "at")]
+        seconds: f64,
+    },
+    Failed {
+        phase: String,
+        #[serde(rename = "why")]
+        reason: String,
+    },
+}
+
+/// How far a rank came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum SmokeStage {
+    #[default]
+    NotStarted,
+    Imported,
+    StoreReady,
+    Arrived,
+    GroupReady,
+    Done,
+}
+
+/// What one rank told.
+#[derive(Debug, Clone, Default)]
+pub struct SmokeRankLog {
+    /// The index of its host.
+    pub host: usize,
+    stage: SmokeStage,
+    skip_reason: Option<String>,
+    torch: Option<(String, u32)>,
+    missing_ranks: Vec<u32>,
+    backend: Option<String>,
+    ring_gbps: Option<f64>,
+    testing_pair: Option<(usize, usize)>,
+    pair_gbps: Vec<((usize, usize), f64)>,
+    seconds: f64,
+    failure: Option<(String, String)>,
+    other_lines: Vec<String>,
+}
+
+/// What begins a line of the script.
+const LINE_PREFIX: &str = "orch-smoke ";
+/// How many lines of one rank are read.
+const MAX_LINES: usize = 100_000;
+/// The longest line of the script.
+const MAX_LINE_BYTES: usize = 20_000;
+
+impl SmokeRankLog {
+    /// Reads a rank's log. Lines that are not the script's, or not right, are passed over.
+    pub fn parse(host: usize, log: &str) -> SmokeRankLog {
+        let mut heard = SmokeRankLog { host, ..SmokeRankLog::default() };
+        for line in log.lines().take(MAX_LINES) {
+            match line.strip_prefix(LINE_PREFIX).filter(|text| text.len() <= MAX_LINE_BYTES).map(serde_json::from_str) {
+                Some(Ok(line)) => heard.apply_event(line),
+                Some(Err(_)) => {}
+                None if line.trim().is_empty() => {}
+                None => {
+                    heard.other_lines.push(line.chars().take(300).collect());
+                    if heard.other_lines.len() > 4 {
+                        heard.other_lines.remove(0);
+                    }
+                }
+            }
+        }
+        heard
+    }
+
+    fn apply_event(&mut self, line: SmokeEvent) {
+        let sound = |gbps: f64| gbps.is_finite() && gbps >= 0.0;
+        match line {
+            SmokeEvent::Skipped { missing: why } => self.skip_reason = Some(why.chars().take(60).collect()),
+            SmokeEvent::Imported { torch, gpus } => {
+                self.torch = Some((torch.chars().take(60).collect(), gpus));
+                self.advance_to(SmokeStage::Imported);
+            }
+            SmokeEvent::StoreReady => self.advance_to(SmokeStage::StoreReady),
+            SmokeEvent::Arrived => self.advance_to(SmokeStage::Arrived),
+            SmokeEvent::WaitingForRanks { missing } => self.missing_ranks = missing,
+            SmokeEvent::GroupReady { backend } => {
+                self.backend = Some(backend.chars().take(20).collect());
+                self.advance_to(SmokeStage::GroupReady);
+            }
+            SmokeEvent::RingSpeed { gbps } if sound(gbps) => self.ring_gbps = Some(self.ring_gbps.map_or(gbps, |best| best.max(gbps))),
+            SmokeEvent::TestingPair { pair } => self.testing_pair = Some(pair),
+            SmokeEvent::PairSpeed { pair, gbps } if sound(gbps) && self.pair_gbps.len() < 1024 => {
+                self.testing_pair = None;
+                self.pair_gbps.push((pair, gbps));
+            }
+            SmokeEvent::RingSpeed { .. } | SmokeEvent::PairSpeed { .. } => {}
+            SmokeEvent::Done { seconds: at } => {
+                self.seconds = if at.is_finite() { at } else { 0.0 };
+                self.advance_to(SmokeStage::Done);
+            }
+            SmokeEvent::Failed { phase, reason: why } => {
+                self.failure = Some((phase.chars().take(20).collect(), why.chars().take(600).collect()))
+            }
+        }
+    }
+
+    fn advance_to(&mut self, reached: SmokeStage) {
+        self.stage = self.stage.max(reached);
+    }
+}
+
+/// What is known beside the ranks' words.
+#[derive(Debug, Clone, Copy)]
+pub struct SmokeContext<'a> {
+    /// The hosts' names.
+    pub hosts: &'a [String],
+    /// Where they meet: `10.0.0.1:29501`.
+    pub store_address: &'a str,
+    /// What holds torch: `image`, `host`.
+    pub environment: &'a str,
+    /// Whether the ranks were given GPUs.
+    pub uses_gpus: bool,
+    /// Why the run failed, if it did.
+    pub failure_reason: &'a str,
+}
+
+/// A cell for each host, from what every rank told, in the order of the ranks.
+pub fn evaluate_smoke(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+    if ranks.iter().any(|rank| rank.skip_reason.is_some()) {
+        return missing_dependency_results(terms, ranks);
+    }
+    if !ranks.is_empty() && ranks.iter().all(|rank| rank.stage == SmokeStage::Done) {
+        return speed_results(terms, ranks);
+    }
+    let Some(first) = ranks.first() else { return result_per_host(terms, |_| CheckResult::fail(not_started_message(terms), "")) };
+    if ranks.iter().all(|rank| rank.stage == SmokeStage::NotStarted && rank.failure.is_none() && rank.other_lines.is_empty()) {
+        return result_per_host(terms, |_| CheckResult::fail(not_started_message(terms), ""));
+    }
+    if first.stage < SmokeStage::StoreReady && first.failure.is_some() {
+        // Without the store nobody can arrive: the others are not to blame.
+        return result_per_host(terms, |host| {
+            if host == first.host { missing_rank_result(terms, first, "") } else { CheckResult::skipped("the store did not begin") }
+        });
+    }
+    if ranks.iter().any(|rank| rank.stage < SmokeStage::Arrived) && ranks.iter().all(|rank| rank.stage < SmokeStage::GroupReady) {
+        return missing_rank_results(terms, ranks);
+    }
+    stalled_results(terms, ranks)
+}
+
+fn result_per_host(terms: &SmokeContext<'_>, cell: impl FnMut(usize) -> CheckResult) -> Vec<CheckResult> {
+    (0..terms.hosts.len()).map(cell).collect()
+}
+
+fn not_started_message(terms: &SmokeContext<'_>) -> String {
+    format!("it did not begin: {}", if terms.failure_reason.is_empty() { "no rank told anything" } else { terms.failure_reason })
+}
+
+fn host_name<'a>(terms: &SmokeContext<'a>, host: usize) -> &'a str {
+    terms.hosts.get(host).map_or("?", String::as_str)
+}
+
+fn missing_dependency_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+    let all = ranks.iter().all(|rank| rank.skip_reason.is_some());
+    result_per_host(terms, |host| {
+        let skip = ranks.iter().filter(|rank| rank.host == host).find_map(|rank| rank.skip_reason.as_deref());
+        let text = |what: &str| format!("the {} has no {what}", terms.environment);
+        match skip {
+            Some(what) if all => CheckResult::skipped(text(what)),
+            Some(what) => {
+                CheckResult::fail(format!("{}, and others have it", text(what)), "use one image, or one environment, on all hosts")
+            }
+            None => CheckResult::skipped("others could not take part"),
+        }
+    })
+}
+
+/// `1.2 GB/s`.
+fn format_speed(gbps: f64) -> String {
+    match gbps {
+        fast if fast >= 99.5 => format!("{fast:.0} GB/s"),
+        fast if fast >= 0.095 => format!("{fast:.1} GB/s"),
+        slow => format!("{:.0} MB/s", slow * 1000.0),
+    }
+}
+
+fn speed_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+    let mut pairs: Vec<((usize, usize), f64)> = ranks.iter().flat_map(|rank| rank.pair_gbps.iter().copied()).collect();
+    pairs.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let text = |(one, two): (usize, usize)| format!("{}-{}", host_name(terms, one), host_name(terms, two));
+    let first = ranks.first();
+    let backend = first.and_then(|rank| rank.backend.as_deref()).unwrap_or("?");
+    let mut parts = vec![backend.to_owned(), format!("{} ranks", ranks.len())];
+    parts.extend(first.and_then(|rank| rank.ring_gbps).map(|gbps| format!("all-reduce {}", format_speed(gbps))));
+    let word = if pairs.len() > 1 { "slowest pair" } else { "pair" };
+    parts.extend(pairs.first().map(|(pair, gbps)| format!("{word} {} {}", text(*pair), format_speed(*gbps))));
+    let took = ranks.iter().map(|rank| rank.seconds).fold(0.0, f64::max);
+    let found = format!("{} ({took:.1} s)", parts.join(", "));
+    let median = pairs.get(pairs.len() / 2).map_or(0.0, |(_, gbps)| *gbps);
+    let slow: Vec<_> = pairs.iter().filter(|(_, gbps)| *gbps < median / 2.0).collect();
+    let listed: Vec<String> = slow.iter().take(4).map(|(pair, gbps)| format!("{} {}", text(*pair), format_speed(*gbps))).collect();
+    result_per_host(terms, |host| {
+        let of = ranks.iter().filter(|rank| rank.host == host);
+        if terms.uses_gpus && backend != "nccl" && of.clone().any(|rank| rank.torch.as_ref().is_none_or(|(_, gpus)| *gpus == 0)) {
+            let torch = of.filter_map(|rank| rank.torch.as_ref()).map(|(torch, _)| torch.as_str()).next().unwrap_or("torch");
+            let what = format!("torch {torch} sees no GPU, so it went over {found}");
+            return CheckResult::warn(
+                what,
+                "use an image whose torch is built for CUDA; `orchestrate check --only nvidia-runtime,image-versions`",
+            );
+        }
+        if slow.iter().any(|((one, two), _)| host == *one || host == *two) {
+            let more = slow.len().saturating_sub(listed.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let what = format!("slow: {}{more}; half of the pairs have {} or more", listed.join(", "), format_speed(median));
+            return CheckResult::warn(what, "compare their cards, cables and switch ports: `orchestrate check --only mtu,nic,infiniband`");
+        }
+        CheckResult::pass(found.clone())
+    })
+}
+
+/// Somebody did not arrive.
+fn missing_rank_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+    let told: Vec<u32> = ranks.iter().flat_map(|rank| rank.missing_ranks.iter().copied()).collect();
+    let missing = |(number, rank): (u32, &SmokeRankLog)| match told.is_empty() {
+        true => rank.stage < SmokeStage::StoreReady || rank.failure.is_some(),
+        false => told.contains(&number),
+    };
+    let absentees: Vec<&SmokeRankLog> = (0_u32..).zip(ranks).filter(|pair| missing(*pair)).map(|(_, rank)| rank).collect();
+    let mut names: Vec<&str> = absentees.iter().map(|rank| host_name(terms, rank.host)).collect();
+    names.dedup();
+    let names = names.join(" ");
+    result_per_host(terms, |host| match absentees.iter().find(|rank| rank.host == host) {
+        Some(rank) => missing_rank_result(terms, rank, &names),
+        None => CheckResult::pass(format!("arrived; waiting for: {names}")),
+    })
+}
+
+/// A host whose rank is not at the store.
+fn missing_rank_result(terms: &SmokeContext<'_>, rank: &SmokeRankLog, names: &str) -> CheckResult {
+    let store = terms.store_address;
+    let network =
+        "let the hosts connect to each other on every port: `orchestrate check --only reach-master,reach-ephemeral` tries the ways";
+    let (why, hint) = match &rank.failure {
+        Some((phase, why)) if phase == "import" => {
+            (format!("torch cannot be imported: {why}"), "try `import torch` in the image on that host".to_owned())
+        }
+        Some((_, why)) if rank.host == 0 => (format!("no store at {store}: {why}"), "`ss -ltnp` there shows who listens".to_owned()),
+        Some((_, why)) => (why.clone(), network.to_owned()),
+        None if rank.stage == SmokeStage::NotStarted => {
+            ("torch was not imported in time".to_owned(), "look for a slow disk or a hung mount: `orchestrate exec -- uptime`".to_owned())
+        }
+        None => (format!("it did not reach the store at {store}"), network.to_owned()),
+    };
+    let waiting = if names.is_empty() { String::new() } else { format!("; waiting for: {names}") };
+    CheckResult::fail(format!("did not arrive: {why}{waiting}"), hint).with_evidence(last_log_lines(rank))
+}
+
+/// All arrived, and then something stopped.
+fn stalled_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+    let ways = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } tells more";
+    let between: Vec<(usize, usize)> = ranks.iter().filter_map(|rank| rank.testing_pair).collect();
+    if !between.is_empty() {
+        let texts: Vec<String> =
+            between.iter().map(|(one, two)| format!("{} and {}", host_name(terms, *one), host_name(terms, *two))).collect();
+        let what = format!("nothing comes through between {}", texts.join(", "));
+        return result_per_host(terms, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
+            true => CheckResult::fail(what.clone(), ways).with_evidence(rank_on_host(ranks, host).map_or(Vec::new(), last_log_lines)),
+            false => CheckResult::pass("arrived"),
+        });
+    }
+    let made = ranks.iter().any(|rank| rank.stage >= SmokeStage::GroupReady);
+    let what = if made { "the all-reduce did not end" } else { "the process group was not made" };
+    // Who says why is worth more than who waited for the others in vain.
+    let speaks = |rank: &&SmokeRankLog| rank.failure.as_ref().is_some_and(|(_, why)| !why.starts_with("no end"));
+    let any = ranks.iter().any(|rank| speaks(&rank));
+    result_per_host(terms, |host| {
+        let mut own = ranks.iter().filter(|rank| rank.host == host && rank.stage < SmokeStage::Done);
+        let Some(rank) = own.clone().find(|rank| speaks(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
+        match &rank.failure {
+            Some((_, why)) if speaks(&rank) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
+            _ if any => CheckResult::skipped("another host tells why"),
+            Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
+            None => CheckResult::fail(
+                format!("{what}: {}", if terms.failure_reason.is_empty() { "its rank is gone" } else { terms.failure_reason }),
+                ways,
+            )
+            .with_evidence(last_log_lines(rank)),
+        }
+    })
+}
+
+fn rank_on_host(ranks: &[SmokeRankLog], host: usize) -> Option<&SmokeRankLog> {
+    ranks.iter().find(|rank| rank.host == host)
+}
+
+/// The last words of a rank that are not the script's.
+fn last_log_lines(rank: &SmokeRankLog) -> Vec<String> {
+    rank.other_lines.clone()
+}
+
+#[cfg(test)]
+#[path = "smoke_tests.rs"]
+mod tests;

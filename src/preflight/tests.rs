@@ -1,0 +1,379 @@
+//! Every judge, by what hosts answer: what it says and how bad that is.
+
+use super::context::{CheckContext, HostView};
+use super::probe::Probe;
+use super::probe_output::ProbeOutput;
+use super::*;
+use crate::inventory::{Inventory, InventorySource, RuntimeValues};
+use crate::model::level::Level;
+use crate::plan::facts::HostFacts;
+
+#[test]
+fn check_table_matches_name_list() {
+    let names: Vec<&str> = ALL_CHECKS.iter().map(|check| check.name).collect();
+    assert_eq!(names, CHECK_NAMES);
+    assert!(ALL_CHECKS.iter().all(|check| !check.description.is_empty()));
+}
+
+#[test]
+fn checks_page_documents_every_check() {
+    let page = include_str!("../../docs/checks.md");
+    for check in ALL_CHECKS.iter().chain([&super::smoke::CHECK]) {
+        let row = format!("| `{}` | {} | {} | ", check.name, check.area.as_str(), check.description);
+        assert!(page.contains(&row), "docs/checks.md lacks: {row}");
+    }
+}
+
+#[test]
+fn checks_are_selected_by_name_and_area() {
+    let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    let names = |only: &[&str], skip: &[&str], skipped: &[&str]| -> Vec<&str> {
+        let found = select_checks(&words(only), &words(skip), &words(skipped)).expect("names");
+        found.iter().map(|check| check.name).collect()
+    };
+    assert_eq!(names(&[], &[], &[]).len(), ALL_CHECKS.len());
+    assert_eq!(names(&["clock", "mtu"], &[], &[]), ["clock", "mtu"]);
+    assert_eq!(names(&["files"], &["paths"], &["same"]), ["mounts", "mount-system", "mount-content", "mount-write"]);
+    assert_eq!(names(&["same"], &[], &["same"]), ["same"], "asked for by its name");
+    let error = select_checks(&words(&["gpu-idel"]), &[], &[]).expect_err("no such check");
+    assert!(error.contains("no check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
+}
+
+pub(crate) const TEST_INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
+    - { name: gpu03, address: 10.0.0.3 }\n\
+    container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n\
+    launch: { nproc_per_node: 2, command: [t.py] }\nchecks: { same: [uname -r], paths: [/models] }\n";
+
+/// Facts and answers of a host that is in order.
+fn healthy_host_output(n: usize) -> (String, String) {
+    let facts = format!(
+        "system Linux x86_64\nuser li\nrun_dir /r\naddress 10.0.0.{n} bond0\nconnection 1.1.1.1 5 10.0.0.{n} 22\n\
+         gpu GPU 0: H100 (UUID: GPU-0)\ngpu GPU 1: H100 (UUID: GPU-1)\ndocker 24.0.7\nimage sha256:aaaaaaaaaaaaaaaa\n"
+    );
+    let ways = match n {
+        1 => "way ephemeral>1 yes open\nway ephemeral>2 yes open\n",
+        _ => "way given>0 yes open\nway ephemeral>0 yes open\n",
+    };
+    let told = format!(
+        "clock 0.1 1.0\ncpus 64\nmemory_MemTotal 1000000000\nmemory_MemAvailable 900000000\n\
+         disk /r 4000000000 3000000000 1000000 900000\ndisk /out 4000000000 3000000000 0 0\nrun_dir_system xfs\nnic bond0 9000 up 200000\nport_range 32768 60999\n\
+         hostname h{n}\nown_name 10.0.0.{n}\nroute 10.0.0.1 bond0 10.0.0.{n}\nib mlx5_0/1 ACTIVE InfiniBand 400_Gb/sec\n\
+         gpu_fields index,uuid,name,driver_version,compute_cap,persistence_mode,ecc.mode.current,ecc.errors.uncorrected.volatile.total,mig.mode.current\n\
+         gpu 0, GPU-0, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\ngpu 1, GPU-1, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled\n\
+         remap GPU-0, 0, 0\nkernel_log dmesg\nnvswitch yes\nfabric_manager active\n\
+         docker_info cgroupfs|2|runc|/var/lib/docker|nvidia runc |name=seccomp,profile=builtin \ndocker_disk /var/lib/docker 4000000000 3000000000 1000000 900000\n\
+         file 0 type directory\nfile 0 system xfs\nfile 0 content 3 sizes:aa\nfile 1 type directory\nfile 1 system nfs\n\
+         file 2 type directory\nfile 2 system nfs\nfile 2 content 9 sizes:bb\nin2 a 1\n\
+         version python 3.11.9\nversion torch 2.4.0\nversion nccl 2.20.5\ninside_gpus 2\ninside_nofile 1048576\ninside_memlock unlimited\n\
+         inside_shm 8388608 8388608\ninside_user 0:0\nwrite 0 yes\nsame 0 0 ff 6.1\n{ways}"
+    );
+    (facts, told)
+}
+
+/// Judges three hosts of which the third answers something else: `old` replaced by `new` in its facts and answers.
+pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<CheckResult> {
+    let source = InventorySource { name: "i".to_owned(), text: inventory.to_owned() };
+    let inventory = Inventory::load(&[source], &[]).expect("an inventory");
+    let known = RuntimeValues {
+        gpu_counts: vec![Some(2); 3],
+        fabric_addresses: (1..4).map(|n| Some(format!("10.0.0.{n}"))).collect(),
+        ..RuntimeValues::default()
+    };
+    let job = inventory.job(&known).expect("a job");
+    let hosts: Vec<(HostFacts, ProbeOutput)> = (1..4)
+        .map(|n| {
+            let (mut facts, mut told) = healthy_host_output(n);
+            for (old, new) in changes.iter().filter(|_| n == 3) {
+                assert!(facts.contains(old) || told.contains(old), "nobody says {old:?}");
+                (facts, told) = (facts.replace(old, new), told.replace(old, new));
+            }
+            let mut answers = ProbeOutput::default();
+            answers.push_text(&told);
+            for probe in [
+                Probe::Clock,
+                Probe::Host,
+                Probe::Gpus,
+                Probe::Docker,
+                Probe::Files,
+                Probe::Network,
+                Probe::Connectivity,
+                Probe::Environment,
+            ] {
+                answers.push_text(&format!("did {}", probe.as_str()));
+            }
+            (HostFacts::parse(&facts), answers)
+        })
+        .collect();
+    let addresses: Vec<String> = known.fabric_addresses.iter().flatten().cloned().collect();
+    let places = hosts.iter().enumerate().map(|(index, (facts, told))| HostView {
+        index,
+        host: &inventory.hosts[index],
+        job_host: &job.hosts[index],
+        facts,
+        probe_output: told,
+        fabric_address: addresses.get(index).map(String::as_str),
+        has_live_run: false,
+    });
+    let scene = CheckContext {
+        inventory: &inventory,
+        job: &job,
+        hosts: places.collect(),
+        fabric_addresses: addresses.clone(),
+        before_launch: false,
+    };
+    let check = ALL_CHECKS.iter().find(|check| check.name == name).expect("a check");
+    let answers = evaluate_checks(&scene, std::slice::from_ref(check));
+    answers[0].results.iter().map(|(_, cell)| cell.clone()).collect()
+}
+
+#[test]
+fn healthy_hosts_pass_every_check() {
+    for check in ALL_CHECKS {
+        let found = evaluate_with_changes(TEST_INVENTORY, check.name, &[]);
+        assert!(found.iter().all(|c| c.level <= Level::Pass), "{}: {found:?}", check.name);
+        let skipped = found.iter().all(|c| c.level == Level::Skipped);
+        assert_eq!(skipped, matches!(check.name, "hostname"), "{}: {found:?}", check.name);
+    }
+}
+
+#[test]
+fn problem_is_reported_only_for_its_host() {
+    use Level::{Fail, Pass, Skipped, Warn};
+    let same: &[(&str, &str)] = &[];
+    for (name, changes, level, says) in [
+        ("clock", &[("clock 0.1 1.0", "clock 5000 20")][..], Warn, "+5.00 s ± 0.02 s from gpu01"),
+        ("clock", &[("clock 0.1 1.0", "clock 700 400")], Pass, "+0.70 s"),
+        ("arch", &[("x86_64", "aarch64")], Fail, "Linux aarch64 instead of Linux x86_64"),
+        ("cpus", &[("cpus 64", "cpus 32")], Warn, "32 processors instead of 64"),
+        ("cpus", &[("cpus 64", "cpus 1")], Warn, "1 processors for 2 ranks"),
+        ("memory", &[("Available 900000000", "Available 90000000")], Warn, "85.8 GiB of 953.7 GiB available"),
+        (
+            "memory",
+            &[("Total 1000000000", "Total 800000000"), ("Available 900000000", "Available 700000000")],
+            Warn,
+            "762.9 GiB instead of 953.7 GiB",
+        ),
+        ("memory", &[("Total 1000000000", "Total 4000000"), ("Available 900000000", "Available 3000000")], Warn, "shm_size is 8.0 GiB"),
+        ("disk", &[("disk /r 4000000000 3000000000", "disk /r 4000000000 1000000")], Fail, "1 GiB needed"),
+        ("disk", &[("disk /r 4000000000 3000000000", "disk /r 4000000000 3000000")], Warn, "2.9 GiB free under /r"),
+        ("disk", &[("disk /out 4000000000 3000000000", "disk /out 4000000000 12")], Fail, "12 KiB free under /out"),
+        ("inodes", &[("1000000 900000\ndisk", "1000000 0\ndisk")], Fail, "0 of 1000000 inodes free under /r"),
+        ("inodes", &[("1000000 900000\ndisk", "1000000 9000\ndisk")], Warn, "9000 of 1000000"),
+        ("limits", &[("nofile 1048576", "nofile 256")], Warn, "256 open files"),
+        ("limits", &[("memlock unlimited", "memlock 64")], Warn, "InfiniBand needs unlimited"),
+        ("shm", &[("inside_shm 8388608", "inside_shm 65536")], Warn, "64 MiB of shared memory"),
+        (
+            "leftovers",
+            &[("docker 24.0.7", "docker 24.0.7\ncontainer c exited 0 1 false sha256:1 /orch-a-gpu03 a gpu03 f")],
+            Warn,
+            "orch-a-gpu03 (exited)",
+        ),
+        (
+            "leftovers",
+            &[("docker 24.0.7", "docker 24.0.7\nkeep yes\ncontainer c exited 0 1 false sha256:1 /orch-a-gpu03 a gpu03 f")],
+            Pass,
+            "kept",
+        ),
+        ("docker", &[("docker 24.0.7", "docker_error Cannot connect to the Docker daemon")], Fail, "does not answer"),
+        ("container-name", &[("docker 24.0.7", "docker 24.0.7\ntaken /")], Fail, "not ours"),
+        (
+            "docker-disk",
+            &[("docker_disk /var/lib/docker 4000000000 3000000000", "docker_disk /var/lib/docker 4000000000 2000000")],
+            Warn,
+            "1.9 GiB free",
+        ),
+        (
+            "docker-disk",
+            &[("docker 4000000000 3000000000", "docker 4000000000 2000"), ("image sha256:aaaaaaaaaaaaaaaa\n", "")],
+            Fail,
+            "not there yet",
+        ),
+        ("run-dir", &[("run_dir_system xfs", "run_dir_system nfs")], Warn, "/r lies on nfs: if the server squashes root"),
+        ("run-dir", &[("run_dir_system xfs", "run_dir_system lustre")], Warn, "docker cannot mount it"),
+        ("run-dir", &[("run_dir_system xfs", "run_dir_system -")], Skipped, "could not be looked at"),
+        ("cgroup", &[("cgroupfs|", "systemd|")], Warn, "daemon-reload"),
+        ("cgroup", &[("docker_info cgroupfs|", "char_links yes\ndocker_info systemd|")], Pass, "systemd"),
+        ("image", &[("sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb")], Fail, "bbbbbbbbbbbb instead of aaaaaaaaaaaa"),
+        ("image", &[("image sha256:aaaaaaaaaaaaaaaa", "")], Skipped, "it will be pulled"),
+        ("image-versions", &[("torch 2.4.0", "torch 2.3.0")], Fail, "torch 2.3.0 instead of torch 2.4.0"),
+        ("image-versions", &[("python 3.11.9", "python 3.11.8")], Warn, "python 3.11.8"),
+        ("image-versions", &[("version nccl 2.20.5\n", "")], Fail, "nccl (none) instead of nccl 2.20.5"),
+        (
+            "nvidia-runtime",
+            &[("inside_gpus 2", "inside_failed 125\ninside_error could not select device driver")],
+            Fail,
+            "could not select",
+        ),
+        ("nvidia-runtime", &[("inside_gpus 2", "inside_gpus 1")], Fail, "1 of 2 GPUs are seen inside"),
+        ("nvidia-runtime", &[("inside_gpus 2", "inside_devices 0")], Skipped, "no nvidia-smi in the image"),
+        ("gpu-count", &[("gpu GPU 1: H100 (UUID: GPU-1)\n", "")], Fail, "1 of 2 GPUs are there"),
+        ("gpu-count", &[("gpu GPU 1: H100", "gpu GPU 2: H100 (UUID: GPU-2)\ngpu GPU 1: H100")], Warn, "3 GPUs instead of 2 GPUs"),
+        ("gpu-model", &[("NVIDIA H100", "NVIDIA A100")], Warn, "NVIDIA A100 instead of NVIDIA H100"),
+        ("gpu-model", &[("1, GPU-1, NVIDIA H100", "1, GPU-1, NVIDIA A100")], Warn, "1 × NVIDIA H100, 1 × NVIDIA A100"),
+        ("gpu-capability", &[(", 9.0,", ", 8.0,")], Warn, "8.0 instead of 9.0"),
+        ("driver", &[("550.54", "535.129")], Warn, "535.129 instead of 550.54"),
+        ("driver", &[("gpu_fields", "gpu_error nvidia-smi gave no answer within 20 s\nx")], Skipped, "no answer within 20 s"),
+        (
+            "mig",
+            &[(
+                "1, GPU-1, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Disabled",
+                "1, GPU-1, NVIDIA H100, 550.54, 9.0, Enabled, Enabled, 0, Enabled",
+            )],
+            Warn,
+            "on, on GPU 1",
+        ),
+        ("ecc", &[("Enabled, 0, Disabled\nremap", "Enabled, 3, Disabled\nremap")], Warn, "GPU 1"),
+        ("ecc", &[("Enabled, Enabled", "Enabled, Disabled")], Warn, "ECC Disabled instead of ECC Enabled"),
+        ("row-remap", &[("remap GPU-0, 0, 0", "remap GPU-0, 1, 0")], Warn, "GPU 0 wait for a reset"),
+        ("row-remap", &[("remap GPU-0, 0, 0", "remap GPU-1, No, Yes")], Fail, "GPU 1 could not be replaced"),
+        ("persistence", &[("9.0, Enabled", "9.0, Disabled")], Warn, "off on GPU 0,1"),
+        (
+            "xid",
+            &[("kernel_log dmesg", "kernel_log dmesg\nxid [1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, bus")],
+            Fail,
+            "fell off the bus",
+        ),
+        ("xid", &[("kernel_log dmesg", "kernel_log dmesg\nxid [1.0] NVRM: Xid (PCI:0000:3b:00): 74, pid=1, x")], Warn, "NVLink error"),
+        (
+            "xid",
+            &[("kernel_log dmesg", "kernel_log dmesg\nxid [1.0] NVRM: Xid (PCI:0000:3b:00): 13, pid=1, x")],
+            Pass,
+            "nothing of the hardware",
+        ),
+        ("xid", &[("kernel_log dmesg\n", "")], Skipped, "li may not read the kernel's log"),
+        ("fabric-manager", &[("fabric_manager active", "fabric_manager failed")], Fail, "nvidia-fabricmanager is failed"),
+        (
+            "gpu-idle",
+            &[("kernel_log", "app - - zhao 4711, GPU-1, 4096, python3|python3 train.py\nkernel_log")],
+            Fail,
+            "GPU 1: zhao runs `python3 train.py` (pid 4711, 4096 MiB)",
+        ),
+        ("gpu-idle", &[("kernel_log", "app ours - zhao 4711, GPU-1, 4096, python3|x\nkernel_log")], Pass, "nobody"),
+        ("mounts", &[("file 1 type directory", "file 1 type missing")], Fail, "/out is not there"),
+        ("mounts", &[("file 1 type directory", "file 1 type hung")], Fail, "stale network mount"),
+        ("mount-system", &[("file 1 system nfs", "file 1 system ext2/ext3")], Warn, "/out: ext2/ext3 instead of nfs"),
+        ("mount-content", &[("content 3 sizes:aa", "content 2 sizes:cc")], Warn, "/data: 2 files (cc) instead of 3 files (aa)"),
+        (
+            "mount-write",
+            &[("write 0 yes", "write 0 no Read-only file system")],
+            Fail,
+            "/out cannot be written by 0:0 inside: Read-only file system",
+        ),
+        ("paths", &[("content 9 sizes:bb\nin2 a 1", "content 8 sizes:cc\nin2 b 1")], Fail, "/models: 8 files"),
+        ("paths", &[("file 2 type directory", "file 2 type missing")], Fail, "/models is not there"),
+        ("same", &[("same 0 0 ff 6.1", "same 0 0 ee 5.15")], Fail, "`uname -r`: 5.15 instead of 6.1"),
+        ("same", &[("same 0 0 ff 6.1", "same 0 127 ee not found")], Fail, "ends with 127: not found"),
+        ("nic", &[("route 10.0.0.1 bond0", "route 10.0.0.1 eth0")], Warn, "leaves by eth0"),
+        ("nic", &[("route 10.0.0.1 bond0", "route 10.0.0.1 -")], Fail, "no route"),
+        ("mtu", &[("bond0 9000", "bond0 1500")], Warn, "1500 instead of 9000"),
+        ("infiniband", &[("ACTIVE", "DOWN")], Warn, "mlx5_0/1 DOWN 400 Gb/sec instead of mlx5_0/1 ACTIVE 400 Gb/sec"),
+        ("nccl-conf", &[("port_range", "nccl_conf abc\nport_range")], Warn, "(abc) instead of no /etc/nccl.conf"),
+        ("reach-master", &[("given>0 yes open", "given>0 yes refused")], Fail, "gpu01:29500 is refused though it listens (REJECT)"),
+        ("reach-master", &[("given>0 yes open", "given>0 yes blocked no answer within 3 s")], Fail, "(DROP?)"),
+        ("reach-master", &[("given>0 yes open", "given>0 no refused")], Pass, "can be reached"),
+        ("reach-ephemeral", &[("ephemeral>0 yes open", "ephemeral>0 yes blocked no answer within 3 s")], Fail, "no way to gpu01"),
+        ("reach-ephemeral", &[("ephemeral>0 yes open", "ephemeral>0 no untold nothing to listen with")], Skipped, "nothing to listen with"),
+        ("clock", same, Pass, "from gpu01"),
+    ] {
+        let found = evaluate_with_changes(TEST_INVENTORY, name, changes);
+        assert_eq!(found[2].level, level, "{name} {changes:?}: {found:?}");
+        assert!(found[2].message.contains(says), "{name}: {says:?} is not in {:?}", found[2].message);
+        assert!(level <= Pass || !found[2].hint.is_empty(), "{name}: what to do?");
+        assert!(found[..2].iter().all(|c| c.level <= Pass), "{name} {changes:?}: {found:?}");
+    }
+}
+
+#[test]
+fn inventory_settings_change_check_results() {
+    use Level::{Fail, Pass, Warn};
+    let cpu = TEST_INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
+    let named = TEST_INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
+    for (inventory, name, changes, host, level, says) in [
+        (&cpu, "hostname", &[("own_name 10.0.0.3", "own_name 127.0.1.1")][..], 2, Warn, "h3 resolves to 127.0.1.1"),
+        (&cpu, "gpu-idle", &[], 2, Level::Skipped, "no GPUs are used"),
+        (
+            &TEST_INVENTORY.replace("checks: {", "env: { GLOO_SOCKET_IFNAME: eth7 }\nchecks: {"),
+            "nic",
+            &[],
+            2,
+            Fail,
+            "GLOO_SOCKET_IFNAME=eth7 fits none of bond0",
+        ),
+        (&TEST_INVENTORY.replace("checks: {", "env: { NCCL_SOCKET_IFNAME: bond }\nchecks: {"), "nic", &[], 2, Pass, "bond0"),
+        (
+            &TEST_INVENTORY.replace("checks: {", "checks: { max_clock_skew: 1s, "),
+            "clock",
+            &[("clock 0.1", "clock 1500")],
+            2,
+            Fail,
+            "+1.50 s",
+        ),
+        (
+            &TEST_INVENTORY.replace("nproc_per_node: 2,", "nproc_per_node: 2, master_port: 40000,"),
+            "master-port",
+            &[],
+            0,
+            Warn,
+            "32768 to 60999",
+        ),
+        (&named, "nic", &[], 2, Pass, "bond0"),
+    ] {
+        let found = evaluate_with_changes(inventory, name, changes);
+        assert_eq!(found[host].level, level, "{name}: {found:?}");
+        assert!(found[host].message.contains(says), "{name}: {says:?} is not in {:?}", found[host].message);
+    }
+}
+
+#[test]
+fn master_name_must_resolve_equally_everywhere() {
+    let inventory =
+        Inventory::load(&[InventorySource { name: "i".to_owned(), text: TEST_INVENTORY.to_owned() }], &[]).expect("an inventory");
+    let job = inventory.job(&RuntimeValues { gpu_counts: vec![Some(2); 3], ..RuntimeValues::default() }).expect("a job");
+    let facts: Vec<HostFacts> = (1..4).map(|n| HostFacts::parse(&healthy_host_output(n).0)).collect();
+    let run = |third: &str, first: &str| -> CheckResult {
+        let told: Vec<ProbeOutput> = ["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third]
+            .iter()
+            .map(|line| {
+                let mut told = ProbeOutput::default();
+                told.push_text(&format!("{line}\ndid net"));
+                told
+            })
+            .collect();
+        let place = |(index, (facts, told))| HostView {
+            index,
+            host: &inventory.hosts[index],
+            job_host: &job.hosts[index],
+            facts,
+            probe_output: told,
+            fabric_address: Some("x"),
+            has_live_run: false,
+        };
+        let hosts = facts.iter().zip(&told).enumerate().map(place).collect();
+        let addresses = vec![first.to_owned(), "10.0.0.2".to_owned(), "10.0.0.3".to_owned()];
+        let scene = CheckContext { inventory: &inventory, job: &job, hosts, fabric_addresses: addresses, before_launch: false };
+        evaluate_checks(&scene, &[ALL_CHECKS.iter().find(|c| c.name == "master-address").copied().expect("it")])[0].results[2].1.clone()
+    };
+    for (third, first, level, says) in [
+        ("resolves gpu01 10.0.0.1", "gpu01", Level::Pass, "10.0.0.1"),
+        ("resolves gpu01 127.0.1.1", "gpu01", Level::Fail, "gpu01 resolves to 127.0.1.1"),
+        ("resolves gpu01 10.9.9.9", "gpu01", Level::Fail, "10.9.9.9 instead of gpu01 is 10.0.0.1"),
+        ("resolves gpu01 ", "gpu01", Level::Fail, "gpu01 does not resolve"),
+        ("x", "127.0.0.1", Level::Fail, "127.0.0.1 is a loopback address"),
+        ("x", "10.0.0.1", Level::Pass, "10.0.0.1"),
+    ] {
+        let cell = run(third, first);
+        assert!(cell.level == level && cell.message.contains(says), "{third} {first}: {cell:?}");
+    }
+}
+
+#[test]
+fn incomplete_probe_output_is_skipped_and_bounded() {
+    let mut told = ProbeOutput::default();
+    told.set_missing_reason(Probe::Gpus, "no answer within 60s");
+    assert_eq!((told.is_complete(Probe::Gpus), told.missing_reason(Probe::Gpus).as_str()), (false, "no answer within 60s"));
+    told.push_text("gpu_fields index,name\ngpu 0\ngpu 0, a, b\ngpu , ,\n\u{4e2d}\nclock x y\ndisk\n");
+    assert_eq!(told.gpu_rows().len(), 2);
+    told.push_text(&"x ".repeat(100_000));
+    told.push_text(&"k v\n".repeat(100_000));
+    assert!(told.values("k").len() <= 8192);
+}

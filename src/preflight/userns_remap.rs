@@ -1,0 +1,35 @@
+//! `userns-remap`: docker maps the users of containers to others, and then shares no network of the host.
+
+use super::context::CheckContext;
+use super::probe::Probe;
+use super::{CheckArea, CheckResult, PreflightCheck};
+
+/// See its `looks`.
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "userns-remap",
+    area: CheckArea::Docker,
+    description: "dockerd maps users (userns-remap): it starts no container with the host's network, and users of a container are others in mounts",
+    probes: &[Probe::Docker],
+    judge,
+};
+
+fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+    scene.check_each_host(|host| {
+        let Some(container) = host.container() else { return CheckResult::skipped("bare host") };
+        let Some(info) = host.probe_output.last_value("docker_info") else {
+            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info told nothing").to_owned());
+        };
+        let remapped = info.rsplit('|').next().is_some_and(|options| options.contains("name=userns"));
+        if !remapped {
+            return CheckResult::pass("users are not mapped");
+        }
+        let hint = "container.args: [--userns=host]";
+        match container.docker_args.iter().any(|arg| arg == "--userns=host") {
+            true => CheckResult::pass("not for this container (--userns=host)"),
+            false if container.network == "host" => {
+                CheckResult::fail("users are mapped (userns-remap): dockerd starts no container with the host's network", hint)
+            }
+            false => CheckResult::warn("users are mapped (userns-remap): files that ranks write into mounts belong to others", hint),
+        }
+    })
+}

@@ -1,0 +1,25 @@
+//! OpenSSH's client configuration, and what `known_hosts` says of a host key.
+//!
+//! Uses `text` alone, and reads the configuration files. `files` reads, `line` understands one line, `resolve` decides for one host which
+//! lines apply and where each setting came from, `known_hosts` gives the verdict on a key. The truth about the format is OpenSSH's
+//! readconf.c; the tests compare with `ssh -G`. What cannot be decided here, `remote` asks the ssh program.
+
+mod condition;
+pub(crate) mod files;
+mod jump;
+mod keywords;
+pub(crate) mod known_hosts;
+mod line;
+pub(crate) mod names;
+mod options;
+mod port;
+pub(crate) mod resolve;
+#[cfg(test)]
+mod ssh_g_tests;
+mod tokens;
+
+pub(crate) use self::jump::JumpHost;
+pub(crate) use self::line::{ConfigFile, split_words as words};
+pub(crate) use self::options::{OptionValue, SettingOrigin, SshOptions};
+pub use self::tokens::EnvLookup;
+pub(crate) use self::tokens::PercentTokens;

@@ -1,0 +1,479 @@
+//! What we decide is what `ssh -G` decides: on generated files, and on those of `tests/data/ssh_config`.
+#![expect(clippy::disallowed_methods, reason = "the judge is the ssh program")]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
+
+use super::files;
+use super::resolve::{HostQuery, MatchResult, resolve_host};
+use super::{JumpHost, PercentTokens, SettingOrigin, SshOptions, keywords};
+use crate::ssh_config::EnvLookup;
+
+/// How many generated files are compared, each for three names; more with the variable.
+const DEFAULT_CASES: u32 = 100;
+const CASES_VARIABLE: &str = "ORCHESTRATE_SSH_CONFIG_CASES";
+
+/// Says something that a test run shows even where all went well.
+fn print_stderr(text: &str) {
+    writeln!(std::io::stderr(), "{text}").expect("a stderr");
+}
+
+/// The ssh program; without one, the reason is said, and on CI that is a failure.
+fn has_ssh() -> bool {
+    let there = Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_ok();
+    assert!(there || std::env::var_os("CI").is_none(), "CI has no ssh program");
+    if !there {
+        print_stderr("not compared with ssh -G: there is no ssh program");
+    }
+    there
+}
+
+/// Who asks, and for whom.
+#[derive(Debug, Clone)]
+struct SshQuery<'a> {
+    config: &'a Path,
+    alias: &'a str,
+    user: Option<&'a str>,
+}
+
+/// What `ssh -G` says, or the lines that it refuses.
+fn ssh_g_options(asked: &SshQuery<'_>) -> Result<SshOptions, String> {
+    let mut ssh = Command::new("ssh");
+    ssh.arg("-G").arg("-F").arg(asked.config).env("ORCH_TEST_DIR", "/keys").stdin(Stdio::null());
+    if let Some(user) = asked.user {
+        ssh.arg("-l").arg(user);
+    }
+    let out = ssh.arg("--").arg(asked.alias).output().expect("ssh runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if out.status.success() { Ok(SshOptions::parse_ssh_g(&text(&out.stdout))) } else { Err(text(&out.stderr)) }
+}
+
+/// The person whom ssh takes us for, and where ssh sees home.
+struct LocalUser {
+    home: PathBuf,
+    user: String,
+}
+
+fn local_user() -> LocalUser {
+    let me = nix::unistd::User::from_uid(nix::unistd::getuid()).expect("readable").expect("a user");
+    LocalUser { home: me.dir, user: me.name }
+}
+
+fn our_result(me: &LocalUser, asked: &SshQuery<'_>) -> MatchResult {
+    let sources = match files::read_config_files(Some(asked.config), &me.home) {
+        Ok(sources) => sources,
+        Err(what) => return MatchResult::Invalid(vec![what]),
+    };
+    let mut preset = SshOptions::default();
+    if let Some(user) = asked.user {
+        preset.set("User", user, &SettingOrigin::Inventory);
+    }
+    resolve_host(&sources, HostQuery { alias: asked.alias, local_user: &me.user }, preset)
+}
+
+/// An algorithm list with `+`, `-` or `^` before it, put together with the standard list.
+fn expand_algorithm_list(standard: &str, text: &str) -> String {
+    let split = |list: &str| list.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let (sign, names) = text.split_at(text.find(|c| !matches!(c, '+' | '-' | '^')).unwrap_or(0));
+    let (names, standard) = (split(names), split(standard));
+    let less = |a: &[String], b: &[String]| a.iter().filter(|n| !b.contains(n)).cloned().collect::<Vec<_>>();
+    match sign {
+        "+" => [standard.clone(), less(&names, &standard)].concat().join(","),
+        "-" => less(&standard, &names).join(","),
+        "^" => [names.clone(), less(&standard, &names)].concat().join(","),
+        _ => text.to_owned(),
+    }
+}
+
+/// The settings in the form in which `ssh -G` prints them; those that are not set come from `unset`, what ssh says with no file at all.
+fn as_ssh_g_prints(me: &LocalUser, alias: &str, options: &SshOptions, unset: &SshOptions) -> BTreeMap<String, String> {
+    let text = |o: &SshOptions, name: &str| {
+        o.iter().find(|(n, _)| *n == name).map(|(_, v)| v.iter().map(|v| &*v.text).collect::<Vec<_>>().join(" "))
+    };
+    let by_default = |name: &str| options.first_value(name).is_some_and(|v| v.origin == SettingOrigin::Default);
+    let set = |name: &str| text(options, name).filter(|t| !t.is_empty() && (name == "HostName" || !by_default(name)));
+    let variables: EnvLookup = Arc::new(|name| (name == "ORCH_TEST_DIR").then(|| "/keys".to_owned()));
+    let host = set("HostName").unwrap_or_else(|| alias.to_owned());
+    let user = set("User").unwrap_or_else(|| me.user.clone());
+    let key_name = set("HostKeyAlias").map_or_else(|| alias.to_owned(), |name| name.to_ascii_lowercase());
+    let tokens = PercentTokens {
+        host: &host,
+        alias,
+        host_key_name: &key_name,
+        port: set("Port").map_or(22, |p| p.parse().expect("a port")),
+        user: &user,
+        jump_host: "",
+        local_user: &me.user,
+        home: &me.home,
+        uid: rustix::process::getuid().as_raw(),
+        env: &variables,
+    };
+    let path = |text: &str| tokens.expand_path(text).map_or_else(|what| what, |p| p.display().to_string());
+    let mut all = BTreeMap::new();
+    for name in keywords::keyword_names() {
+        let standard = || text(unset, name);
+        let value = match name {
+            "CASignatureAlgorithms" | "Ciphers" | "HostKeyAlgorithms" | "KexAlgorithms" | "MACs" | "PubkeyAcceptedAlgorithms" => {
+                set(name).map(|t| expand_algorithm_list(&standard().unwrap_or_default(), &t))
+            }
+            // ssh says no where there is a jump host, whatever the file says.
+            "ProxyUseFdpass" if set("ProxyJump").is_some_and(|j| j != "none") => Some("no".to_owned()),
+            "HostKeyAlias" => set(name).map(|t| t.to_ascii_lowercase()),
+            "IdentityAgent" => set(name).map(|t| path(&t)),
+            "UserKnownHostsFile" => {
+                let paths = options.values(name).map(|v| path(&v.text)).collect::<Vec<_>>();
+                set(name).map(|t| if t == "none" { t } else { paths.join(" ") })
+            }
+            "ProxyJump" => set(name).map(|t| if t == "none" { t } else { format!("{:?}", JumpHost::parse_list(&t)) }),
+            _ => set(name),
+        };
+        // ssh does not print every keyword that says `none`.
+        let value = value.map_or_else(standard, Some).filter(|v| v != "none");
+        all.extend(value.map(|v| (name.to_owned(), v)));
+    }
+    all
+}
+
+/// Compares the two. `Ok(false)`: it is ssh's to decide, and was not compared.
+fn compare_with_ssh(me: &LocalUser, asked: &SshQuery<'_>, unset: &SshOptions) -> Result<bool, String> {
+    let theirs = ssh_g_options(asked);
+    match (our_result(me, asked), theirs) {
+        (MatchResult::NeedsSsh(..), _) => Ok(false),
+        (MatchResult::Resolved(ours), Ok(theirs)) => {
+            let (ours, theirs) =
+                (as_ssh_g_prints(me, asked.alias, &ours, unset), as_ssh_g_prints(me, asked.alias, &theirs, &SshOptions::default()));
+            // With BatchMode, Debian's ssh has a keepalive of its own where none is named.
+            let debian = |n: &str| n == "ServerAliveInterval" && theirs.get(n).is_some_and(|v| v == "300");
+            let apart: Vec<String> = keywords::keyword_names()
+                .filter(|n| ours.get(*n) != theirs.get(*n) && !debian(n))
+                .map(|n| format!("{n}: ours {:?}, ssh {:?}", ours.get(n), theirs.get(n)))
+                .collect();
+            if apart.is_empty() { Ok(true) } else { Err(format!("{}: {}", asked.alias, apart.join("\n"))) }
+        }
+        (MatchResult::Invalid(ours), Err(theirs)) => {
+            // Every line that ssh names, we name.
+            let named = |l: &str| {
+                let (file, rest) = l.split_once(" line ").or_else(|| l.split_once(": line "))?;
+                let line: usize = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+                Some(format!("{}:{line}: ", file.trim_end_matches(':')))
+            };
+            let missing: Vec<String> = theirs
+                .lines()
+                .filter(|l| !l.contains("Unsupported option"))
+                .filter_map(named)
+                .filter(|place| !ours.iter().any(|o| o.starts_with(place)))
+                .collect();
+            if missing.is_empty() { Ok(true) } else { Err(format!("{}: not named: {missing:?}\nours {ours:?}\nssh {theirs}", asked.alias)) }
+        }
+        (MatchResult::Invalid(ours), Ok(_)) => Err(format!("{}: only we refuse it: {ours:?}", asked.alias)),
+        (MatchResult::Resolved(_), Err(theirs)) => Err(format!("{}: only ssh refuses it: {theirs}", asked.alias)),
+    }
+}
+
+fn ssh_defaults(me: &LocalUser, alias: &str) -> SshOptions {
+    let mut options = ssh_g_options(&SshQuery { config: Path::new("none"), alias, user: None }).expect("ssh without a file");
+    options.set("User", &me.user, &SettingOrigin::Default);
+    options
+}
+
+const ALIASES: [&str; 6] = ["gpu01", "gpu02", "login.corp", "10.0.0.1", "FD00::0001", "Gpu01"];
+
+fn patterns() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(
+        &["gpu01", "gpu*", "gpu0?", "!gpu02", "*.corp", "!*.corp", "10.*", "*", "login", "fd00::*", "GPU01", "g?u0[12]", "*pu**1"][..],
+    )
+}
+
+/// Values of a keyword, good ones and now and then a bad one.
+fn keyword_and_value() -> impl Strategy<Value = (&'static str, &'static str)> {
+    let words: Vec<(&str, &[&str])> = vec![
+        ("HostName", &["10.0.0.%h", "%h.corp", "GPU01.Corp", "fd00::0:1", "127.0.0.1", "a%%b", "x%y"]),
+        ("User", &["root", "li", "eve", "a b", "left over"]),
+        ("Port", &["22", "2222", "65535", "0", "65536", "x"]),
+        ("IdentityFile", &["~/.ssh/id_%h", "/keys/a b", "none", "%d/k", "${ORCH_TEST_DIR}/id", "~/.ssh/id_rsa", "/keys/id"]),
+        ("CertificateFile", &["/keys/a-cert.pub", "~/c d.pub", "/keys/%r"]),
+        ("IdentitiesOnly", &["yes", "no", "TRUE", "maybe"]),
+        ("IdentityAgent", &["none", "SSH_AUTH_SOCK", "~/agent-%n", "/run/%u/%i-%p", "${ORCH_TEST_DIR}/sock", "%d/%r@%h"]),
+        ("UserKnownHostsFile", &["~/.ssh/kh", "/a/kh ~/b", "none", "~/%C", "~/kh_%k %d/%L", "~/%l.%n"]),
+        ("GlobalKnownHostsFile", &["/etc/kh", "none", "/a /b /c"]),
+        ("StrictHostKeyChecking", &["yes", "no", "ask", "accept-new", "off", "never"]),
+        ("HostKeyAlias", &["key1", "KEY2"]),
+        ("HashKnownHosts", &["yes", "no"]),
+        ("CheckHostIP", &["yes", "no"]),
+        ("RevokedHostKeys", &["/etc/revoked", "none"]),
+        ("KnownHostsCommand", &["none", "/bin/keys %H  %h", "none # no"]),
+        ("ProxyJump", &["bastion", "li@b1:2222,b2", "ssh://li@b3:99", "[fd00::9]:22", "b:0", "b # the door", "a,b,c"]),
+        ("ProxyCommand", &["nc %h %p", "none", "ssh -W '%h:%p'  b # x", "= nc \"%h\" %p"]),
+        ("ProxyUseFdpass", &["yes", "no"]),
+        ("AddressFamily", &["any", "inet", "INET6", "ipv4"]),
+        ("BindAddress", &["10.0.0.9"]),
+        ("BindInterface", &["bond0"]),
+        ("ConnectTimeout", &["5", "1m30s", "none", "2x", "1h"]),
+        ("ConnectionAttempts", &["1", "3", "-2"]),
+        ("ServerAliveInterval", &["15", "1m", "0"]),
+        ("ServerAliveCountMax", &["2", "x"]),
+        ("TCPKeepAlive", &["yes", "no"]),
+        ("KeepAlive", &["yes", "no"]),
+        ("KexAlgorithms", &["curve25519-sha256", "+diffie-hellman-group1-sha1", "-curve25519-sha256", "^ecdh-sha2-nistp256"]),
+        ("Ciphers", &["aes128-ctr,aes256-ctr", "+3des-cbc", "-chacha20-poly1305@openssh.com", "^aes256-ctr"]),
+        ("MACs", &["hmac-sha2-256", "-hmac-sha1", "^hmac-sha2-512"]),
+        ("HostKeyAlgorithms", &["ssh-ed25519", "+ssh-rsa", "^ssh-ed25519"]),
+        ("PubkeyAcceptedAlgorithms", &["ssh-ed25519,rsa-sha2-512", "+ssh-rsa"]),
+        ("PubkeyAcceptedKeyTypes", &["ssh-ed25519"]),
+        ("CASignatureAlgorithms", &["ssh-ed25519", "^ssh-ed25519"]),
+        ("PubkeyAuthentication", &["yes", "no", "unbound", "host-bound", "sometimes"]),
+        ("PasswordAuthentication", &["yes", "no"]),
+        ("KbdInteractiveAuthentication", &["yes", "no"]),
+        ("ChallengeResponseAuthentication", &["yes", "no"]),
+        ("PreferredAuthentications", &["publickey", "publickey,password"]),
+        ("NumberOfPasswordPrompts", &["1", "3", "many"]),
+        ("BatchMode", &["yes", "no"]),
+        ("SecurityKeyProvider", &["internal", "none", "/lib/sk.so"]),
+        ("RequiredRSASize", &["1024", "2048"]),
+        ("RekeyLimit", &["1G 1h", "default 5m", "512M 30", "8 1h", "1K 1h"]),
+        ("Compression", &["yes", "no"]),
+        ("NoHostAuthenticationForLocalhost", &["yes", "no"]),
+        ("VerifyHostKeyDNS", &["yes", "no", "ask"]),
+        ("IgnoreUnknown", &["Use*,nons*", "UseKeychain"]),
+        ("UseKeychain", &["yes"]),
+        ("SendEnv", &["LANG LC_*", "-X"]),
+        ("SetEnv", &["A=b C=d"]),
+        ("ControlPath", &["~/.ssh/%C"]),
+        ("GSSAPIAuthentication", &["yes"]),
+        ("Protocol", &["2"]),
+        ("RSAAuthentication", &["yes"]),
+        ("AddKeysToAgent", &["confirm 5m", "yes"]),
+        ("ForwardAgent", &["yes"]),
+        ("LocalForward", &["8080 localhost:80"]),
+        ("AddressFamly", &["any"]),
+    ];
+    let pick = |(keyword, values): (&'static str, &'static [&'static str])| {
+        let good: Vec<&str> = values.to_vec();
+        prop::sample::select(good).prop_map(move |v| (keyword, v))
+    };
+    prop::sample::select(words).prop_flat_map(pick)
+}
+
+/// One line as people write it: case, indent, sign, quotes, comment.
+fn setting_line() -> impl Strategy<Value = String> {
+    let separator = prop::sample::select(&[" ", "  ", "\t", "=", " = ", "= ", " ="][..]);
+    let indent = prop::sample::select(&["", "  ", "\t"][..]);
+    let end = prop::sample::select(&["", "", " ", "\t", " # why", "\r"][..]);
+    (keyword_and_value(), separator, indent, end, 0..3_u8, 0..4_u8).prop_map(|((keyword, value), separator, indent, end, case, quote)| {
+        let keyword = match case {
+            0 => keyword.to_ascii_lowercase(),
+            1 => keyword.to_ascii_uppercase(),
+            _ => keyword.to_owned(),
+        };
+        // What holds for the rest of a line holds for its comments; a list of words is not one quoted word.
+        let command = ["PROXYCOMMAND", "PROXYJUMP", "KNOWNHOSTSCOMMAND"].contains(&keyword.to_ascii_uppercase().as_str());
+        let one = ["a b", "/keys/a b", "~/c d.pub"].contains(&value);
+        let value = match quote {
+            _ if command => value.to_owned(),
+            0 if one || !value.contains(' ') => format!("\"{value}\""),
+            1 if one || !value.contains(' ') => format!("'{value}'"),
+            2 if one => value.replace(' ', "\\ "),
+            _ if one => format!("\"{value}\""),
+            _ => value.to_owned(),
+        };
+        let end = if command && end.contains('#') { "" } else { end };
+        format!("{indent}{keyword}{separator}{value}{end}")
+    })
+}
+
+fn match_criteria() -> impl Strategy<Value = String> {
+    let list = || prop::collection::vec(patterns(), 1..3).prop_map(|p| p.join(","));
+    let users = prop::sample::select(&["root", "li,eve", "!root", "*", "r*,!root"][..]);
+    let criterion = prop_oneof![
+        list().prop_map(|l| format!("host {l}")),
+        list().prop_map(|l| format!("!Host \"{l}\"")),
+        list().prop_map(|l| format!("originalhost={l}")),
+        users.clone().prop_map(|u| format!("user {u}")),
+        users.prop_map(|u| format!("LocalUser {u}")),
+        Just("final".to_owned()),
+        Just("!canonical".to_owned()),
+        Just("nonsense x".to_owned()),
+    ];
+    prop_oneof![
+        1 => Just("all".to_owned()),
+        1 => Just("!all".to_owned()),
+        1 => Just("final all".to_owned()),
+        8 => prop::collection::vec(criterion, 1..3).prop_map(|c| c.join(" ")),
+    ]
+}
+
+fn config_line() -> impl Strategy<Value = String> {
+    prop_oneof![
+        12 => setting_line(),
+        3 => prop::collection::vec(patterns(), 1..4).prop_map(|p| format!("Host {}", p.join(" "))),
+        1 => prop::collection::vec(patterns(), 1..3).prop_map(|p| format!("host=\"{}\" # c", p.join("\" \""))),
+        2 => match_criteria().prop_map(|c| format!("Match {c}")),
+        1 => prop::sample::select(&["Include @DIR@/a.conf", "Include=@DIR@/[ab].conf", "Include @DIR@/none @DIR@/b.*", "include \"@DIR@/*.conf\""][..])
+            .prop_map(str::to_owned),
+        1 => prop::sample::select(&["", "# Port 9", "   ", "\t# x\r"][..]).prop_map(str::to_owned),
+    ]
+}
+
+/// A file; without `mistakes` it has none of those with which most generated files would end in one and the same way.
+fn config_text(lines: usize, mistakes: bool) -> impl Strategy<Value = String> {
+    prop::collection::vec(config_line(), 0..lines).prop_map(move |lines| {
+        let fine = |line: &&String| mistakes || !INVALID_SNIPPETS.iter().any(|m| line.to_ascii_lowercase().contains(m));
+        lines.iter().filter(fine).map(|l| format!("{l}\n")).collect()
+    })
+}
+
+/// An included file; it includes none, as that would lead in circles, which have tests of their own.
+fn included_text(mistakes: bool) -> impl Strategy<Value = String> {
+    config_text(6, mistakes).prop_map(|text| text.lines().filter(|l| !l.contains("nclude")).map(|l| format!("{l}\n")).collect())
+}
+
+/// What makes a line of the generator a wrong one, in lower case.
+const INVALID_SNIPPETS: [&str; 21] = [
+    "left over",
+    "x%y",
+    "65536",
+    "maybe",
+    "never",
+    "ipv4",
+    "2x",
+    "-2",
+    "sometimes",
+    "many",
+    "nonsense",
+    "famly",
+    "b:0",
+    "usekeychain",
+    "countmax x",
+    "countmax=x",
+    "rekeylimit 8",
+    "rekeylimit=8",
+    "usekeychain\"",
+    "port x",
+    "port 0",
+];
+
+#[test]
+fn generated_configs_match_ssh_g() {
+    if !has_ssh() {
+        return;
+    }
+    let me = local_user();
+    let unset: BTreeMap<&str, SshOptions> = ALIASES.iter().map(|a| (*a, ssh_defaults(&me, a))).collect();
+    let cases = std::env::var(CASES_VARIABLE).ok().map_or(DEFAULT_CASES, |n| n.parse().expect("a number"));
+    let persistence = FileFailurePersistence::SourceParallel("proptest-regressions");
+    let config = Config {
+        cases,
+        failure_persistence: Some(Box::new(persistence)),
+        source_file: Some(file!()),
+        max_shrink_iters: 400,
+        ..Config::default()
+    };
+    let dir = tempfile::tempdir().expect("a folder");
+    let counted = std::cell::Cell::new((0_u32, 0_u32));
+    let files = prop_oneof![
+        3 => (config_text(24, false), included_text(false), included_text(false)),
+        1 => (config_text(10, true), included_text(true), included_text(false)),
+    ];
+    let asked = prop::sample::subsequence(ALIASES.to_vec(), 3);
+    let user = prop::option::weighted(0.3, prop::sample::select(&["root", "li"][..]));
+    let run = TestRunner::new(config).run(&(files, asked, user), |((main, a, b), aliases, user)| {
+        let place = dir.path().display().to_string();
+        for (name, text) in [("config", &main), ("a.conf", &a), ("b.conf", &b)] {
+            std::fs::write(dir.path().join(name), text.replace("@DIR@", &place)).expect("written");
+        }
+        for alias in aliases {
+            let asked = SshQuery { config: &dir.path().join("config"), alias, user };
+            let compared = compare_with_ssh(&me, &asked, &unset[alias]).map_err(TestCaseError::fail)?;
+            let wrong = matches!(our_result(&me, &asked), MatchResult::Invalid(_));
+            assert!(compared, "nothing in these files is ssh's alone to decide");
+            let (refused, equal) = counted.get();
+            counted.set(if wrong { (refused + 1, equal) } else { (refused, equal + 1) });
+        }
+        Ok(())
+    });
+    if let Err(error) = run {
+        panic!("{error}");
+    }
+    let (refused, equal) = counted.get();
+    print_stderr(&format!(
+        "ssh_config: {} comparisons with ssh -G: {equal} equal in every keyword, {refused} refused by both",
+        equal + refused
+    ));
+    assert!(equal > refused, "most generated files are to be read");
+}
+
+/// A copy of the folder of files as they are met, with the places of their Includes filled in.
+fn copy_sample_configs() -> (tempfile::TempDir, Vec<(String, String)>) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut expected = Vec::new();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ssh_config");
+    for entry in std::fs::read_dir(from).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        match name.strip_suffix(".expected") {
+            Some(file) => expected.push((file.to_owned(), text)),
+            None => std::fs::write(dir.path().join(name), text.replace("@DIR@", &dir.path().display().to_string())).expect("written"),
+        }
+    }
+    expected.sort();
+    (dir, expected)
+}
+
+/// Every value that somebody set, with its place.
+fn values_with_origins(options: &SshOptions, dir: &Path) -> String {
+    let names = keywords::keyword_names().flat_map(|name| options.iter().filter(move |(n, _)| *n == name));
+    let values = names.flat_map(|(name, values)| values.iter().map(move |v| (name, v))).filter(|(_, v)| v.origin != SettingOrigin::Default);
+    values.map(|(name, v)| format!("  {name} {} ({})\n", v.text, v.origin).replace(&format!("{}/", dir.display()), "")).collect()
+}
+
+#[test]
+fn sample_configs_match_expected_and_ssh_g() {
+    let (dir, expected) = copy_sample_configs();
+    let (me, with_ssh) = (local_user(), has_ssh());
+    let mut compared = 0;
+    assert!(expected.len() > 9, "the folder was found");
+    for (file, expected) in &expected {
+        let config = dir.path().join(format!("{file}.conf"));
+        let mut found = String::new();
+        for host in expected.lines().filter(|line| !line.starts_with(' ')) {
+            let (user, alias) = host.rsplit_once('@').map_or((None, host), |(user, alias)| (Some(user), alias));
+            let asked = SshQuery { config: &config, alias, user };
+            let MatchResult::Resolved(options) = our_result(&me, &asked) else { panic!("{file} {host}: {:?}", our_result(&me, &asked)) };
+            found.push_str(&format!("{host}\n{}", values_with_origins(&options, dir.path())));
+            if with_ssh {
+                assert_eq!(compare_with_ssh(&me, &asked, &ssh_defaults(&me, alias)), Ok(true), "{file} {host}");
+                compared += 1;
+            }
+        }
+        assert_eq!(found, *expected, "{file}:\n{found}");
+    }
+    print_stderr(&format!("ssh_config: {compared} hosts of {} files as they are met compared with ssh -G", expected.len()));
+}
+
+/// `cargo test --lib -- --ignored --nocapture a_fleet` prints it; what a machine takes is no matter of right and wrong.
+#[test]
+#[ignore = "a measurement"]
+fn bench_1024_hosts_against_500_lines() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let block =
+        |i: usize| format!("Host gpu{i:03}-* rack{i}.example\n  HostName %h.corp\n  User u{i}\n  IdentityFile ~/.ssh/k{i}\n  Port 22\n");
+    let config = dir.path().join("config");
+    std::fs::write(&config, (0..100).map(block).collect::<String>()).expect("written");
+    let me = local_user();
+    let begin = std::time::Instant::now();
+    let sources = files::read_config_files(Some(&config), &me.home).expect("readable");
+    let read = begin.elapsed();
+    for host in 0..1024 {
+        let alias = format!("gpu{:03}-{host}", host % 128);
+        let outcome = resolve_host(&sources, HostQuery { alias: &alias, local_user: &me.user }, SshOptions::default());
+        assert!(matches!(outcome, MatchResult::Resolved(_)));
+    }
+    print_stderr(&format!("ssh_config: 500 lines read in {read:?}, 1024 hosts settled in {:?}", begin.elapsed()));
+}
