@@ -48,7 +48,7 @@ pub struct StepInfo {
 /// What a consumer needs to draw the run before anything has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// The journal's format, [`FORMAT`].
+    /// The journal's format, [`JOURNAL_FORMAT`].
     pub format: String,
     /// The inventory's name.
     pub name: String,
@@ -313,7 +313,7 @@ pub enum EventKind {
         file: LogFile,
         /// The place of the first byte in the host's file.
         offset: u64,
-        /// The bytes: at most [`LOG_CHUNK`]; never serialised, the journal records ranges.
+        /// The bytes: at most [`MAX_LOG_CHUNK_BYTES`]; never serialised, the journal records ranges.
         #[serde(skip)]
         bytes: bytes::Bytes,
         /// How many bytes; what the journal keeps of them.

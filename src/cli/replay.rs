@@ -170,7 +170,7 @@ impl<'a> JournalPlayer<'a> {
         }
     }
 
-    /// See [`due`].
+    /// See [`next_wakeup`].
     fn next_wakeup(&self) -> Option<Duration> {
         time_until_next_event(self.clock, self.now, self.fractional_ms, self.events.get(self.next_event).map(|event| event.at))
     }

@@ -23,7 +23,7 @@ pub enum EmittedMessage {
 const SAMPLE_QUEUE_LIMIT: usize = 4096;
 
 /// Where events go. Emitting never waits, and what waits is bounded by who emits: a stream hands up one piece of a log and waits until it is
-/// stored, tells each start and end once (`Link::is_news`), a warning once and of 256 at most (`Link::warn_once`), a disk once a second; a
+/// stored, tells each start and end once (`HostConnection::is_first_report`), a warning once and of 256 at most (`HostConnection::warn_once`), a disk once a second; a
 /// lost connection is reported once a try. Samples are counted here.
 #[derive(Clone)]
 pub struct Emitter {

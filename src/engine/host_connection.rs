@@ -145,7 +145,7 @@ impl HostConnection {
         answer
     }
 
-    /// As [`Link::exec`], in the session that is kept free for stopping.
+    /// As [`HostConnection::exec`], in the session that is kept free for stopping.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -159,7 +159,7 @@ impl HostConnection {
         answer
     }
 
-    /// As [`Link::exec`]; what the command writes is handed over as it comes.
+    /// As [`HostConnection::exec`]; what the command writes is handed over as it comes.
     ///
     /// # Errors
     /// Why it did not come to its end.

@@ -176,7 +176,7 @@ async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, up: &
     }
 }
 
-/// As [`fetch`]; what came, and what came before it, is on the laptop's disk then: the host may delete it.
+/// As [`fetch_logs`]; what came, and what came before it, is on the laptop's disk then: the host may delete it.
 ///
 /// # Errors
 /// The connection, or the laptop's disk.

@@ -67,7 +67,7 @@ pub struct CheckSettings {
     pub same_content_paths: Vec<String>,
     /// How far apart the clocks may be; `None`: the user said nothing.
     pub max_clock_skew: Option<Duration>,
-    /// Names of [`NAMES`] that are left out.
+    /// Names of [`CHECK_NAMES`] that are left out.
     pub skip: Vec<String>,
 }
 

@@ -185,7 +185,7 @@ fn ssh_entry(short: &SshDestination, place: &SourceLocation) -> Option<YamlEntry
     (!entries.is_empty()).then(|| YamlEntry { key: "ssh".to_owned(), location: at.clone(), value: YamlNode::map(at.clone(), entries) })
 }
 
-/// A member's name, which [`merge`] has checked.
+/// A member's name, which [`merge_files`] has checked.
 pub(super) fn host_node_name(member: &YamlNode) -> &str {
     match member.get("name").map(|node| &node.kind) {
         Some(YamlKind::Scalar { text, .. }) => text,

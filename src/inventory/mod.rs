@@ -2,7 +2,7 @@
 //!
 //! Uses `shell` for names and quoting. Knows no files and no clock: texts come in, problems or values go out.
 //! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch needs,
-//! with every template evaluated once, for the whole run, from [`Known`] values.
+//! with every template evaluated once, for the whole run, from [`RuntimeValues`] values.
 
 pub mod check_settings;
 pub mod constraint;

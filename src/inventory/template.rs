@@ -1,6 +1,6 @@
 //! Templates: `{{ … }}` in a value becomes what it says, once, for the whole run. Nothing else in a text is special.
 //!
-//! Uses minijinja's expressions and [`Scope`](super::scope::Scope)'s names. Knows nothing of what the values are for.
+//! Uses minijinja's expressions and [`Evaluator`](super::scope::Scope)'s names. Knows nothing of what the values are for.
 
 use std::collections::BTreeMap;
 

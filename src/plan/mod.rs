@@ -29,7 +29,7 @@ use crate::plan::protocol::run_record::RunRecord;
 pub struct PlanStep {
     /// Its number in the plan, dense from 0.
     pub id: u32,
-    /// The index of its host in [`Plan::sites`].
+    /// The index of its host in [`Plan::hosts`].
     pub host: usize,
     /// Its column; a barrier.
     pub phase: Phase,

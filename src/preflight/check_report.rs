@@ -45,7 +45,7 @@ impl CheckArea {
 /// One check.
 #[derive(Debug, Clone, Copy)]
 pub struct PreflightCheck {
-    /// Its stable name, one of [`NAMES`](super::NAMES).
+    /// Its stable name, one of [`CHECK_NAMES`](crate::inventory::check_settings::CHECK_NAMES).
     pub name: &'static str,
     /// What it is about.
     pub area: CheckArea,

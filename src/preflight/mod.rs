@@ -68,7 +68,7 @@ pub use crate::preflight::check_result::CheckResult;
 use crate::preflight::context::CheckContext;
 use crate::preflight::probe::Probe;
 
-/// Every check, in the order of [`NAMES`].
+/// Every check, in the order of [`CHECK_NAMES`].
 pub const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
     clock::CHECK,
     arch::CHECK,

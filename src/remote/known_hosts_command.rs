@@ -25,7 +25,7 @@ const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 pub(super) struct KnownHostsCommand {
     /// Its words before the handshake (`%I` is ORDER).
     pub(super) order_args: Vec<String>,
-    /// Its words once the host has shown its key (`%I` is HOSTNAME), with [`KIND`], [`FINGERPRINT`] and [`KEY`] to be replaced.
+    /// Its words once the host has shown its key (`%I` is HOSTNAME), with [`KEY_TYPE_PLACEHOLDER`], [`FINGERPRINT_PLACEHOLDER`] and [`KEY_PLACEHOLDER`] to be replaced.
     pub(super) key_args: Vec<String>,
     /// Where it stands.
     pub(super) origin: String,

@@ -141,7 +141,7 @@ pub enum TcpReachability {
 /// A running stream. Dropping it closes its channel.
 pub struct RemoteStream {
     /// What it writes after the begin mark. Ends with `None` after the last byte, or after an error was sent. The reader behind it never
-    /// waits: it holds at most [`Command::limit`] bytes, and a host that sends more than that unread is cut off. A caller that takes its time
+    /// waits: it holds at most [`RemoteCommand::output_limit`] bytes, and a host that sends more than that unread is cut off. A caller that takes its time
     /// bounds what comes by acknowledgements (`plan/log_frames`).
     pub output: ByteReceiver<RemoteError>,
     /// What it reads. Bounded; a send fails once the stream is over.

@@ -329,7 +329,7 @@ impl<R: BufRead> JournalReader<R> {
     /// All that is left.
     ///
     /// # Errors
-    /// As [`Reader::read`].
+    /// As [`JournalReader::next_event`].
     pub fn read_all(&mut self) -> Result<Vec<Event>, JournalError> {
         let mut events = Vec::new();
         while let Some(event) = self.next_event()? {

@@ -51,7 +51,7 @@ pub trait ReportSink: Send {
     /// Time goes by without an event.
     ///
     /// # Errors
-    /// As [`Sink::on`].
+    /// As [`ReportSink::on_event`].
     fn tick(&mut self, _now: UnixMillis, _state: &RunState) -> io::Result<()> {
         Ok(())
     }
@@ -59,7 +59,7 @@ pub trait ReportSink: Send {
     /// What went wrong, just before the last event.
     ///
     /// # Errors
-    /// As [`Sink::on`].
+    /// As [`ReportSink::on_event`].
     fn on_findings(&mut self, _findings: &[DiagnosisFinding], _state: &RunState) -> io::Result<()> {
         Ok(())
     }

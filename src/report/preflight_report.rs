@@ -207,7 +207,7 @@ fn render_passed_and_skipped(page: &PreflightPage<'_>, answers: &[CheckReport]) 
     lines
 }
 
-/// Words on lines of at most [`WIDTH`] columns; a word that is longer than a line stays whole, so that it can be copied.
+/// Words on lines of at most [`PAGE_WIDTH`] columns; a word that is longer than a line stays whole, so that it can be copied.
 fn wrap_with_indent(text: &str, first: &str, then: &str) -> Vec<String> {
     let mut lines = vec![first.to_owned()];
     let mut empty = true;

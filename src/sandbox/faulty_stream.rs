@@ -62,7 +62,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FaultyStream<S> {
     }
 }
 
-/// What a slow line holds at most each way, in pieces of [`PIECE`].
+/// What a slow line holds at most each way, in pieces of [`CHUNK_BYTES`].
 const DELAY_QUEUE_CHUNKS: usize = 256;
 const CHUNK_BYTES: usize = 32 << 10;
 

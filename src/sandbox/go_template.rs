@@ -311,7 +311,7 @@ fn call_function(name: &str, arguments: &[Value]) -> Result<Value, String> {
     })
 }
 
-/// What a person may see of a value: the lookups of [`method`] stay inside.
+/// What a person may see of a value: the lookups of [`call_method`] stay inside.
 fn without_methods(value: &Value) -> Value {
     match value {
         Value::Object(map) => map.iter().filter(|(k, _)| !k.ends_with("()")).map(|(k, v)| (k.clone(), v.clone())).collect(),

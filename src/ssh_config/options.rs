@@ -144,7 +144,7 @@ impl SshOptions {
         self.all_values(key).first().filter(|v| !v.text.is_empty() && !v.is_none())
     }
 
-    /// The text of [`Options::value`].
+    /// The text of [`SshOptions::first_value`].
     pub(crate) fn first_text(&self, key: &str) -> Option<&str> {
         self.first_value(key).map(|v| &*v.text)
     }

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 /// The most bytes of one line that are kept.
 pub const MAX_LINE_BYTES: usize = 2 << 10;
 
-/// How many lines a [`Tail`] keeps.
+/// How many lines a [`RecentLines`] keeps.
 pub const MAX_RECENT_LINES: usize = 50;
 
-/// The most bytes of text that a [`Tail`] keeps, so that a thousand ranks stay small.
+/// The most bytes of text that a [`RecentLines`] keeps, so that a thousand ranks stay small.
 pub const MAX_RECENT_BYTES: usize = 48 << 10;
 
 /// Cuts a stream of bytes into lines. A carriage return that no newline follows starts the line anew, as on a screen.
@@ -111,7 +111,7 @@ impl RecentLines {
         self.push_with(offset, bytes, |_| {});
     }
 
-    /// As [`Tail::push`]; gives every line that it cuts to `each`, which are all but those that a flood buries at once, and the one under way.
+    /// As [`RecentLines::push`]; gives every line that it cuts to `each`, which are all but those that a flood buries at once, and the one under way.
     pub fn push_with(&mut self, offset: u64, bytes: &[u8], mut each: impl FnMut(&str)) {
         let end = offset.saturating_add(bytes.len() as u64);
         if end <= self.next_offset {

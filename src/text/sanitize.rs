@@ -3,7 +3,7 @@
 //! Uses `shell` for masking. Every text that a host, a file or a library wrote goes through here before a person sees it: a log line may
 //! try to write the clipboard, move the cursor, answer a question into the shell, or show its letters in another order.
 //!
-//! `clean`, `Cleaner::text` and `Cleaner::line` are for foreign text on its way into ours. Only a [`Printable`] may be written to a terminal,
+//! `clean`, `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`Printable`] may be written to a terminal,
 //! and only this file makes one: it cleans again, whatever was forgotten on the way, and turns our own colour marks into escape sequences
 //! last. Outside of it a colour is a noncharacter of Unicode, which foreign text loses when it is cleaned.
 
@@ -44,7 +44,7 @@ fn sgr_code(mark: char) -> Option<&'static str> {
 pub struct Printable(String);
 
 impl Printable {
-    /// Cleans a text and gives it the colours of [`crate::report::words::Style`]. A colour ends with its line.
+    /// Cleans a text and gives it the colours of `report::style::TextStyle`. A colour ends with its line.
     pub fn new(text: &str) -> Self {
         if is_plain_ascii(text) {
             return Printable(text.to_owned());

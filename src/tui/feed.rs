@@ -319,7 +319,7 @@ pub struct WeakFeedSender {
 }
 
 impl WeakFeedSender {
-    /// As [`Mouth::tell`].
+    /// As [`FeedSender::send`].
     pub fn send(&self, note: FeedMessage) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.send(note))
     }

@@ -1,7 +1,7 @@
 //! The dashboard: every rank, every log and every GPU of a run on one screen of a terminal.
 //!
 //! Uses `event`, `state` and `report`. It hears one feed of events, live or replayed, and knows no engine, host or file: what a person
-//! wants goes back as an `Ask`, the time and the text of logs come with the feed.
+//! wants goes back as an `UserAction`, the time and the text of logs come with the feed.
 
 mod actions;
 pub mod app;

@@ -250,7 +250,7 @@ pub(crate) fn wait_until_blocking(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Like [`wait_for`], while tasks go on.
+/// Like [`wait_until_blocking`], while tasks go on.
 pub(crate) async fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {

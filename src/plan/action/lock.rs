@@ -69,7 +69,7 @@ usable() {
 }
 "#;
 
-/// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`HELD`] when it is taken. The directories above it
+/// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`EXIT_LOCK_HELD`] when it is taken. The directories above it
 /// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
 pub fn acquire_command(site: &HostContext, text: &str) -> RemoteCommand {
     let script = format!(

@@ -20,7 +20,7 @@ pub const GPU_QUERY_FIELDS: &str = "index,uuid,name,memory.total,memory.used,uti
 /// The list of GPUs, as an argument vector.
 pub const LIST_GPUS_COMMAND: [&str; 2] = ["nvidia-smi", "-L"];
 
-/// One GPU of the answer to [`LIST`].
+/// One GPU of the answer to [`LIST_GPUS_COMMAND`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedGpu {
     /// Its index on the host.
@@ -92,7 +92,7 @@ fn clean_text(field: &str) -> String {
     field[..end].to_owned()
 }
 
-/// Reads the answer to [`LIST`].
+/// Reads the answer to [`LIST_GPUS_COMMAND`].
 pub fn parse_gpu_list(answer: &str) -> Vec<ListedGpu> {
     let mut gpus: Vec<ListedGpu> = Vec::new();
     for line in answer.lines() {

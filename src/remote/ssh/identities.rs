@@ -1,6 +1,6 @@
 //! What is offered to a server, in which order, and who signs it.
 //!
-//! Uses `keys` and `agent`. Only computes, but for [`Pen`], which signs.
+//! Uses `keys` and `agent`. Only computes, but for [`KeySigner`], which signs.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

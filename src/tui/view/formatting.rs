@@ -75,7 +75,7 @@ pub(super) fn format_part_of(part: u64, whole: u64) -> String {
     format!("{} of {whole}", short.unwrap_or(part))
 }
 
-/// A rate in bytes as [`size`] writes it.
+/// A rate in bytes as [`format_bytes`] writes it.
 pub(super) fn format_rate(bytes: f64) -> String {
     // A rate is far below what 64 bits count.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and small")]

@@ -1,6 +1,6 @@
 //! Text that leaves the dashboard: a line, what is on the screen, all that can be scrolled to. Always clean, always bounded.
 //!
-//! Uses the rows and the `Hand` that `cli` gave. It is said which way a text went, since a terminal may refuse it and never says so.
+//! Uses the rows and the `Clipboard` that `cli` gave. It is said which way a text went, since a terminal may refuse it and never says so.
 
 use crate::event::LogFile;
 use crate::report::style;
