@@ -2,8 +2,7 @@
 //!
 //! Uses the tree and the table of keys. Knows the checks' names only; what they look at is the plan's (`plan/check`).
 
-use std::time::Duration;
-
+use super::CheckSettings;
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
 use super::schema::{self, nearest_word};
@@ -57,19 +56,6 @@ pub const CHECK_NAMES: [&str; 45] = [
     "reach-master",
     "reach-ephemeral",
 ];
-
-/// `checks`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CheckSettings {
-    /// Commands whose output must be equal on all hosts.
-    pub same_output_commands: Vec<String>,
-    /// Host paths that must exist with the same content on all hosts; absolute, or `~/…`.
-    pub same_content_paths: Vec<String>,
-    /// How far apart the clocks may be; `None`: the user said nothing.
-    pub max_clock_skew: Option<Duration>,
-    /// Names of [`CHECK_NAMES`] that are left out.
-    pub skip: Vec<String>,
-}
 
 /// What was probably meant by a word that names no check.
 pub fn suggest_check_name(word: &str) -> String {

@@ -6,18 +6,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{
-    ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, GpuSelection, GpuVisibility, Inventory, Job,
-    JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous, RuntimeValues, StartGate, StartOrder,
+    ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, FingerprintText, GpuSelection, GpuVisibility,
+    Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous, RuntimeValues, StartGate, StartOrder,
 };
-
-/// Canonical texts, one `key value` a line, so that two of them can be compared line by line.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FingerprintText {
-    /// What the container is made of; empty on a bare host.
-    pub container: String,
-    /// What the ranks are started with.
-    pub launch: String,
-}
 
 impl Inventory {
     /// What decides "equal" for one host. `run.id`, `run.stamp` and whatever only the hosts know stand in it as placeholders.

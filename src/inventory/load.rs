@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator, is_builtin_name};
+use super::validated::MergedInventory;
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath, shorten};
 use super::{
-    ContainerEngine, FingerprintText, GpuSelection, Inventory, InventoryHost, InventoryProblem, RuntimeValues, container, hosts, job,
+    ContainerEngine, GpuSelection, Inventory, InventoryHost, InventoryProblem, InventorySource, RuntimeValues, container, hosts, job,
     name_syntax, schema, yaml_parser,
 };
 use crate::text::host_patterns;
@@ -17,25 +18,6 @@ use crate::text::host_patterns;
 const SET_OPTION: &str = "--set";
 /// Where runs live on the hosts, where nothing is said.
 const DEFAULT_RUN_DIR: &str = "~/.orchestrate";
-
-/// A file as it was read: its name as given, and its text.
-#[derive(Debug, Clone)]
-pub struct InventorySource {
-    /// For messages.
-    pub name: String,
-    /// The whole text.
-    pub text: String,
-}
-
-/// The files, laid over each other and not yet evaluated.
-#[derive(Debug, Clone)]
-pub(super) struct MergedInventory {
-    pub(super) tree: YamlNode,
-    /// One mapping a host, in rank order.
-    pub(super) host_nodes: Vec<YamlNode>,
-    /// What decides "equal", for every host; made when it is first asked for.
-    pub(super) fingerprints: OnceLock<Vec<FingerprintText>>,
-}
 
 impl Inventory {
     /// Reads the inventory whole. Later sources override earlier ones key by key, hosts by name; `sets` (`launch.nproc_per_node=4`) override all.

@@ -4,19 +4,11 @@
 
 use std::time::Duration;
 
+use super::OnFailure;
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
 use super::schema;
 use super::yaml_tree::YamlKind;
-
-/// `on_failure`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OnFailure {
-    /// Whether a gang that seems to hang is stopped; else it is only warned of.
-    pub stop_on_hang: bool,
-    /// The longest time for which a healthy run may be silent; `None`: it is learned from the run.
-    pub hang_after: Option<Duration>,
-}
 
 pub(super) fn parse_on_failure(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> OnFailure {
     let Some(block) = scope.inputs().tree.get("on_failure").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {

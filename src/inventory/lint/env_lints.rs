@@ -1,6 +1,6 @@
 //! Lints of variables: those of all ranks, of a host, of the container.
 
-use super::LintContext;
+use super::context::LintContext;
 use crate::inventory::yaml_tree::{SourceLocation, YamlEntry, YamlKind};
 
 /// Names that newer versions no longer read, or warn of.

@@ -3,6 +3,7 @@
 //! Uses scopes and jobs. The table is the only list of names; what each looks for stands in `text` (scripts), `env` (variables) and `shape`
 //! (the rest). Where a trap of the guides is impossible here (flags typed twice, ids made on each host, waiting by the clock) there is no lint.
 
+mod context;
 mod env_lints;
 mod settings_lints;
 mod shell_lints;
@@ -10,11 +11,12 @@ mod shell_lints;
 #[cfg(test)]
 mod tests;
 
+use self::context::LintContext;
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator};
 use super::schema::nearest_word;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
-use super::{Inventory, InventoryProblem, Job, RuntimeValues};
+use super::{Inventory, InventoryProblem, RuntimeValues};
 
 /// How much is made of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,29 +86,6 @@ pub struct LintFinding {
     pub severity: Severity,
     /// Where, why, and the fix.
     pub problem: InventoryProblem,
-}
-
-/// What the lints look at.
-struct LintContext<'a> {
-    evaluator: &'a Evaluator<'a>,
-    job: &'a Job,
-    tree: &'a YamlNode,
-    host_nodes: &'a [YamlNode],
-    launcher: String,
-    host_count: usize,
-    findings: Vec<(&'static str, InventoryProblem)>,
-}
-
-impl LintContext<'_> {
-    fn report(&mut self, lint: &'static str, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) {
-        let says = format!("{} [{lint}]", says.into());
-        self.findings.push((lint, place.problem(says, hint)));
-    }
-
-    /// Whether several launchers of torch's kind wait for each other.
-    fn needs_rendezvous(&self) -> bool {
-        self.host_count > 1 && matches!(self.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed" | "processes")
-    }
 }
 
 /// Compares the names under `lints` with the table.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::LintContext;
+use super::context::LintContext;
 use crate::inventory::log_settings::parse_size;
 use crate::inventory::yaml_tree::{SourceLocation, YamlKind, shorten};
 use crate::inventory::{StartGate, StartOrder};

@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use super::LintContext;
+use super::context::LintContext;
 use crate::inventory::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 
 /// A pattern in a shell's text, with what it means.

@@ -1,0 +1,28 @@
+//! What every lint reads, and where it reports.
+
+use crate::inventory::eval::Evaluator;
+use crate::inventory::yaml_tree::{SourceLocation, YamlNode};
+use crate::inventory::{InventoryProblem, Job};
+
+/// What the lints look at.
+pub(super) struct LintContext<'a> {
+    pub(super) evaluator: &'a Evaluator<'a>,
+    pub(super) job: &'a Job,
+    pub(super) tree: &'a YamlNode,
+    pub(super) host_nodes: &'a [YamlNode],
+    pub(super) launcher: String,
+    pub(super) host_count: usize,
+    pub(super) findings: Vec<(&'static str, InventoryProblem)>,
+}
+
+impl LintContext<'_> {
+    pub(super) fn report(&mut self, lint: &'static str, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) {
+        let says = format!("{} [{lint}]", says.into());
+        self.findings.push((lint, place.problem(says, hint)));
+    }
+
+    /// Whether several launchers of torch's kind wait for each other.
+    pub(super) fn needs_rendezvous(&self) -> bool {
+        self.host_count > 1 && matches!(self.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed" | "processes")
+    }
+}

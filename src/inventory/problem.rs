@@ -1,0 +1,43 @@
+//! What is wrong in an inventory, and the texts it is read from.
+
+use std::fmt;
+
+/// A file as it was read: its name as given, and its text.
+#[derive(Debug, Clone)]
+pub struct InventorySource {
+    /// For messages.
+    pub name: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// One thing that is wrong, with its place and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InventoryProblem {
+    /// The file's name as given, or `--set`.
+    pub file: String,
+    /// From 1; 0: the whole file.
+    pub line: usize,
+    /// From 1; 0: the whole line.
+    pub column: usize,
+    /// `hosts[2].gpus`; empty: the whole file.
+    pub key_path: String,
+    /// What is wrong: a lower-case fragment.
+    pub message: String,
+    /// What would be right; may be empty.
+    pub hint: String,
+}
+
+impl fmt::Display for InventoryProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        if !self.key_path.is_empty() {
+            write!(f, ": {}", self.key_path)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "\n    help: {}", self.hint) }
+    }
+}

@@ -1,0 +1,43 @@
+//! The inventory as every command uses it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use super::host_settings::{ContainerEngine, InventoryHost};
+use super::yaml_tree::YamlNode;
+
+/// The validated half that every command needs. Made by [`Inventory::load`].
+#[derive(Debug, Clone)]
+pub struct Inventory {
+    /// `[a-z0-9][a-z0-9-]{0,39}`: names containers, labels and run directories.
+    pub name: String,
+    /// In node-rank order: the master is first.
+    pub hosts: Vec<InventoryHost>,
+    /// Where runs live on the hosts; may begin with `~`.
+    pub run_dir: String,
+    /// `container.host`-like settings that commands without a launch need; `None`: the inventory has no container.
+    pub engine: Option<ContainerEngine>,
+    /// Its own metrics by name: patterns whose one group is the value in a log line.
+    pub metrics: BTreeMap<String, String>,
+    /// What [`Inventory::job`] evaluates later.
+    pub(super) merged: MergedInventory,
+}
+
+/// The files, laid over each other and not yet evaluated.
+#[derive(Debug, Clone)]
+pub(super) struct MergedInventory {
+    pub(super) tree: YamlNode,
+    /// One mapping a host, in rank order.
+    pub(super) host_nodes: Vec<YamlNode>,
+    /// What decides "equal", for every host; made when it is first asked for.
+    pub(super) fingerprints: OnceLock<Vec<FingerprintText>>,
+}
+
+/// Canonical texts, one `key value` a line, so that two of them can be compared line by line.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FingerprintText {
+    /// What the container is made of; empty on a bare host.
+    pub container: String,
+    /// What the ranks are started with.
+    pub launch: String,
+}
