@@ -1,6 +1,6 @@
 //! One fake host as its SSH server sees it: keys, who may log in, and the shell that a command gets.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ impl SshKeyPair {
     /// Makes a new one.
     pub(in super::super) fn generate() -> io::Result<Self> {
         let mut seed = [0_u8; 32];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
+        getrandom::fill(&mut seed)?;
         let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
         let private = key.to_openssh(LineEnding::LF).map_err(io::Error::other)?.to_string();
         let public = key.public_key().to_openssh().map_err(io::Error::other)?;
