@@ -7,3 +7,4 @@ pub mod mask;
 pub mod sanitize;
 pub mod shell_quote;
 pub(crate) mod shell_split;
+pub mod width;
