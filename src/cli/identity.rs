@@ -2,7 +2,7 @@
 //! The id by which hosts know this laptop: random, made once, kept in the state folder. Neither its name nor its machine-id is one: two
 //! laptops of one make have the same name, and a Mac has no machine-id.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -13,19 +13,13 @@ const ID_FILE_NAME: &str = "laptop-id";
 const ID_HEX_DIGITS: usize = 32;
 
 /// A random 128-bit id in hex.
+#[expect(
+    clippy::expect_used,
+    reason = "where the system gives no random numbers no id is unique; the standard library's maps panic as well"
+)]
 pub(super) fn random_128_bit_hex() -> String {
     let mut bytes = [0_u8; ID_HEX_DIGITS / 2];
-    let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    if let Err(error) = drawn {
-        // The standard library seeds its maps from the system as well.
-        tracing::debug!(%error, "/dev/urandom");
-        for half in bytes.chunks_mut(8) {
-            use std::hash::{BuildHasher as _, Hasher as _};
-            let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
-            hasher.write_u32(std::process::id());
-            half.copy_from_slice(&hasher.finish().to_ne_bytes());
-        }
-    }
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

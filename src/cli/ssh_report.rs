@@ -6,6 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::remote::{HopSetting, HopSettings};
 use crate::text::host_patterns::fold_names;
+use crate::text::width::wrap_with_indent;
 
 /// A host's name and its hops, or what is wrong with its settings.
 pub type HostRoute = (String, Result<Vec<HopSettings>, String>);
@@ -28,9 +29,9 @@ pub fn format_text(ways: &[HostRoute]) -> String {
     for ((_, way), all) in groups {
         let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         let count = if names.len() > 1 { format!(" ({} hosts)", names.len()) } else { String::new() };
-        push_wrapped(&mut lines, 2, &format!("{}{count}", fold_names(&names)));
+        lines.extend(wrap(2, &format!("{}{count}", fold_names(&names))));
         match way {
-            Err(what) => push_wrapped(&mut lines, 4, what),
+            Err(what) => lines.extend(wrap(4, what)),
             Ok(hops) => {
                 for hop in hops {
                     if hop.is_jump {
@@ -96,7 +97,7 @@ fn push_settings_table(lines: &mut Vec<String>, settings: &[HopSetting], address
         if value.width() <= room {
             lines.push(format!("      {name:<names$}  {value}{}  {origin}", " ".repeat(room - value.width())));
         } else {
-            push_wrapped(lines, 6, &format!("{name:<names$}  {value}"));
+            lines.extend(wrap(6, &format!("{name:<names$}  {value}")));
             lines.push(format!("{}{origin}", " ".repeat(indent + room + 2)));
         }
     }
@@ -110,23 +111,8 @@ fn shorten_addresses(addresses: &[String]) -> String {
     }
 }
 
-/// Breaks a text at blanks; a word that is longer than a line stays whole.
-fn push_wrapped(lines: &mut Vec<String>, indent: usize, text: &str) {
-    let mut line = " ".repeat(indent);
-    let mut empty = true;
-    for word in text.split(' ') {
-        if !empty && line.width() + 1 + word.width() > LINE_WIDTH {
-            lines.push(line);
-            line = " ".repeat(indent + 2);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    lines.push(line);
+fn wrap(indent: usize, text: &str) -> Vec<String> {
+    wrap_with_indent(text, &" ".repeat(indent), &" ".repeat(indent + 2), LINE_WIDTH)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::event::{Exit, HangSymptom, LogFile, Outcome};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::state::{ConnectionStatus, RankState, RunState};
+use crate::text::hostlist::fold_numbers;
 
 use super::DiagnosisFinding;
 use super::evidence::{Evidence, MAX_BURST_GAP, RuleHit};
@@ -101,7 +102,7 @@ impl Diagnoser<'_> {
         finding.next_step.zh = advice.complete_commands(&finding.next_step.zh);
         finding.groups.insert("ssh".to_owned(), advice.ssh_args(&one));
         let known =
-            [("one", one), ("on", names.join(",")), ("hosts", names.join(", ")), ("ranks", format_ranges(&finding.ranks)), ("rank", rank)];
+            [("one", one), ("on", names.join(",")), ("hosts", names.join(", ")), ("ranks", fold_numbers(&finding.ranks)), ("rank", rank)];
         finding.groups.extend(known.map(|(name, text)| (name.to_owned(), text)));
     }
 
@@ -372,17 +373,4 @@ fn xid_code(finding: &DiagnosisFinding) -> &str {
 /// Whether a rule tells of what a fault of a GPU makes CUDA and NCCL say.
 fn is_gpu_rule(rule: &str) -> bool {
     ["cuda", "nccl", "gpu", "ecc"].iter().any(|word| rule.starts_with(word))
-}
-
-/// `1-3,7`.
-fn format_ranges(numbers: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == *number => *end = *number,
-            _ => runs.push((*number, *number)),
-        }
-    }
-    let run = |(from, to): &(u32, u32)| if from == to { from.to_string() } else { format!("{from}-{to}") };
-    runs.iter().map(run).collect::<Vec<_>>().join(",")
 }

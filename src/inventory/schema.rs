@@ -150,28 +150,8 @@ pub(crate) fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a s
     }
     let lower = word.to_lowercase().replace('-', "_");
     let allowed = (lower.chars().count() / 3).max(1);
-    let near = |known: &&str| edit_distance(&lower, &known.to_lowercase().replace('-', "_"));
+    let near = |known: &&str| strsim::osa_distance(&lower, &known.to_lowercase().replace('-', "_"));
     known.into_iter().filter(|known| known.len() <= 64).min_by_key(near).filter(|found| near(found) <= allowed)
-}
-
-/// Edits from one word to the other; a swap of two neighbours is one.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let get = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
-            let mut best = (get(&last, j) + usize::from(x != y)).min(get(&last, j + 1) + 1).min(get(&row, j) + 1);
-            if i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x) {
-                best = best.min(get(&before, j - 1) + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -186,6 +166,5 @@ mod tests {
         assert_eq!(nearest_word("comand", keys()), Some("command"));
         assert_eq!(nearest_word("wiht", keys()), Some("with"));
         assert_eq!(nearest_word("volumes", keys()), None);
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::InventoryProblem;
+use crate::text::width::shorten_to_chars;
 
 /// Longest part of a key that a path shows.
 const MAX_KEY_CHARS: usize = 60;
@@ -241,9 +242,5 @@ impl YamlNode {
 
 /// Cuts a text that would fill a message.
 pub(super) fn shorten(text: &str) -> String {
-    if text.chars().count() <= MAX_KEY_CHARS {
-        text.to_owned()
-    } else {
-        format!("{}…", text.chars().take(MAX_KEY_CHARS).collect::<String>())
-    }
+    shorten_to_chars(text, MAX_KEY_CHARS)
 }

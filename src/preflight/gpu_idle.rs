@@ -6,6 +6,10 @@ use super::probe::Probe;
 use super::row_remap::gpu_index_by_uuid;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::ContainerGpus;
+use crate::text::width::shorten_to_chars;
+
+/// What is shown of a command.
+const MAX_COMMAND_CHARS: usize = 60;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -59,22 +63,19 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
             "GPU {}: {} runs `{}` (pid {}, {} MiB){more}",
             gpus.join(","),
             first.user,
-            shorten_command(first.command),
+            shorten_to_chars(first.command, MAX_COMMAND_CHARS),
             first.pid,
             first.mib
         );
-        let lines = foreign.iter().map(|(i, a)| format!("GPU {i}: pid {} {} {} MiB {}", a.pid, a.user, a.mib, shorten_command(a.command)));
+        let lines = foreign
+            .iter()
+            .map(|(i, a)| format!("GPU {i}: pid {} {} {} MiB {}", a.pid, a.user, a.mib, shorten_to_chars(a.command, MAX_COMMAND_CHARS)));
         CheckResult::fail(
             what,
             "wait for it, talk to its owner, give hosts[].gpus a list of free ones, or skip this check: checks: { skip: [gpu-idle] }",
         )
         .with_evidence(lines)
     })
-}
-
-fn shorten_command(text: &str) -> String {
-    let short: String = text.chars().take(60).collect();
-    if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
 fn is_gpu_allowed(host: &HostView<'_>, index: &str) -> bool {

@@ -3,7 +3,7 @@
 //! Uses `known_hosts` for patterns. Pure: names come in, names go out; `ssh/offer` turns them into what the SSH library takes. The names are
 //! those of OpenSSH 10 (kex-names.c, cipher.c, mac.c, sshkey.c), and those of older versions that still stand in people's files.
 
-use crate::ssh_config::known_hosts::glob_match;
+use crate::text::glob::glob_match;
 
 /// What a list is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +217,7 @@ impl AlgorithmList {
         }
         let own = kind.defaults();
         if sign == Some('-') {
-            let taken = |name: &&str| words.iter().any(|w| glob_match(w.as_bytes(), name.as_bytes()));
+            let taken = |name: &&str| words.iter().any(|w| glob_match(w, name));
             let names: Vec<String> = own.iter().filter(|n| !taken(n)).map(|n| (*n).to_owned()).collect();
             return if names.is_empty() {
                 Err("it takes everything away".to_owned())
@@ -228,7 +228,7 @@ impl AlgorithmList {
         let able = kind.supported();
         let (mut named, mut lacking) = (Vec::new(), Vec::new());
         for word in words {
-            let fits = |name: &&&str| if kind.allows_patterns() { glob_match(word.as_bytes(), name.as_bytes()) } else { **name == word };
+            let fits = |name: &&&str| if kind.allows_patterns() { glob_match(word, name) } else { **name == word };
             let (can, cannot): (Vec<_>, Vec<_>) = (able.iter().filter(fits).collect(), kind.unsupported().iter().filter(fits).collect());
             if can.is_empty() && cannot.is_empty() {
                 return Err(format!("`{word}` is not known{}", suggest_similar(kind, word)));

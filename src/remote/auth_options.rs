@@ -3,7 +3,7 @@
 //! Uses `ssh_config` and `known_hosts` (its patterns). Only computes.
 
 use crate::ssh_config::SshOptions;
-use crate::ssh_config::known_hosts::glob_match;
+use crate::text::glob::glob_match;
 
 /// How often a person is asked for a password where `NumberOfPasswordPrompts` says nothing (ssh_config(5)).
 const DEFAULT_MAX_PROMPTS: usize = 3;
@@ -98,7 +98,7 @@ impl AcceptedAlgorithms {
 
     /// Whether a signature with this algorithm, by its name in the protocol, may be offered.
     pub(super) fn allows(&self, name: &str) -> bool {
-        let named = self.patterns.iter().any(|pattern| glob_match(pattern.as_bytes(), name.as_bytes()));
+        let named = self.patterns.iter().any(|pattern| glob_match(pattern, name));
         let usual = || DEFAULT_KEY_ALGORITHMS.iter().any(|a| *a == name || certificate_algorithm(a) == name);
         match self.sign {
             Some('-') => usual() && !named,

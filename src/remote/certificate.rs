@@ -3,7 +3,7 @@
 //! Uses `known_hosts` for patterns and fingerprints. Pure: the time and the name come in. Who signed it is `trust`'s question.
 
 use crate::ssh_config::known_hosts;
-use crate::ssh_config::known_hosts::glob_match;
+use crate::text::glob::glob_match;
 
 /// A certificate that a host showed; its signature was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl HostCertificate {
         if self.principals.is_empty() {
             return Some("it names no host".to_owned());
         }
-        if !self.principals.iter().any(|n| glob_match(n.as_bytes(), name.as_bytes())) {
+        if !self.principals.iter().any(|n| glob_match(n, name)) {
             return Some(format!("it is not for {name}: it names {}", self.principals.join(", ")));
         }
         if !self.critical_options.is_empty() {

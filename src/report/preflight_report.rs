@@ -15,6 +15,7 @@ use super::style::{TextStyle, Tone, count_noun, format_duration, truncate_text};
 use crate::text::hostlist;
 use crate::text::hostlist::fold_names;
 use crate::text::sanitize::Sanitizer;
+use crate::text::width::wrap_with_indent;
 
 /// Columns.
 const PAGE_WIDTH: usize = 80;
@@ -150,9 +151,9 @@ fn render_matrix(page: &PreflightPage<'_>, answers: &[CheckReport]) -> Vec<Strin
 
 fn render_unreachable(page: &PreflightPage<'_>, host: &str, why: &str, hint: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
-    lines.extend(wrap_with_indent(&page.sanitizer.sanitize_line(&format!("{host}: {why}")), "AWAY  ", "      "));
+    lines.extend(wrap_with_indent(&page.sanitizer.sanitize_line(&format!("{host}: {why}")), "AWAY  ", "      ", PAGE_WIDTH));
     if !hint.is_empty() {
-        lines.extend(wrap_with_indent(&page.sanitizer.sanitize_line(hint), "      help: ", "            "));
+        lines.extend(wrap_with_indent(&page.sanitizer.sanitize_line(hint), "      help: ", "            ", PAGE_WIDTH));
     }
     lines
 }
@@ -161,7 +162,7 @@ fn render_finding(page: &PreflightPage<'_>, level: Level, name: &str, group: &Re
     let names: Vec<String> = group.hosts.iter().filter_map(|h| page.hosts.get(*h)).cloned().collect();
     let (word, role) = level_label(level);
     let text = page.sanitizer.sanitize_line(&group_text(group, &fold_names(&names)));
-    let mut lines = wrap_with_indent(&text, &format!("{word:<6}{name}: "), "      ");
+    let mut lines = wrap_with_indent(&text, &format!("{word:<6}{name}: "), "      ", PAGE_WIDTH);
     if let Some(first) = lines.first_mut() {
         *first = first.replacen(word, &page.style.paint(role, word), 1);
     }
@@ -169,7 +170,7 @@ fn render_finding(page: &PreflightPage<'_>, level: Level, name: &str, group: &Re
         lines.push(page.style.paint(Tone::Dim, &format!("      | {}", truncate_text(&page.sanitizer.sanitize_line(line), PAGE_WIDTH - 8))));
     }
     if !group.result.hint.is_empty() {
-        lines.extend(wrap_with_indent(&page.sanitizer.sanitize_line(&group.result.hint), "      help: ", "            "));
+        lines.extend(wrap_with_indent(&page.sanitizer.sanitize_line(&group.result.hint), "      help: ", "            ", PAGE_WIDTH));
     }
     lines
 }
@@ -181,7 +182,7 @@ fn render_passed_and_skipped(page: &PreflightPage<'_>, answers: &[CheckReport]) 
         answers.iter().filter(|a| a.level() == Level::Pass && a.check.name != CHECK_NAME).map(|a| a.check.name).collect();
     if !passed.is_empty() {
         let text = passed.join(" ");
-        let mut found = wrap_with_indent(&text, "ok    ", "      ");
+        let mut found = wrap_with_indent(&text, "ok    ", "      ", PAGE_WIDTH);
         if let Some(first) = found.first_mut() {
             *first = first.replacen("ok", &page.style.paint(Tone::Ok, "ok"), 1);
         }
@@ -202,26 +203,7 @@ fn render_passed_and_skipped(page: &PreflightPage<'_>, answers: &[CheckReport]) 
         let everyone = names.len() + page.unreachable.len() == page.hosts.len();
         let place = if everyone { String::new() } else { format!(" on {}", hostlist::fold_names(&names)) };
         let text = page.sanitizer.sanitize_line(&format!("{}{place}: {why}", checks.join(" ")));
-        lines.extend(wrap_with_indent(&text, "skip  ", "      ").into_iter().map(|l| page.style.paint(Tone::Dim, &l)));
-    }
-    lines
-}
-
-/// Words on lines of at most [`PAGE_WIDTH`] columns; a word that is longer than a line stays whole, so that it can be copied.
-fn wrap_with_indent(text: &str, first: &str, then: &str) -> Vec<String> {
-    let mut lines = vec![first.to_owned()];
-    let mut empty = true;
-    for word in text.split(' ') {
-        let Some(last) = lines.last_mut() else { break };
-        if !empty && last.width() + 1 + word.width() > PAGE_WIDTH {
-            lines.push(format!("{then}{word}"));
-        } else {
-            if !empty {
-                last.push(' ');
-            }
-            last.push_str(word);
-        }
-        empty = false;
+        lines.extend(wrap_with_indent(&text, "skip  ", "      ", PAGE_WIDTH).into_iter().map(|l| page.style.paint(Tone::Dim, &l)));
     }
     lines
 }
@@ -265,7 +247,7 @@ pub fn list_checks(checks: &[PreflightCheck]) -> String {
     for area in CheckArea::ALL {
         lines.push(area.as_str().to_owned());
         for check in checks.iter().filter(|check| check.area == area) {
-            lines.extend(wrap_with_indent(check.description, &format!("  {:<18}", check.name), &" ".repeat(20)));
+            lines.extend(wrap_with_indent(check.description, &format!("  {:<18}", check.name), &" ".repeat(20), PAGE_WIDTH));
         }
     }
     lines.join("\n") + "\n"

@@ -8,6 +8,8 @@ use crate::state::RunState;
 use crate::text::hostlist;
 use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RED, Sanitizer, YELLOW};
 
+pub use crate::text::width::{truncate_text, wrap_text};
+
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
@@ -147,76 +149,6 @@ pub fn operation_outcome_label(state: &RunState) -> Option<(&'static str, Tone)>
     }
 }
 
-/// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
-/// be pasted; where `hard`, it is broken.
-pub fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
-    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-    let wide = |c: char| c.width().unwrap_or(0) > 1;
-    let mut lines = vec![String::new()];
-    for (at, word) in text.split(' ').enumerate() {
-        let mut gap = if at > 0 { " " } else { "" };
-        let mut rest = word;
-        loop {
-            // A piece: one wide character, or all up to the next one.
-            let end = rest
-                .char_indices()
-                .find(|(at, c)| *at > 0 && (wide(*c) || rest.chars().next().is_some_and(wide)))
-                .map_or(rest.len(), |(at, _)| at);
-            let (piece, tail) = rest.split_at(end);
-            for piece in if hard { split_to_width(piece, width.max(1)) } else { vec![piece] } {
-                let line = lines.last().map_or(0, |line| line.width());
-                if line > 0 && line + gap.len() + piece.width() > width {
-                    lines.push(String::new());
-                    gap = "";
-                }
-                if let Some(line) = lines.last_mut() {
-                    line.push_str(gap);
-                    line.push_str(piece);
-                }
-                gap = "";
-            }
-            if tail.is_empty() {
-                break;
-            }
-            rest = tail;
-        }
-    }
-    lines
-}
-
-/// A text in pieces of at most `width` columns.
-fn split_to_width(text: &str, width: usize) -> Vec<&str> {
-    use unicode_width::UnicodeWidthChar;
-    let (mut found, mut from, mut used) = (Vec::new(), 0, 0);
-    for (at, c) in text.char_indices() {
-        let own = c.width().unwrap_or(0);
-        if used + own > width && at > from {
-            found.push(&text[from..at]);
-            (from, used) = (at, 0);
-        }
-        used += own;
-    }
-    found.push(&text[from..]);
-    found
-}
-
-/// The first `width` columns of a text, with `…` where something is missing.
-pub fn truncate_text(text: &str, width: usize) -> String {
-    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-    let text = text.replace('\t', " ");
-    if text.width() <= width {
-        return text;
-    }
-    let mut used = 0;
-    let fits = |c: &char| {
-        used += c.width().unwrap_or(0);
-        used < width
-    };
-    let mut short: String = text.chars().take_while(fits).collect();
-    short.push('…');
-    short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,19 +157,6 @@ mod tests {
     fn negative_python_exit_is_decoded() {
         assert_eq!(format_exit(Exit::Code(247)), "exit 247 (-9 in Python: signal 9)");
         assert_eq!(format_exit(Exit::Code(251)), "exit 251");
-    }
-
-    #[test]
-    fn wrap_keeps_commands_whole() {
-        let long = "orchestrate exec a.yaml --limit gpu01 -- nvidia-smi; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
-        let lines = wrap_text(long, 40, false);
-        assert_eq!(lines.join(" "), long);
-        assert_eq!(lines.last().map(String::as_str), Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "whole, to be pasted");
-        assert!(wrap_text(long, 40, true).iter().all(|line| line.len() <= 40));
-        assert_eq!(wrap_text(long, 40, true).concat().replace(' ', ""), long.replace(' ', ""));
-        let chinese = "减小批大小;PYTORCH=1减少数据加载进程";
-        assert_eq!(wrap_text(chinese, 12, false), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
-        assert_eq!(wrap_text("", 10, true), [""]);
     }
 
     #[test]

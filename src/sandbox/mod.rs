@@ -39,7 +39,7 @@ pub use error::SandboxError;
 pub use scenario::{CommandHold, Faults, HostSpec, ImageSpec, OomKill, Scenario};
 
 use fake_host::{FakeHost, FakeHostSettings};
-use server::{FakeSshServer, SshKeyPair};
+use server::{FakeSshServer, SshKeyPair, SshLogin};
 
 /// How long the end of every process may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,7 +123,8 @@ impl Sandbox {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(io_error(what.clone()))?;
         let port = listener.local_addr().map_err(io_error(what))?.port();
         let line = format!("[127.0.0.1]:{port} {}\n", own.public);
-        let fake = Arc::new(FakeSshServer::new(place.clone(), &self.user, scenario.password.clone(), client, own, &self.program));
+        let login = SshLogin::new(&self.user, scenario.password.clone(), client);
+        let fake = Arc::new(FakeSshServer::new(place.clone(), login, own, &self.program));
         self.tasks.spawn(server::serve_connections(Arc::clone(&fake), listener, self.stop.clone(), self.tasks.clone()));
         self.hosts.push(SandboxHost { spec: spec.clone(), gpus: settings.gpus, port, fake_host: place, server: fake });
         Ok(line)

@@ -5,154 +5,31 @@
 #![expect(clippy::disallowed_methods, reason = "it makes keys and times the faults")]
 
 mod exec_session;
+mod fake_ssh_server;
 
 use std::collections::HashMap;
-use std::io::{self, Read as _};
-use std::path::Path;
-use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use russh::keys::ssh_key::LineEnding;
-use russh::keys::ssh_key::private::Ed25519Keypair;
-use russh::keys::{PrivateKey, PublicKey};
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
-use russh::{Channel, ChannelId, ChannelOpenFailure, MethodKind, MethodSet, Sig};
+use russh::{Channel, ChannelId, ChannelOpenFailure, Sig};
 use rustix::process::{Pid, kill_process_group};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::Command;
 use tokio_util::either::Either;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::exec_session::{ExecSession, signal_from_ssh};
-use super::fake_host::FakeHost;
 use super::faulty_stream::{FaultyStream, delay_stream};
 use super::pty::{Pty, PtyResizer};
-use super::scenario::{CommandHold, Faults};
+
+pub(super) use self::fake_ssh_server::{FakeSshServer, SshKeyPair, SshLogin};
 
 /// As sshd's `MaxSessions`.
 const MAX_SESSIONS: usize = 10;
 /// How long a forwarded connection may take to open.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A key pair as text.
-pub(super) struct SshKeyPair {
-    /// OpenSSH private key file.
-    pub(super) private: String,
-    /// `ssh-ed25519 AAAA…`
-    pub(super) public: String,
-    key: PrivateKey,
-}
-
-impl SshKeyPair {
-    /// Makes a new one.
-    pub(super) fn generate() -> io::Result<Self> {
-        let mut seed = [0_u8; 32];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
-        let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
-        let private = key.to_openssh(LineEnding::LF).map_err(io::Error::other)?.to_string();
-        let public = key.public_key().to_openssh().map_err(io::Error::other)?;
-        Ok(SshKeyPair { private, public, key })
-    }
-}
-
-/// What the server must know about one fake host.
-pub(super) struct FakeSshServer {
-    host: FakeHost,
-    user: String,
-    password: Option<String>,
-    client_key: PublicKey,
-    config: Arc<russh::server::Config>,
-    setsid_path: Option<&'static str>,
-    program: std::path::PathBuf,
-    connections_token: Mutex<CancellationToken>,
-    /// How many commands were counted since a fault asks for it.
-    command_count: AtomicU32,
-}
-
-impl FakeSshServer {
-    /// How this command is held, if it is: counts it.
-    fn match_hold(&self, faults: &Faults) -> Option<CommandHold> {
-        let Some(hold) = &faults.hold else {
-            self.command_count.store(0, Ordering::Relaxed);
-            return None;
-        };
-        let call = self.command_count.fetch_add(1, Ordering::Relaxed) + 1;
-        (call == hold.call).then(|| hold.clone())
-    }
-
-    /// A host that lets `client` in as `user`.
-    pub(super) fn new(place: FakeHost, user: &str, password: Option<String>, client: &SshKeyPair, own: SshKeyPair, program: &Path) -> Self {
-        let mut methods = vec![MethodKind::PublicKey];
-        methods.extend(password.as_ref().map(|_| MethodKind::Password));
-        let config = russh::server::Config {
-            methods: MethodSet::from(methods.as_slice()),
-            server_id: russh::SshId::Standard("SSH-2.0-OpenSSH_9.2-sandbox".into()),
-            auth_rejection_time: Duration::from_millis(10),
-            auth_rejection_time_initial: Some(Duration::ZERO),
-            keys: vec![own.key],
-            inactivity_timeout: None,
-            nodelay: true,
-            ..russh::server::Config::default()
-        };
-        FakeSshServer {
-            host: place,
-            user: user.to_owned(),
-            password,
-            client_key: client.key.public_key().clone(),
-            config: Arc::new(config),
-            setsid_path: ["/usr/bin/setsid", "/bin/setsid"].into_iter().find(|path| Path::new(path).exists()),
-            program: program.to_path_buf(),
-            connections_token: Mutex::new(CancellationToken::new()),
-            command_count: AtomicU32::new(0),
-        }
-    }
-
-    /// Cuts every connection of this host that is open now.
-    pub(super) fn drop_connections(&self) {
-        let mut current = self.connections_token.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        std::mem::take(&mut *current).cancel();
-    }
-
-    fn connection_token(&self) -> CancellationToken {
-        self.connections_token.lock().unwrap_or_else(std::sync::PoisonError::into_inner).child_token()
-    }
-
-    /// A command in the user's shell, in a session of its own as sshd does it.
-    fn shell_command(&self, text: &str, extra: &[(String, String)]) -> Command {
-        let mut command = match self.setsid_path {
-            Some(setsid) => {
-                let mut command = Command::new(setsid);
-                command.arg("/bin/sh");
-                command
-            }
-            None => self.shim_command(&["setsid", "/bin/sh"]),
-        };
-        self.configure_command(&mut command, text, extra);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// The same, with its standard input as the session's terminal.
-    fn shell_command_with_tty(&self, text: &str, extra: &[(String, String)]) -> Command {
-        let mut command = self.shim_command(&["setsid", "-c", "/bin/sh"]);
-        self.configure_command(&mut command, text, extra);
-        command
-    }
-
-    fn shim_command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg0("sandbox-shim").args(words);
-        command
-    }
-
-    fn configure_command(&self, command: &mut Command, text: &str, extra: &[(String, String)]) {
-        command.args(["-c", text]).env_clear().envs(self.host.environment(&self.user)).envs(extra.iter().cloned());
-        command.current_dir(self.host.root().join("home"));
-    }
-}
 
 /// Accepts connections until told to stop.
 pub(super) async fn serve_connections(host: Arc<FakeSshServer>, listener: TcpListener, stop: CancellationToken, tasks: TaskTracker) {
@@ -280,17 +157,17 @@ impl Handler for ServerConnection {
     type Error = russh::Error;
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, Self::Error> {
-        let right = user == self.server.user && offer.public_key.key_data() == self.server.client_key.key_data();
+        let right = user == self.server.login.user && offer.public_key.key_data() == self.server.login.client_key.key_data();
         Ok(self.auth_result(right).await)
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        let right = user == self.server.user && key.public_key.key_data() == self.server.client_key.key_data();
+        let right = user == self.server.login.user && key.public_key.key_data() == self.server.login.client_key.key_data();
         Ok(self.auth_result(right).await)
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        let right = user == self.server.user && self.server.password.as_deref() == Some(password);
+        let right = user == self.server.login.user && self.server.login.password.as_deref() == Some(password);
         Ok(self.auth_result(right).await)
     }
 

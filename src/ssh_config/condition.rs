@@ -2,7 +2,7 @@
 //!
 //! Uses `known_hosts` for patterns. Knows no files and asks nobody.
 
-use crate::ssh_config::known_hosts::glob_match;
+use crate::text::glob::glob_match;
 
 /// One pattern of a `Host` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Pattern {
 
 /// Whether a `Host` line speaks of a host: one pattern matches, and none with `!` does.
 pub(crate) fn patterns_match(patterns: &[Pattern], host: &str) -> bool {
-    let matches = |p: &&Pattern| glob_match(p.text.as_bytes(), host.as_bytes());
+    let matches = |p: &&Pattern| glob_match(&p.text, host);
     // OpenSSH stops at the first negated pattern that matches; whatever stands behind it changes nothing.
     !patterns.iter().filter(|p| p.negated).any(|p| matches(&p)) && patterns.iter().filter(|p| !p.negated).any(|p| matches(&p))
 }

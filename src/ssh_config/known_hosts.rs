@@ -10,6 +10,8 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Digest as _;
 
+use crate::text::glob::glob_match;
+
 /// What stands before the names of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KnownHostsMarker {
@@ -153,34 +155,10 @@ fn matches_host(names: &HostPatterns, name: &str) -> bool {
             mac.verify_slice(hash).is_ok()
         }
         HostPatterns::Patterns(patterns) => {
-            let refused = patterns.iter().filter_map(|p| p.strip_prefix('!')).any(|p| glob_match(p.as_bytes(), name.as_bytes()));
-            !refused && patterns.iter().any(|p| !p.starts_with('!') && glob_match(p.as_bytes(), name.as_bytes()))
+            let refused = patterns.iter().filter_map(|p| p.strip_prefix('!')).any(|p| glob_match(p, name));
+            !refused && patterns.iter().any(|p| !p.starts_with('!') && glob_match(p, name))
         }
     }
-}
-
-/// Whether `text` matches `pattern`, where `*` is any run of bytes and `?` any one.
-pub(crate) fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while let Some(c) = text.get(t) {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(d) if *d == b'?' || d == c => {
-                p += 1;
-                t += 1;
-            }
-            _ => {
-                let Some((at, from)) = star else { return false };
-                star = Some((at, from + 1));
-                p = at + 1;
-                t = from + 1;
-            }
-        }
-    }
-    pattern.get(p..).unwrap_or_default().iter().all(|c| *c == b'*')
 }
 
 /// Judges an offered key by the lines that speak of its host.

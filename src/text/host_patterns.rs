@@ -1,9 +1,14 @@
 //! Names of hosts in their short forms, both ways: `gpu[01-16]` to sixteen names and back, `user@host:port`, and `--limit` patterns.
 //!
-//! Uses nothing. Knows nothing of files and hosts' settings.
+//! Knows nothing of files and hosts' settings.
+
+use super::glob::glob_match;
+use super::hostlist::{format_ranges, split_last_number};
 
 /// The most names that one inventory may have.
 pub(crate) const MAX_HOSTS: usize = 4096;
+/// A longer number is not folded.
+const MAX_FOLDED_DIGITS: usize = 15;
 
 /// `user@host:port` taken apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -119,78 +124,22 @@ pub fn fold_names(names: &[String]) -> String {
     let mut folded = Vec::new();
     let mut rest = names;
     while let Some((first, tail)) = rest.split_first() {
-        let Some((prefix, digits, suffix)) = split_last_number(first) else {
+        let Some((prefix, digits, suffix)) = split_last_number(first, MAX_FOLDED_DIGITS) else {
             folded.push(first.clone());
             rest = tail;
             continue;
         };
         let mut run = vec![digits.to_owned()];
         for name in tail {
-            match split_last_number(name) {
+            match split_last_number(name, MAX_FOLDED_DIGITS) {
                 Some((p, d, s)) if p == prefix && s == suffix => run.push(d.to_owned()),
                 _ => break,
             }
         }
-        folded.push(if run.len() == 1 { first.clone() } else { format!("{prefix}[{}]{suffix}", fold_ranges(&run)) });
+        folded.push(if run.len() == 1 { first.clone() } else { format!("{prefix}[{}]{suffix}", format_ranges(&run)) });
         rest = rest.get(run.len()..).unwrap_or_default();
     }
     folded.join(",")
-}
-
-/// `01 02 03 07` as `01-03,07`.
-fn fold_ranges(run: &[String]) -> String {
-    let mut ranges: Vec<(String, String)> = Vec::new();
-    for digits in run {
-        match ranges.last_mut() {
-            Some((from, to)) if continues_range(from, to, digits) => to.clone_from(digits),
-            _ => ranges.push((digits.clone(), digits.clone())),
-        }
-    }
-    ranges.iter().map(|(from, to)| if from == to { from.clone() } else { format!("{from}-{to}") }).collect::<Vec<_>>().join(",")
-}
-
-/// Whether a range from `from` that has come to `to` goes on with `next`, written just so.
-fn continues_range(from: &str, to: &str, next: &str) -> bool {
-    let width = if from.starts_with('0') { from.len() } else { 0 };
-    to.parse::<u64>().is_ok_and(|to| format!("{:0width$}", to.saturating_add(1)) == next)
-}
-
-/// A name around its last number.
-fn split_last_number(name: &str) -> Option<(&str, &str, &str)> {
-    let end = name.rfind(|c: char| c.is_ascii_digit())? + 1;
-    let start = name
-        .get(..end)?
-        .rfind(|c: char| !c.is_ascii_digit())
-        .map_or(0, |at| at + name.get(at..).and_then(|s| s.chars().next()).map_or(1, char::len_utf8));
-    let digits = name.get(start..end)?;
-    (digits.len() <= 15).then_some((name.get(..start)?, digits, name.get(end..)?))
-}
-
-/// Whether `name` is what a pattern with `*` and `?` means.
-pub(crate) fn glob_matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == '?' || name.get(n) == Some(c) => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    n = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.get(p..).is_some_and(|rest| rest.iter().all(|c| *c == '*'))
 }
 
 /// Which of `names` a `--limit` pattern keeps; the error is a part that means none of them.
@@ -207,7 +156,7 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
         for want in wanted {
             let mut hit = false;
             for (name, kept) in names.iter().zip(&mut kept) {
-                if glob_matches(&want, name) {
+                if glob_match(&want, name) {
                     hit = true;
                     *kept = keep;
                 }

@@ -2,40 +2,33 @@
 //!
 //! Uses nothing.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// A longer number is not folded.
+const MAX_FOLDED_DIGITS: usize = 18;
 
 /// Folds names that differ in one run of digits: `gpu01 gpu02 gpu03` is `gpu[01-03]`. Names of other shapes stay as they are.
 pub fn fold_names(names: &[String]) -> String {
-    let mut groups: Vec<(String, String, usize)> = Vec::new();
-    let mut numbers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    let mut groups: Vec<((&str, &str, usize), BTreeSet<&str>)> = Vec::new();
     for name in names {
-        let (prefix, digits, suffix) = split_digits(name);
-        let key = (prefix.to_owned(), suffix.to_owned(), digits.len());
-        let at = groups.iter().position(|group| *group == key).unwrap_or_else(|| {
-            groups.push(key);
-            groups.len() - 1
-        });
-        numbers.entry(at).or_default().extend(digits.parse::<u64>().ok());
-    }
-    let texts = groups.iter().enumerate().map(|(at, (prefix, suffix, width))| {
-        let mut list = numbers.remove(&at).unwrap_or_default();
-        list.sort_unstable();
-        list.dedup();
-        match &list[..] {
-            [] => prefix.clone(),
-            [one] => format!("{prefix}{one:0width$}{suffix}"),
-            _ => format!("{prefix}[{}]{suffix}", format_ranges(&list, *width)),
+        let (prefix, digits, suffix) = split_last_number(name, MAX_FOLDED_DIGITS).unwrap_or((name, "", ""));
+        let key = (prefix, suffix, digits.len());
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, numbers)) => numbers.extend([digits]),
+            None => groups.push((key, BTreeSet::from([digits]))),
         }
+    }
+    let texts = groups.iter().map(|((prefix, suffix, _), numbers)| match numbers.len() {
+        // Numbers of one length sort as texts do.
+        1 => format!("{prefix}{}{suffix}", numbers.iter().copied().collect::<String>()),
+        _ => format!("{prefix}[{}]{suffix}", format_ranges(numbers)),
     });
     texts.collect::<Vec<_>>().join(",")
 }
 
 /// Folds numbers: `0-3,7`.
 pub fn fold_numbers(list: &[u32]) -> String {
-    let mut list: Vec<u64> = list.iter().map(|n| u64::from(*n)).collect();
-    list.sort_unstable();
-    list.dedup();
-    format_ranges(&list, 0)
+    format_ranges(list.iter().collect::<BTreeSet<_>>().into_iter().map(u32::to_string))
 }
 
 /// One trouble of one host or of many.
@@ -80,23 +73,30 @@ pub fn group_errors(troubles: impl IntoIterator<Item = (String, String, String)>
     sorts
 }
 
-fn format_ranges(list: &[u64], width: usize) -> String {
-    let mut parts: Vec<(u64, u64)> = Vec::new();
-    for n in list {
-        match parts.last_mut() {
-            Some((_, end)) if *end + 1 == *n => *end = *n,
-            _ => parts.push((*n, *n)),
+/// `01 02 03 07` as `01-03,07`; the numbers are texts of digits, in their order.
+pub(super) fn format_ranges(numbers: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let mut ranges: Vec<(String, String)> = Vec::new();
+    for digits in numbers {
+        let digits = digits.as_ref();
+        match ranges.last_mut() {
+            Some((from, to)) if continues_range(from, to, digits) => digits.clone_into(to),
+            _ => ranges.push((digits.to_owned(), digits.to_owned())),
         }
     }
-    let text = |(from, to): &(u64, u64)| if from == to { format!("{from:0width$}") } else { format!("{from:0width$}-{to:0width$}") };
-    parts.iter().map(text).collect::<Vec<_>>().join(",")
+    ranges.into_iter().map(|(from, to)| if from == to { from } else { format!("{from}-{to}") }).collect::<Vec<_>>().join(",")
 }
 
-/// The last run of digits; a run too long for a number counts as none.
-fn split_digits(name: &str) -> (&str, &str, &str) {
-    let Some(end) = name.rfind(|c: char| c.is_ascii_digit()).map(|at| at + 1) else { return (name, "", "") };
-    let start = name[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
-    if end - start > 18 { (name, "", "") } else { (&name[..start], &name[start..end], &name[end..]) }
+/// Whether a range from `from` that has come to `to` goes on with `next`, written just so.
+fn continues_range(from: &str, to: &str, next: &str) -> bool {
+    let width = if from.starts_with('0') { from.len() } else { 0 };
+    to.parse::<u64>().is_ok_and(|to| format!("{:0width$}", to.saturating_add(1)) == next)
+}
+
+/// A name around its last number; a number that is too long counts as none.
+pub(super) fn split_last_number(name: &str, max_digits: usize) -> Option<(&str, &str, &str)> {
+    let end = name.rfind(|c: char| c.is_ascii_digit())? + 1;
+    let prefix = name[..end].trim_end_matches(|c: char| c.is_ascii_digit());
+    (end - prefix.len() <= max_digits).then(|| (prefix, &name[prefix.len()..end], &name[end..]))
 }
 
 #[cfg(test)]

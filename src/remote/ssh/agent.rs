@@ -42,6 +42,13 @@ pub(super) struct AgentPool {
     sign_timeout: Duration,
 }
 
+/// What an agent is to sign, and with which key.
+pub(super) struct SignRequest<'a> {
+    pub(super) identity: &'a AgentIdentity,
+    pub(super) hash: Option<HashAlg>,
+    pub(super) data: Vec<u8>,
+}
+
 impl Default for AgentPool {
     fn default() -> Self {
         AgentPool {
@@ -81,19 +88,12 @@ impl AgentPool {
 
     /// Lets the agent sign; `slow` is called once when a person seems to be waited for. An error is a fragment. After a time-out the agent's
     /// answers are out of step: it must not be asked again.
-    pub(super) async fn sign(
-        &self,
-        agent: &mut AgentConnection,
-        identity: &AgentIdentity,
-        hash: Option<HashAlg>,
-        data: Vec<u8>,
-        slow: impl FnOnce(),
-    ) -> Result<Vec<u8>, String> {
+    pub(super) async fn sign(&self, agent: &mut AgentConnection, request: SignRequest<'_>, slow: impl FnOnce()) -> Result<Vec<u8>, String> {
         if agent.out_of_sync {
             return Err("is out of step".to_owned());
         }
-        let _turn = self.acquire_slot(identity).await;
-        let signing = agent.client.sign_request(identity, hash, data);
+        let _turn = self.acquire_slot(request.identity).await;
+        let signing = agent.client.sign_request(request.identity, request.hash, request.data);
         tokio::pin!(signing);
         let signed = match tokio::time::timeout(SLOW_NOTICE_DELAY.min(self.sign_timeout), &mut signing).await {
             Ok(signed) => Ok(signed),
@@ -214,10 +214,12 @@ mod tests {
         let mut agent = AgentConnection { client: AgentClient::connect_uds(&path).await.unwrap(), path: path.clone(), out_of_sync: false };
         let key = russh::keys::PublicKey::from_openssh("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH")
             .unwrap();
+        let identity = AgentIdentity::from(key);
+        let request = || SignRequest { identity: &identity, hash: None, data: b"data".to_vec() };
         let mut told = false;
-        let signed = agents.sign(&mut agent, &key.clone().into(), None, b"data".to_vec(), || told = true).await;
+        let signed = agents.sign(&mut agent, request(), || told = true).await;
         assert_eq!((signed, told), (Err("did not sign within 50ms".to_owned()), true));
-        let again = agents.sign(&mut agent, &key.into(), None, b"data".to_vec(), || {}).await;
+        let again = agents.sign(&mut agent, request(), || {}).await;
         assert_eq!(again, Err("is out of step".to_owned()));
         assert_eq!(agents.connect(&path, None).await.err().as_deref(), Some("did not sign within 50ms"));
         drop(listener);

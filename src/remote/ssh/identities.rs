@@ -13,7 +13,7 @@ use russh::keys::ssh_encoding::Encode as _;
 use russh::keys::ssh_key::private::KeypairData;
 use russh::keys::{Certificate, HashAlg, PrivateKey, PublicKey};
 
-use super::agent::AgentConnection;
+use super::agent::{AgentConnection, SignRequest};
 use super::deadline::PausableDeadline;
 use super::keys::{Keyring, LoadedIdentities, LoadedKey, UnusableIdentity};
 use crate::remote::RemoteError;
@@ -51,14 +51,33 @@ pub(super) fn order_offers(
     identities: Vec<AgentIdentity>,
 ) -> (VecDeque<KeyOffer>, Vec<UnusableIdentity>) {
     let mut agent: Vec<Option<AgentIdentity>> = identities.into_iter().map(Some).collect();
-    let mut passed = Vec::new();
-    let mut offers: Vec<KeyOffer> = Vec::new();
+    let mut unusable = Vec::new();
+    let mut offers = certificate_offers(files, &mut agent, &mut unusable);
+    let named = |path: &PathBuf| hop.key_files.iter().any(|k| &k.path == path && k.source != KeyFileSource::Default);
+    let (first, last): (Vec<_>, Vec<_>) = files.keys.iter().partition(|(path, _)| named(path));
+    let (held, alone) = key_offers(first, keyring, &mut agent, &mut unusable);
+    offers.extend(held);
+    offers.extend(alone);
+    let (held, alone) = key_offers(last, keyring, &mut agent, &mut unusable);
+    offers.extend(held);
+    if !hop.identities_only {
+        offers.extend(agent.into_iter().flatten().map(|identity| agent_offer(identity, None)));
+    }
+    offers.extend(alone);
+    (offers.into(), unusable)
+}
+
+/// The certificates of files, each with who can sign for it.
+fn certificate_offers(
+    files: &LoadedIdentities,
+    agent: &mut [Option<AgentIdentity>],
+    unusable: &mut Vec<UnusableIdentity>,
+) -> Vec<KeyOffer> {
+    let mut offers = Vec::new();
     for vouched in &files.certificates {
         let same = |key: Option<&PublicKey>| key.is_some_and(|k| k.key_data() == vouched.certificate.public_key());
-        let held = take_matching(
-            &mut agent,
-            |i| matches!(i, AgentIdentity::Certificate { certificate, .. } if *certificate == vouched.certificate),
-        );
+        let held =
+            take_matching(agent, |i| matches!(i, AgentIdentity::Certificate { certificate, .. } if *certificate == vouched.certificate));
         let held = held.into_iter().next().or_else(|| {
             let plain = |i: &&AgentIdentity| matches!(i, AgentIdentity::PublicKey { key, .. } if same(Some(key)));
             agent.iter().flatten().find(plain).cloned()
@@ -70,49 +89,40 @@ pub(super) fn order_offers(
                 let (certificate, name) = (Some(vouched.certificate.clone()), Some(vouched.name.clone()));
                 offers.push(KeyOffer { key: Some(key), certificate, source, name });
             }
-            None => passed.push(UnusableIdentity {
+            None => unusable.push(UnusableIdentity {
                 what: format!("{}: its key is neither in a file nor in the agent", vouched.name),
                 hint: String::new(),
             }),
         }
     }
-    let named = |path: &PathBuf| hop.key_files.iter().any(|k| &k.path == path && k.source != KeyFileSource::Default);
-    let (first, last): (Vec<_>, Vec<_>) = files.keys.iter().partition(|(path, _)| named(path));
-    let mut of = |list: Vec<&(PathBuf, LoadedKey)>| {
-        let (mut held, mut alone) = (Vec::new(), Vec::new());
-        for (path, key) in list {
-            let name = Some(keyring.display_path(path));
-            let found = take_matching(&mut agent, |i| key.public_key().is_some_and(|k| k.key_data() == i.public_key().key_data()));
-            if found.is_empty() {
-                if let (LoadedKey::SecurityKey(_), shown) = (key, keyring.display_path(path)) {
-                    let hint = format!("ssh-add {}", quote(&path.display().to_string()));
-                    passed.push(UnusableIdentity {
-                        what: format!("{shown} is on a FIDO token, with which only an agent can sign, and the agent does not hold it"),
-                        hint,
-                    });
-                }
-                alone.extend(file_source(path, key).map(|source| KeyOffer {
-                    key: key.public_key().cloned(),
-                    certificate: None,
-                    source,
-                    name,
-                }));
-            } else {
-                held.extend(found.into_iter().map(|identity| agent_offer(identity, name.clone())));
-            }
+    offers
+}
+
+/// The keys of files: those that the agent holds, and those that only the file has.
+fn key_offers(
+    list: Vec<&(PathBuf, LoadedKey)>,
+    keyring: &Keyring,
+    agent: &mut [Option<AgentIdentity>],
+    unusable: &mut Vec<UnusableIdentity>,
+) -> (Vec<KeyOffer>, Vec<KeyOffer>) {
+    let (mut held, mut alone) = (Vec::new(), Vec::new());
+    for (path, key) in list {
+        let shown = keyring.display_path(path);
+        let found = take_matching(agent, |i| key.public_key().is_some_and(|k| k.key_data() == i.public_key().key_data()));
+        if !found.is_empty() {
+            held.extend(found.into_iter().map(|identity| agent_offer(identity, Some(shown.clone()))));
+            continue;
         }
-        (held, alone)
-    };
-    let (held, alone) = of(first);
-    offers.extend(held);
-    offers.extend(alone);
-    let (held, alone) = of(last);
-    offers.extend(held);
-    if !hop.identities_only {
-        offers.extend(agent.into_iter().flatten().map(|identity| agent_offer(identity, None)));
+        if let LoadedKey::SecurityKey(_) = key {
+            unusable.push(UnusableIdentity {
+                what: format!("{shown} is on a FIDO token, with which only an agent can sign, and the agent does not hold it"),
+                hint: format!("ssh-add {}", quote(&path.display().to_string())),
+            });
+        }
+        let key_of_file = |source| KeyOffer { key: key.public_key().cloned(), certificate: None, source, name: Some(shown) };
+        alone.extend(file_source(path, key).map(key_of_file));
     }
-    offers.extend(alone);
-    (offers.into(), passed)
+    (held, alone)
 }
 
 fn take_matching(agent: &mut [Option<AgentIdentity>], wanted: impl Fn(&AgentIdentity) -> bool) -> Vec<AgentIdentity> {
@@ -186,7 +196,7 @@ impl Signer for KeySigner<'_> {
                 let Some(agent) = self.agent.as_deref_mut() else { return Err(failed("is gone".to_owned())) };
                 let slow =
                     || self.keyring.show_notice(&format!("{}: waiting for the ssh-agent; confirm there, or touch the key", self.hop.name));
-                self.keyring.agents.sign(agent, identity, hash, data, slow).await.map_err(failed)
+                self.keyring.agents.sign(agent, SignRequest { identity, hash, data }, slow).await.map_err(failed)
             }
         }
     }

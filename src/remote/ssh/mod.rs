@@ -16,6 +16,7 @@ mod output_buffer;
 mod preferences;
 mod proxy_command;
 mod pty;
+mod script_session;
 mod session_pool;
 mod ssh_host;
 mod stream;

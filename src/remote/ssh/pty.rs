@@ -7,10 +7,18 @@ use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::ssh_host::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message};
+use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message};
 use crate::remote::{ChannelInput, OutputChunk, PtySpec, RemoteError};
 
 type ReadySender = oneshot::Sender<Result<(), RemoteError>>;
+
+/// What connects a talk with who started it.
+pub(super) struct InteractiveEnds {
+    pub(super) output: mpsc::Sender<OutputChunk>,
+    pub(super) input: mpsc::Receiver<ChannelInput>,
+    /// Hears whether it began.
+    pub(super) started: ReadySender,
+}
 
 /// What is waited for before it has started.
 struct PendingStart {
@@ -21,15 +29,14 @@ struct PendingStart {
 }
 
 impl ScriptSession {
-    /// Runs a talk to its end; how the program ended. `started` hears whether it began.
+    /// Runs a talk to its end; how the program ended.
     pub(super) async fn run_interactive(
         &mut self,
         line: String,
         terminal: Option<PtySpec>,
-        output: mpsc::Sender<OutputChunk>,
-        input: mpsc::Receiver<ChannelInput>,
-        started: ReadySender,
+        ends: InteractiveEnds,
     ) -> Result<i32, RemoteError> {
+        let InteractiveEnds { output, input, started } = ends;
         let (mut read, write) = match self.open().await {
             Ok(channel) => channel.split(),
             Err(error) => {

@@ -9,12 +9,19 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{BeginMarkScanner, BoundedBuffer};
-use super::ssh_host::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message, start_script};
+use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message, start_script};
 use crate::remote::RemoteError;
 use crate::remote::byte_channel::ByteSender;
 
 /// What is kept of a stream's standard error, for its last words.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
+
+/// What was read of a stream so far, beside its bytes.
+struct StreamState {
+    scanner: BeginMarkScanner,
+    status: ChannelStatus,
+    stderr: BoundedBuffer,
+}
 
 type StreamStartSender = oneshot::Sender<Result<(), RemoteError>>;
 
@@ -35,40 +42,38 @@ impl ScriptSession {
             }
         };
         let begun = CancellationToken::new();
-        let mut opening = BeginMarkScanner::new(&self.frame);
-        let end = tokio::select! {
-            end = self.read_stream(&mut read, &mut opening, output, started, &begun) => end,
-            () = write_input(&write, script, input, &begun) => ChannelStatus::default(),
-        };
-        let kill = !end.has_exited();
-        self.close_channel(FinishedChannel { read, write, status: end, kill, scanner: Some(opening) }).await;
-    }
-
-    async fn read_stream(
-        &self,
-        read: &mut ChannelReadHalf,
-        opening: &mut BeginMarkScanner,
-        output: ByteSender<RemoteError>,
-        started: StreamStartSender,
-        begun: &CancellationToken,
-    ) -> ChannelStatus {
-        let (mut end, mut stderr) = (ChannelStatus::default(), BoundedBuffer::default());
-        let mut started = started;
-        let begin = self.wait_for_begin_mark(read, opening, &mut started, &mut end, &mut stderr).await;
-        let rest = match begin {
-            Ok(Some(rest)) => rest,
-            Ok(None) => return end,
-            Err(error) => {
-                report_start(started, Err(error));
-                return end;
+        let mut state =
+            StreamState { scanner: BeginMarkScanner::new(&self.frame), status: ChannelStatus::default(), stderr: BoundedBuffer::default() };
+        let reading = async {
+            if let Some(rest) = self.start_reading(&mut read, &mut state, started).await {
+                begun.cancel();
+                if rest.is_empty() || output.send(rest, |most| self.flood_error(most)) {
+                    self.forward_stream(&mut read, &output, &mut state).await;
+                }
             }
         };
-        begun.cancel();
-        report_start(started, Ok(()));
-        if rest.is_empty() || output.send(rest, |most| self.flood_error(most)) {
-            self.forward_stream(read, &output, &mut end, &mut stderr).await;
+        tokio::select! {
+            () = reading => {}
+            () = write_input(&write, script, input, &begun) => {}
         }
-        end
+        drop(output);
+        let kill = !state.status.has_exited();
+        self.close_channel(FinishedChannel { read, write, status: state.status, kill, scanner: Some(state.scanner) }).await;
+    }
+
+    /// Reads to the begin mark and reports the start; gives what came behind the mark, or nothing when there is no more to read.
+    async fn start_reading(&self, read: &mut ChannelReadHalf, state: &mut StreamState, mut started: StreamStartSender) -> Option<Bytes> {
+        match self.wait_for_begin_mark(read, state, &mut started).await {
+            Ok(Some(rest)) => {
+                report_start(started, Ok(()));
+                Some(rest)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                report_start(started, Err(error));
+                None
+            }
+        }
     }
 
     fn flood_error(&self, most: usize) -> RemoteError {
@@ -77,13 +82,8 @@ impl ScriptSession {
     }
 
     /// Passes on what comes until either side has enough.
-    async fn forward_stream(
-        &self,
-        read: &mut ChannelReadHalf,
-        output: &ByteSender<RemoteError>,
-        end: &mut ChannelStatus,
-        stderr: &mut BoundedBuffer,
-    ) {
+    async fn forward_stream(&self, read: &mut ChannelReadHalf, output: &ByteSender<RemoteError>, state: &mut StreamState) {
+        let StreamState { status: end, stderr, .. } = state;
         loop {
             let message = tokio::select! {
                 biased;
@@ -117,11 +117,10 @@ impl ScriptSession {
     async fn wait_for_begin_mark(
         &self,
         read: &mut ChannelReadHalf,
-        opening: &mut BeginMarkScanner,
+        state: &mut StreamState,
         started: &mut StreamStartSender,
-        end: &mut ChannelStatus,
-        stderr: &mut BoundedBuffer,
     ) -> Result<Option<Bytes>, RemoteError> {
+        let StreamState { scanner: opening, status: end, stderr } = state;
         loop {
             let message: Option<ChannelMsg> = tokio::select! {
                 biased;

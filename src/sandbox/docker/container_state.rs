@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
 use super::super::processes;
+use super::container_process::{container_env, find_program};
+use super::error::{DockerError, no_such_container};
 use super::flags::ParsedFlags;
-use super::run::{container_env, find_program};
 use super::store::{ContainerStatus, DockerContainer, DockerState, DockerStore};
-use super::{DockerError, no_such_container};
 
 /// How long a container's supervisor may take to record what happened.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -137,7 +137,7 @@ fn has_signal_handler(pid: i32, signal: Signal) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn catches(_: i32, _: Signal) -> bool {
+fn has_signal_handler(_: i32, _: Signal) -> bool {
     true
 }
 

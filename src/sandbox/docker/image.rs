@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::super::fake_program::{ProgramContext, ProgramOutput};
 use super::super::go_template::GoTemplate;
-use super::DockerError;
+use super::error::DockerError;
 use super::flags::ParsedFlags;
+use super::format::format_values;
 use super::login;
 use super::store::{DockerState, DockerStore, image_id, with_default_tag};
 
@@ -139,7 +140,7 @@ pub(super) fn docker_image_inspect(store: &DockerStore, flags: &ParsedFlags) -> 
     let (here, missing): (Vec<&String>, Vec<&String>) = flags.positional.iter().partition(|word| has_image(&state, word));
     let real = |word: &str| state.images.iter().find(|image| image_id(image) == word).cloned().unwrap_or_else(|| word.to_owned());
     let values: Vec<Value> = here.iter().map(|word| image_json(store, &real(word))).collect();
-    let mut answer = super::inspect::format_values(&values, flags.last_value("format"))?;
+    let mut answer = format_values(&values, flags.last_value("format"))?;
     for word in missing {
         answer.stderr.push_str(&format!("Error response from daemon: No such image: {}\n", with_default_tag(word)));
         answer.code = 1;

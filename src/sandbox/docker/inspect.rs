@@ -3,38 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::super::fake_program::{ProgramContext, ProgramOutput};
-use super::super::go_template::GoTemplate;
+use super::error::DockerError;
 use super::flags::ParsedFlags;
-use super::run::container_image_id;
-use super::store::{ContainerStatus, DockerContainer, DockerStore};
-use super::{DOCKER_VERSION, DockerError, image};
+use super::format::{format_values, parse_template, render_template};
+use super::image;
+use super::store::{ContainerStatus, DockerContainer, DockerStore, image_id};
 
-/// Prints values: as pretty JSON, or each through a template on a line of its own.
-pub(super) fn format_values(values: &[Value], format: Option<&str>) -> Result<ProgramOutput, DockerError> {
-    match format {
-        None | Some("json") => {
-            let text = serde_json::to_string_pretty(values).map_err(|e| DockerError::new(1, e.to_string()))?;
-            Ok(ProgramOutput::ok(format!("{text}\n")))
-        }
-        Some(text) => {
-            let template = parse_template(text)?;
-            let mut out = String::new();
-            for value in values {
-                out.push_str(&render_template(&template, value)?);
-                out.push('\n');
-            }
-            Ok(ProgramOutput::ok(out))
-        }
-    }
-}
-
-fn parse_template(text: &str) -> Result<GoTemplate, DockerError> {
-    GoTemplate::parse(text).map_err(|e| DockerError::new(64, format!("template parsing error: template: :1: {e}")))
-}
-
-fn render_template(template: &GoTemplate, value: &Value) -> Result<String, DockerError> {
-    template.render(value).map_err(|e| DockerError::new(1, format!("template parsing error: template: :1: executing \"\": {e}")))
-}
+/// The version it claims to be.
+pub(super) const DOCKER_VERSION: &str = "24.0.7";
 
 fn list_or_null(list: &[String]) -> Value {
     if list.is_empty() { Value::Null } else { json!(list) }
@@ -53,7 +29,7 @@ fn container_json(container: &DockerContainer) -> Value {
     let binds: Vec<Value> =
         container.mounts.iter().map(|m| json!({"Type": "bind", "Source": m.source, "Target": m.target, "ReadOnly": m.read_only})).collect();
     json!({
-        "Id": container.id, "Created": container.created, "Name": format!("/{}", container.name), "Image": container_image_id(container),
+        "Id": container.id, "Created": container.created, "Name": format!("/{}", container.name), "Image": image_id(&container.image),
         "Path": words.first(), "Args": words.get(1..).unwrap_or_default(), "RestartCount": 0, "Driver": "overlay2", "Platform": "linux",
         "LogPath": "", "Mounts": mounts,
         "State": {

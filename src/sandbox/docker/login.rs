@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::super::fake_program::{ProgramContext, ProgramOutput};
-use super::DockerError;
+use super::error::DockerError;
 use super::flags::ParsedFlags;
 
 /// The client's `config.json`, as far as logins go.

@@ -3,8 +3,11 @@
 //!
 //! Uses `place` and `processes`. Knows nothing of SSH and nothing of how `orchestrate` uses docker.
 
+mod container_process;
 mod container_state;
+mod error;
 mod flags;
+mod format;
 mod image;
 mod inspect;
 mod login;
@@ -16,31 +19,11 @@ mod tty;
 use std::process::ExitCode;
 
 use super::fake_program::{ProgramContext, ProgramOutput};
+use error::DockerError;
+use inspect::DOCKER_VERSION;
 use store::DockerStore;
 
 pub(super) use supervise::supervise_container;
-
-/// The version it claims to be.
-const DOCKER_VERSION: &str = "24.0.7";
-
-/// How a command failed: its exit code and what it says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct DockerError {
-    code: u8,
-    message: String,
-}
-
-impl DockerError {
-    fn new(code: u8, text: impl Into<String>) -> Self {
-        DockerError { code, message: text.into() }
-    }
-}
-
-impl From<std::io::Error> for DockerError {
-    fn from(error: std::io::Error) -> Self {
-        DockerError::new(1, format!("Error response from daemon: {error}"))
-    }
-}
 
 /// Acts as `docker`.
 pub(super) fn docker_main(here: &ProgramContext, words: &[String]) -> ExitCode {
@@ -137,9 +120,4 @@ fn check_faults(here: &ProgramContext, command: &str, words: &[String]) -> Resul
         ));
     }
     Ok(())
-}
-
-/// No container of this name, as every command but `inspect` says it.
-fn no_such_container(word: &str) -> DockerError {
-    DockerError::new(1, format!("Error response from daemon: No such container: {word}"))
 }

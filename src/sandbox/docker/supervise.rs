@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
 use super::super::processes;
-use super::DockerError;
-use super::run::{container_env, find_program, resolve_workdir};
+use super::container_process::{container_env, find_program, resolve_workdir};
+use super::container_state::delete_container;
+use super::error::{DockerError, no_such_container};
 use super::store::{ContainerStatus, DockerContainer, DockerStore, docker_timestamp};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -32,7 +33,7 @@ pub(in super::super) fn supervise_container(here: &ProgramContext, words: &[Stri
 }
 
 fn spawn_main_process(here: &ProgramContext, store: &DockerStore, id: &str) -> Result<(Child, DockerContainer), DockerError> {
-    let container = store.read_state().find_container(id).cloned().ok_or_else(|| super::no_such_container(id))?;
+    let container = store.read_state().find_container(id).cloned().ok_or_else(|| no_such_container(id))?;
     let folder = store.container_dir(id);
     let variables = container_env(&here.host, store, &container);
     let mut words = container.entrypoint.iter().chain(&container.cmd);
@@ -114,7 +115,7 @@ fn record_exit(store: &DockerStore, id: &str, status: ExitStatus, left: &[i32]) 
         }))
     });
     match changed {
-        Ok(true) => match super::container_state::delete_container(store, id) {
+        Ok(true) => match delete_container(store, id) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::pty::{Pty, PtyMaster};
 use super::super::scenario::{CommandHold, Faults};
-use super::FakeSshServer;
+use super::fake_ssh_server::FakeSshServer;
 
 /// How much of what a command is sent is searched for a fault's phrase.
 const INPUT_SEARCH_LIMIT: usize = 256 << 10;
@@ -63,12 +63,12 @@ impl ExecSession {
         match started {
             Ok((child, None)) => {
                 let mut child = child;
-                let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-                self.relay_until_exit(child, stdin, stdout, stderr, reader, writer).await;
+                let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+                self.relay_until_exit(child, streams, reader, writer).await;
             }
             Ok((child, Some(master))) => {
-                let (keys, screen) = (Some(master.clone()), Some(master));
-                self.relay_until_exit(child, keys, screen, None::<tokio::io::Empty>, reader, writer).await;
+                let streams = (Some(master.clone()), Some(master), None::<tokio::io::Empty>);
+                self.relay_until_exit(child, streams, reader, writer).await;
             }
             Err(error) => {
                 self.send(writer.extended_data_bytes(1, format!("sandbox: /bin/sh: {error}\n").into_bytes())).await;
@@ -91,9 +91,7 @@ impl ExecSession {
     async fn relay_until_exit(
         &self,
         mut child: Child,
-        stdin: Option<impl AsyncWrite + Unpin>,
-        stdout: Option<impl AsyncRead + Unpin>,
-        stderr: Option<impl AsyncRead + Unpin>,
+        (stdin, stdout, stderr): (Option<impl AsyncWrite + Unpin>, Option<impl AsyncRead + Unpin>, Option<impl AsyncRead + Unpin>),
         reader: ChannelReadHalf,
         writer: ChannelWriteHalf<Msg>,
     ) {

@@ -1,0 +1,344 @@
+//! One script in a session of its own: sent, read to its end mark, closed, killed where it must be.
+//!
+//! Every channel is read until it is closed: one that nobody reads stops its whole connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use russh::client::Msg;
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::client_handler::DisconnectInfo;
+use super::connection::{self, SshConnection};
+use super::framing::{BeginMarkScanner, FrameDecoder};
+use super::output_buffer::{CapturedOutput, OutputSink};
+use super::session_pool::{SessionPool, SessionSlot};
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::script_frame::ScriptFrame;
+use crate::remote::{OutputChunk, RemoteError};
+use crate::text::mask::mask_secrets;
+
+/// How long after the end mark its exit status, and after that the rest, may come.
+const EXIT_GRACE: Duration = Duration::from_millis(200);
+/// How long a shell that is to be killed may take to say its number.
+const SHELL_PID_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long ending a script may take before the connection goes.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// What every script is handed to, whatever the login shell is.
+const START_SHELL: &str = "exec /bin/sh -s";
+
+/// One script on its way.
+pub(super) struct ScriptSession {
+    host: String,
+    pub(super) title: String,
+    masks: Vec<String>,
+    timeout: Duration,
+    started: Instant,
+    pub(super) frame: ScriptFrame,
+    sessions: Arc<SessionPool>,
+    /// Its session's place, once it has one; the rest is that of its connection.
+    slot: Option<SessionSlot>,
+    pub(super) connection_closed: CancellationToken,
+    disconnect_info: Arc<DisconnectInfo>,
+    abort: CancellationToken,
+}
+
+/// The signals that SSH names (RFC 4254, 6.10), with their numbers.
+const SIGNAL_NUMBERS: [(&str, i32); 10] =
+    [("HUP", 1), ("INT", 2), ("QUIT", 3), ("ILL", 4), ("ABRT", 6), ("FPE", 8), ("KILL", 9), ("SEGV", 11), ("PIPE", 13), ("TERM", 15)];
+
+/// How a channel ended, as far as it has.
+#[derive(Default)]
+pub(super) struct ChannelStatus {
+    pub(super) exit_status: Option<u32>,
+    pub(super) exit_signal: Option<String>,
+    eof: bool,
+    pub(super) closed: bool,
+    pub(super) refused: bool,
+}
+
+impl ChannelStatus {
+    /// Whether the remote shell is over.
+    pub(super) fn has_exited(&self) -> bool {
+        self.exit_status.is_some() || self.exit_signal.is_some()
+    }
+
+    /// The exit status as a shell sees it: 128 + n where signal n ended it.
+    pub(super) fn exit_code(&self) -> Option<i32> {
+        match (&self.exit_signal, self.exit_status) {
+            (Some(name), _) => Some(128 + SIGNAL_NUMBERS.iter().find(|(known, _)| known == name).map_or(0, |(_, number)| *number)),
+            (None, status) => status.map(|status| i32::try_from(status).unwrap_or(255)),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match (&self.exit_signal, self.exit_status) {
+            (Some(signal), _) => format!("its shell was ended by signal {signal}"),
+            (None, Some(status)) => format!("its shell ended with status {status}"),
+            (None, None) => "its channel was closed".to_owned(),
+        }
+    }
+}
+
+/// What is left of a channel when its work is done.
+pub(super) struct FinishedChannel {
+    pub(super) read: ChannelReadHalf,
+    pub(super) write: ChannelWriteHalf<Msg>,
+    pub(super) status: ChannelStatus,
+    /// Whether what still runs there is killed: by a signal, and by the shell's number where it is known.
+    pub(super) kill: bool,
+    /// What the shell has said of itself so far; none where it has no number to say.
+    pub(super) scanner: Option<BeginMarkScanner>,
+}
+
+impl ScriptSession {
+    pub(super) fn new(connection: &SshConnection, sessions: Arc<SessionPool>, command: &RemoteCommand) -> Self {
+        let nonce: String = connection::random_bytes().iter().map(|b| format!("{b:02x}")).collect();
+        ScriptSession {
+            host: connection.name.clone(),
+            title: command.title.clone(),
+            masks: command.secrets.clone(),
+            timeout: command.timeout,
+            started: Instant::now(),
+            frame: ScriptFrame::new(nonce),
+            sessions,
+            slot: None,
+            connection_closed: connection.closed.clone(),
+            disconnect_info: connection.disconnect_info(),
+            abort: connection.abort_token(),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.started + self.timeout
+    }
+
+    pub(super) fn timeout_error(&self) -> RemoteError {
+        RemoteError::Timeout { title: self.title.clone(), after: self.timeout }
+    }
+
+    pub(super) fn lost_error(&self) -> RemoteError {
+        connection::connection_lost_error(&self.disconnect_info)
+    }
+
+    pub(super) fn truncated_error(&self, end: &ChannelStatus, stderr: &[u8], noise: &[u8]) -> RemoteError {
+        let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
+        let said = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
+        // What a restricted shell says of the words that start /bin/sh: another time it says the same.
+        if said.ends_with("exec: restricted") {
+            return RemoteError::Refused {
+                what: format!("the login shell does not run /bin/sh for `{}`{said}", self.title),
+                hint:
+                    "a restricted shell cannot run ranks: give the ssh user a full one (`chsh -s /bin/bash USER`), or set another ssh.user"
+                        .to_owned(),
+            };
+        }
+        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{said}", end.describe()), &self.masks) }
+    }
+
+    pub(super) fn no_shell_error(&self) -> RemoteError {
+        RemoteError::Refused {
+            what: format!("sshd refused to start /bin/sh for `{}`", self.title),
+            hint: "is there a ForceCommand, a command= before the key in authorized_keys, or a login shell like nologin?".to_owned(),
+        }
+    }
+
+    /// Opens its session, on whichever connection has room.
+    pub(super) async fn open(&mut self) -> Result<Channel<Msg>, RemoteError> {
+        let (channel, seat) = self.sessions.open(&self.title, self.deadline()).await?;
+        (self.connection_closed, self.disconnect_info, self.abort) =
+            (seat.connection.closed.clone(), seat.connection.disconnect_info(), seat.connection.abort_token());
+        self.slot = Some(seat);
+        Ok(channel)
+    }
+
+    /// Runs a script to its end mark; what is left of its channel must be finished then.
+    pub(super) async fn exec(
+        &mut self,
+        script: String,
+        mut sink: OutputSink,
+        unwanted: impl Future<Output = ()>,
+    ) -> (Result<CommandOutput, RemoteError>, Option<FinishedChannel>) {
+        let (mut read, write) = match self.open().await {
+            Ok(channel) => channel.split(),
+            Err(error) => return (Err(error), None),
+        };
+        let (mut answer, mut end) = (FrameDecoder::new(self.frame.clone()), ChannelStatus::default());
+        let result = tokio::select! {
+            biased;
+            () = unwanted => Err(self.timeout_error()),
+            result = self.read_answer(&mut read, &mut answer, &mut end, &mut sink) => result,
+            error = send_script(&write, script) => {
+                tracing::debug!(host = %self.host, %error, "a script was not taken to its end");
+                self.read_answer(&mut read, &mut answer, &mut end, &mut sink).await
+            }
+        };
+        let kill = result.is_err() && !end.has_exited();
+        let CapturedOutput { stdout, stderr } = sink.into_captured();
+        let output = result.map(|code| {
+            let dropped = stdout.dropped + stderr.dropped;
+            CommandOutput {
+                exit_code: code,
+                stdout: stdout.bytes,
+                stderr: stderr.bytes,
+                dropped_bytes: dropped,
+                elapsed: self.started.elapsed(),
+            }
+        });
+        (output, Some(FinishedChannel { read, write, status: end, kill, scanner: Some(answer.into_scanner()) }))
+    }
+
+    /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace. Gives the script's status.
+    async fn read_answer(
+        &self,
+        read: &mut ChannelReadHalf,
+        answer: &mut FrameDecoder,
+        end: &mut ChannelStatus,
+        sink: &mut OutputSink,
+    ) -> Result<i32, RemoteError> {
+        let mut until = self.deadline();
+        loop {
+            let done = answer.exit_status();
+            let message = tokio::select! {
+                // The time first: a script that never stops talking is late as well. What was received comes before the news of an end.
+                biased;
+                () = tokio::time::sleep_until(until) => return done.ok_or_else(|| self.timeout_error()),
+                message = read.wait() => message,
+                () = self.connection_closed.cancelled() => None,
+                () = sink.wait_closed() => return Err(self.timeout_error()),
+            };
+            let taken = match message.map(|message| record_message(message, end)) {
+                None => return done.ok_or_else(|| self.lost_error()),
+                Some(ChannelOutput::Stdout(bytes)) => sink.push(OutputChunk::Stdout(answer.push(bytes)), self.deadline()).await,
+                Some(ChannelOutput::Stderr(bytes)) => sink.push(OutputChunk::Stderr(bytes), self.deadline()).await,
+                Some(ChannelOutput::Empty) if end.refused => return Err(self.no_shell_error()),
+                Some(ChannelOutput::Empty) => true,
+            };
+            let ended = answer.exit_status();
+            if let Some(code) = ended.filter(|_| end.closed || end.eof && end.has_exited()) {
+                return Ok(code);
+            }
+            if !taken {
+                return Err(self.timeout_error());
+            }
+            if end.closed {
+                return Err(self.truncated_error(end, sink.stderr_tail(), answer.noise()));
+            }
+            if ended.is_some() && done.is_none() {
+                until = Instant::now() + EXIT_GRACE;
+            }
+        }
+    }
+
+    /// Closes a channel, and goes on reading it until then: one that nobody reads stops its whole connection.
+    pub(super) async fn close_channel(&self, rest: FinishedChannel) {
+        let FinishedChannel { mut read, write, status: mut end, kill, scanner: opening } = rest;
+        let shell = match opening {
+            Some(opening) if kill => self.wait_for_shell_pid(&mut read, opening, &mut end).await,
+            _ => None,
+        };
+        if end.closed {
+            return;
+        }
+        let reading = async {
+            while read.wait().await.is_some() {}
+            std::future::pending().await
+        };
+        let closing = async {
+            if kill {
+                write.signal(Sig::KILL).await?;
+                if let Err(error) = self.kill_shell(shell).await {
+                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
+                }
+            }
+            write.close().await
+        };
+        let ended = tokio::select! {
+            () = self.connection_closed.cancelled() => return,
+            ended = tokio::time::timeout(KILL_TIMEOUT, closing) => ended,
+            () = reading => return,
+        };
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
+            Err(_) => {
+                self.disconnect_info.reason.get_or_init(|| format!("`{}` could not be ended in time", self.title));
+                self.abort.cancel();
+            }
+        }
+    }
+
+    /// The number of a shell that is to be killed: one that has just started may not have said it yet.
+    async fn wait_for_shell_pid(&self, read: &mut ChannelReadHalf, mut opening: BeginMarkScanner, end: &mut ChannelStatus) -> Option<u32> {
+        let heard = async {
+            while opening.may_print_shell_pid() && !end.closed {
+                match read.wait().await.map(|message| record_message(message, end)) {
+                    Some(ChannelOutput::Stdout(bytes)) => drop(opening.push(&bytes)),
+                    Some(ChannelOutput::Stderr(_) | ChannelOutput::Empty) => {}
+                    None => break,
+                }
+            }
+        };
+        tokio::select! {
+            () = heard => {}
+            () = self.connection_closed.cancelled() => {}
+            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell that is to be killed has not said its number"),
+        }
+        opening.shell_pid()
+    }
+
+    /// Kills a shell by its number, since sshd delivers no signals to root's sessions.
+    async fn kill_shell(&self, shell: Option<u32>) -> Result<(), russh::Error> {
+        let Some(shell) = shell else { return Ok(()) };
+        let Ok((channel, _seat)) = self.sessions.open("kill a script", Instant::now() + KILL_TIMEOUT).await else {
+            return Err(russh::Error::Disconnect);
+        };
+        let (mut read, write) = channel.split();
+        write.exec(false, format!("exec /bin/sh -c 'kill -9 -{shell}'")).await?;
+        while read.wait().await.is_some_and(|message| !matches!(message, ChannelMsg::Close)) {}
+        write.close().await
+    }
+}
+
+/// Starts the shell of a fresh session and hands it a script; its answer is not waited for, that saves a round trip.
+pub(super) async fn start_script(write: &ChannelWriteHalf<Msg>, script: String) -> Result<(), russh::Error> {
+    write.exec(true, START_SHELL).await?;
+    write.data_bytes(script.into_bytes()).await
+}
+
+/// Hands over a script and says that nothing follows; ends only when that fails.
+async fn send_script(write: &ChannelWriteHalf<Msg>, script: String) -> russh::Error {
+    let sent = async {
+        start_script(write, script).await?;
+        write.eof().await
+    };
+    match sent.await {
+        Ok(()) => std::future::pending().await,
+        Err(error) => error,
+    }
+}
+
+/// What a message carried.
+pub(super) enum ChannelOutput {
+    Stdout(Bytes),
+    Stderr(Bytes),
+    Empty,
+}
+
+/// Takes note of a message; gives back what was written.
+pub(super) fn record_message(message: ChannelMsg, end: &mut ChannelStatus) -> ChannelOutput {
+    match message {
+        ChannelMsg::Data { data } => return ChannelOutput::Stdout(data),
+        ChannelMsg::ExtendedData { data, ext: 1 } => return ChannelOutput::Stderr(data),
+        ChannelMsg::ExitStatus { exit_status } => end.exit_status = Some(exit_status),
+        ChannelMsg::ExitSignal { signal_name, .. } => end.exit_signal = Some(format!("{signal_name:?}")),
+        ChannelMsg::Eof => end.eof = true,
+        ChannelMsg::Close => end.closed = true,
+        ChannelMsg::Failure => end.refused = true,
+        _ => {}
+    }
+    ChannelOutput::Empty
+}
