@@ -7,7 +7,7 @@ use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
-use crate::plan::build::{facts_request, host_context};
+use crate::plan::build::facts_request;
 use crate::plan::existing_run::{FoundRun, found_run};
 use crate::plan::facts::{self, DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
@@ -37,7 +37,7 @@ pub async fn gather_facts_and_probes(
     let alone: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
     let (mut commands, mut questions) = (Vec::new(), Vec::new());
     for (index, host) in inventory.hosts.iter().enumerate() {
-        let site = host_context(inventory, host, &inventory.run_dir, "", None);
+        let site = HostContext::from_inventory(inventory, host, &inventory.run_dir);
         commands.push(facts::facts_command(&site, &facts_request(inventory, Some(job), index)));
         questions.push(HostProbes {
             host_command: probe::host_probe_command(&site, job, index, &alone),
@@ -58,7 +58,7 @@ pub fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>]) -> V
 /// Where on each host.
 pub fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
     let place = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
-    inventory.hosts.iter().zip(facts).map(|(host, facts)| host_context(inventory, host, &place(facts), "", None)).collect()
+    inventory.hosts.iter().zip(facts).map(|(host, facts)| HostContext::from_inventory(inventory, host, &place(facts))).collect()
 }
 
 /// Asks what needs the facts of all: names and ways between the hosts, and the inside of the image.

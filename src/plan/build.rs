@@ -54,23 +54,6 @@ pub struct LaunchInputs<'a> {
 /// the launcher of a worker (60). A keeper that saw no launcher by then ends, unless the lock's holder is still at work.
 const LAUNCH_OVERHEAD_SECS: u64 = 30 + 180 + 120 + 60 + 30 + 60;
 
-/// The site of one host of an inventory. `contained`: what the inventory says.
-pub fn host_context(inventory: &Inventory, host: &InventoryHost, base: &str, run: &str, token: Option<String>) -> HostContext {
-    HostContext {
-        name: inventory.name.clone(),
-        host: host.name.clone(),
-        run_id: run.to_owned(),
-        run_dir_root: base.to_owned(),
-        docker_needs_sudo: host.ssh.r#become == Become::Sudo,
-        docker_host: inventory.engine.as_ref().and_then(|e| e.host.clone()),
-        in_container: inventory.engine.is_some(),
-        lock_token: token,
-        legacy_layout: false,
-        max_log_bytes: 0,
-        world_size: 0,
-    }
-}
-
 /// The fabric address of every host, or what is wrong with each that has none.
 ///
 /// # Errors
@@ -102,12 +85,13 @@ pub fn plan_launch(terms: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>>
     let world = RankLayout::new(job, addresses);
     let sites: Vec<HostContext> = (inventory.hosts.iter().zip(facts))
         .enumerate()
-        .map(|(i, (host, facts))| {
-            let mut site = host_context(inventory, host, &facts.run_dir, &ids.run_id, ids.lock_token.clone());
-            site.in_container = job.hosts.get(i).is_some_and(|h| h.container.is_some());
-            site.max_log_bytes = job.max_log_bytes;
-            site.world_size = world.world_size();
-            site
+        .map(|(i, (host, facts))| HostContext {
+            run_id: ids.run_id.clone(),
+            lock_token: ids.lock_token.clone(),
+            in_container: job.hosts.get(i).is_some_and(|h| h.container.is_some()),
+            max_log_bytes: job.max_log_bytes,
+            world_size: world.world_size(),
+            ..HostContext::from_inventory(inventory, host, &facts.run_dir)
         })
         .collect();
     let mut plan = Plan::empty(sites);

@@ -2,7 +2,7 @@
 
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::build::host_context;
+use crate::plan::host_context::HostContext;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -18,7 +18,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.container().is_none() {
             return CheckResult::skipped("bare host");
         }
-        let site = host_context(scene.inventory, host.host, &host.facts.run_dir, "", None);
+        let site = HostContext::from_inventory(scene.inventory, host.host, &host.facts.run_dir);
         match &host.facts.name_holder {
             Some(labels) if *labels != format!("{}/{}", site.name, site.host) => CheckResult::fail(
                 format!("{} is a container that is not ours", site.container_name()),
