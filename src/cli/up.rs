@@ -103,11 +103,7 @@ pub(super) async fn run_without_recap(
     if let Some(pattern) = &args.common.limit {
         inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
-    let draft = inventory.job(&RuntimeValues {
-        gpu_counts: vec![None; inventory.hosts.len()],
-        fabric_addresses: vec![None; inventory.hosts.len()],
-        ..RuntimeValues::default()
-    })?;
+    let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
     let (secrets, lacks) = match read_secrets(&draft.secret_names) {
         Ok(secrets) => (secrets, None),
         Err(lacks) if args.confirm_first => (Vec::new(), Some(lacks)),

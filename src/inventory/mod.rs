@@ -157,6 +157,13 @@ pub struct RuntimeValues {
     pub master_port: Option<u16>,
 }
 
+impl RuntimeValues {
+    /// Before any of this many hosts has answered.
+    pub fn unknown(hosts: usize) -> RuntimeValues {
+        RuntimeValues { gpu_counts: vec![None; hosts], fabric_addresses: vec![None; hosts], ..RuntimeValues::default() }
+    }
+}
+
 /// The launch half: every value final.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
