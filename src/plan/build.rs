@@ -202,14 +202,14 @@ impl HostPlanner<'_> {
     }
 
     fn launch_spec(&self) -> launcher::LaunchSpec {
-        launcher::build_launch_spec(
-            self.inputs.job,
-            self.layout,
-            &self.context,
-            self.host_index,
-            &self.inputs.inventory.hosts,
-            self.facts(),
-        )
+        launcher::build_launch_spec(&launcher::LauncherBuilder {
+            job: self.inputs.job,
+            layout: self.layout,
+            context: &self.context,
+            node_rank: self.host_index,
+            hosts: &self.inputs.inventory.hosts,
+            facts: self.facts(),
+        })
     }
 
     fn run_files_action(&self, file: &RunRecord) -> Action {
