@@ -23,11 +23,11 @@ use crate::event::{EventKind, Goal, Outcome};
 use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
 use crate::plan::Plan;
 use crate::plan::action::Issue;
-use crate::plan::action::check_facts::docker_issue;
 use crate::plan::build::{self, LaunchInputs, RunIdentity};
 use crate::plan::existing_run::{
     ExistingRun, FoundRun as LivePart, classify_existing_run, facts_after_stop, find_host_without_docker_answer, found_run,
 };
+use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::plan::teardown::TeardownScope;

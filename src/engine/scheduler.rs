@@ -65,7 +65,7 @@ pub fn next_steps(plan: &Plan, ledger: &[StepProgress], temper: FailurePolicy) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::action::{Action, check_facts::ReachMaster};
+    use crate::plan::action::{Action, reach_master::ReachMaster};
     use crate::plan::host_context::HostContext;
     use StepProgress::{Done, Failed, Running, Waiting};
 

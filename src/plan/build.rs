@@ -6,7 +6,7 @@ use crate::inventory::{
 use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::action::check_facts::HostCheckSummary;
-use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, run_files};
+use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, reach_master, run_files};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
@@ -178,7 +178,7 @@ impl HostPlanner<'_> {
         })];
         if self.host_index > 0 {
             let port = self.layout.master_port.unwrap_or_default();
-            actions.push(Action::ReachMaster(check_facts::ReachMaster { address: self.layout.master_address().to_owned(), port }));
+            actions.push(Action::ReachMaster(reach_master::ReachMaster { address: self.layout.master_address().to_owned(), port }));
         }
         actions
     }

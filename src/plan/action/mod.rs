@@ -11,6 +11,7 @@ pub mod launch;
 pub mod lock;
 pub mod memlock;
 pub mod pull;
+pub mod reach_master;
 pub mod run_files;
 
 pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
@@ -23,7 +24,7 @@ pub enum Action {
     /// Judges the facts.
     CheckFacts(check_facts::CheckFacts),
     /// Tries the way to the master's port.
-    ReachMaster(check_facts::ReachMaster),
+    ReachMaster(reach_master::ReachMaster),
     /// Gets the image.
     PullImage(pull::PullImage),
     /// Writes the run directory.
