@@ -2,7 +2,7 @@
 
 use crate::cli::local_env::random_64_bit_hex;
 use crate::cli::session::Session;
-use crate::engine::probes::{HostPair, HostProbes};
+use crate::engine::probes::{ConnectivityProbe, HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
 use crate::model::remote_command::RemoteCommand;
@@ -87,7 +87,9 @@ pub async fn cross_host_probes(
                 let live = master.is_some_and(|f| found_run(f) == FoundRun::Running);
                 let port = job.launch.master_port.filter(|p| !live && master.is_some_and(|f| !f.busy_ports.contains(p))).unwrap_or(0);
                 let known: Vec<usize> = there.iter().copied().filter(|h| addresses.get(*h).is_some_and(|a| !a.is_empty())).collect();
-                session.engine.probe_connectivity(&sites, &addresses, port, &connection_pairs(&known), &mut reach).await;
+                let asked =
+                    ConnectivityProbe { contexts: &sites, addresses: &addresses, master_port: port, pairs: &connection_pairs(&known) };
+                session.engine.probe_connectivity(asked, &mut reach).await;
             }
         },
         async {

@@ -233,7 +233,8 @@ mod tests {
     use super::*;
     use crate::engine::emitter::Emitter;
     use crate::model::remote_command::{CommandOutput, RemoteCommand};
-    use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream, TcpReachability};
+    use crate::model::tcp_reachability::TcpReachability;
+    use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream};
 
     /// A host that says yes to all; one that is deaf never answers a heartbeat.
     #[derive(Clone, Default)]

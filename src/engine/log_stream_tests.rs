@@ -7,8 +7,9 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::engine::emitter::{EmittedMessage, Emitter};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::tcp_reachability::TcpReachability;
 use crate::remote::byte_channel::{ByteSender, byte_channel};
-use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, TcpReachability};
+use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote};
 
 /// What a host does when it is followed.
 #[derive(Clone)]

@@ -16,6 +16,7 @@ pub mod run_files;
 
 pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
 use crate::model::remote_command::CommandOutput;
+use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
 
 /// One thing to do on one host.
@@ -129,6 +130,17 @@ impl Action {
             Action::FetchLogs(a) => Execution::FetchLogs { run_id: a.run_id.clone() },
             Action::RemoveFiles(a) => Execution::Script(a.command()),
             Action::VerifyRemoved(a) => Execution::Script(a.command()),
+        }
+    }
+
+    /// What a connection means; an error: it cannot be told.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub fn judge_connection(&self, found: &TcpReachability) -> Result<ActionResult, String> {
+        match self {
+            Action::ReachMaster(a) => a.judge(found),
+            _ => Ok(ActionResult::unchanged("")),
         }
     }
 

@@ -21,8 +21,9 @@ use super::output_buffer::{CapturedOutput, OutputSink};
 use super::session_pool::{ConnectionFactory, SessionPool, SessionSlot};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::script_frame::ScriptFrame;
+use crate::model::tcp_reachability::TcpReachability;
 use crate::remote::byte_channel::byte_channel;
-use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
+use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream};
 use crate::text::mask::mask_secrets;
 use crate::text::shell_quote;
 
