@@ -69,19 +69,7 @@ impl TestHost {
     }
 
     fn host_context(&self) -> HostContext {
-        HostContext {
-            name: "n".to_owned(),
-            host: "h".to_owned(),
-            run_id: RUN_ID.to_owned(),
-            run_dir_root: self.dir.path().to_str().expect("text").to_owned(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        }
+        HostContext { run_id: RUN_ID.to_owned(), ..HostContext::new("n", "h", self.dir.path().to_str().expect("text").to_owned()) }
     }
 
     /// What a script prints; it must end by itself.

@@ -121,19 +121,7 @@ impl TestHost {
 
     /// Its place in `run1`, for the program's own scripts.
     fn host_context(&self) -> HostContext {
-        HostContext {
-            name: ".".to_owned(),
-            host: "h".to_owned(),
-            run_id: "run1".to_owned(),
-            run_dir_root: self.dir.path().to_str().expect("text").to_owned(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        }
+        HostContext { run_id: "run1".to_owned(), ..HostContext::new(".", "h", self.dir.path().to_str().expect("text").to_owned()) }
     }
 
     /// The words that begin a script of a wrapper of `run1`.

@@ -46,7 +46,8 @@ mod user_keys;
 use std::time::{Duration, Instant};
 
 use orchestrate::model::remote_command::RemoteCommand;
-use orchestrate::remote::{Connect, OutputChunk, RemoteError, TcpReachability};
+use orchestrate::model::tcp_reachability::TcpReachability;
+use orchestrate::remote::{Connect, OutputChunk, RemoteError};
 use sshd::Sshd;
 
 #[tokio::test]

@@ -33,12 +33,7 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     // A word that names no check is told before anybody is asked anything.
     wish.resolve_checks(&[])?;
     let (inventory, base) = load_inventory(&args.common, LoadMode::Full)?;
-    let unknown = RuntimeValues {
-        gpu_counts: vec![None; inventory.hosts.len()],
-        fabric_addresses: vec![None; inventory.hosts.len()],
-        ..RuntimeValues::default()
-    };
-    let draft = inventory.job(&unknown)?;
+    let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
     let checks = wish.resolve_checks(&draft.checks.skip)?;
     let progress = if args.common.progress == ProgressMode::Auto { ProgressMode::Quiet } else { args.common.progress };
     let secrets = hide_known_secrets(&inventory);

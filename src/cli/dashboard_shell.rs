@@ -5,7 +5,6 @@ use tokio::sync::Mutex;
 use crate::cli::interactive::{self, SessionEnd};
 use crate::cli::session::Session;
 use crate::engine::Engine;
-use crate::plan::build::host_context;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
@@ -34,7 +33,7 @@ impl HostShell {
     /// The way to the hosts of a session.
     pub fn for_session(session: &Session) -> HostShell {
         let inventory = &session.inventory;
-        let sites = inventory.hosts.iter().map(|host| host_context(inventory, host, &inventory.run_dir, "", None)).collect();
+        let sites = inventory.hosts.iter().map(|host| HostContext::from_inventory(inventory, host, &inventory.run_dir)).collect();
         HostShell {
             engine: session.engine.clone(),
             host_contexts: sites,

@@ -65,12 +65,7 @@ pub(super) async fn load_with_facts(
         return Ok(Ok((inventory, base, facts)));
     }
     let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
-    let unknown = RuntimeValues {
-        gpu_counts: vec![None; inventory.hosts.len()],
-        fabric_addresses: vec![None; inventory.hosts.len()],
-        ..RuntimeValues::default()
-    };
-    let draft = if need == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
+    let draft = if need == LoadMode::Full { Some(inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?) } else { None };
     let session = Session::open(command, args, inventory, base.clone(), faces, &secrets)?;
     let answers = session.gather_facts(draft.as_ref()).await;
     session.engine.close().await;

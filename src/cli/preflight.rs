@@ -2,12 +2,12 @@
 
 use crate::cli::local_env::random_64_bit_hex;
 use crate::cli::session::Session;
-use crate::engine::probes::{HostPair, HostProbes};
+use crate::engine::probes::{ConnectivityProbe, HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
-use crate::plan::build::{facts_request, host_context};
+use crate::plan::build::facts_request;
 use crate::plan::existing_run::{FoundRun, found_run};
 use crate::plan::facts::{self, DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
@@ -37,7 +37,7 @@ pub async fn gather_facts_and_probes(
     let alone: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
     let (mut commands, mut questions) = (Vec::new(), Vec::new());
     for (index, host) in inventory.hosts.iter().enumerate() {
-        let site = host_context(inventory, host, &inventory.run_dir, "", None);
+        let site = HostContext::from_inventory(inventory, host, &inventory.run_dir);
         commands.push(facts::facts_command(&site, &facts_request(inventory, Some(job), index)));
         questions.push(HostProbes {
             host_command: probe::host_probe_command(&site, job, index, &alone),
@@ -58,7 +58,7 @@ pub fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>]) -> V
 /// Where on each host.
 pub fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
     let place = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
-    inventory.hosts.iter().zip(facts).map(|(host, facts)| host_context(inventory, host, &place(facts), "", None)).collect()
+    inventory.hosts.iter().zip(facts).map(|(host, facts)| HostContext::from_inventory(inventory, host, &place(facts))).collect()
 }
 
 /// Asks what needs the facts of all: names and ways between the hosts, and the inside of the image.
@@ -87,7 +87,9 @@ pub async fn cross_host_probes(
                 let live = master.is_some_and(|f| found_run(f) == FoundRun::Running);
                 let port = job.launch.master_port.filter(|p| !live && master.is_some_and(|f| !f.busy_ports.contains(p))).unwrap_or(0);
                 let known: Vec<usize> = there.iter().copied().filter(|h| addresses.get(*h).is_some_and(|a| !a.is_empty())).collect();
-                session.engine.probe_connectivity(&sites, &addresses, port, &connection_pairs(&known), &mut reach).await;
+                let asked =
+                    ConnectivityProbe { contexts: &sites, addresses: &addresses, master_port: port, pairs: &connection_pairs(&known) };
+                session.engine.probe_connectivity(asked, &mut reach).await;
             }
         },
         async {

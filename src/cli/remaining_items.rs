@@ -3,7 +3,7 @@
 use crate::cli::session::Session;
 use crate::cli::teardown::report_leftover;
 use crate::inventory::Become;
-use crate::plan::action::check_facts::docker_issue;
+use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::{DockerStatus, HostFacts};
 
 /// What of this name is on the hosts beside what a teardown removes.

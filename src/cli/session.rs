@@ -19,7 +19,7 @@ use crate::inventory::{
     Become, ContainerEngine as Docker, HostSshSettings, Inventory, InventoryHost, Job, RuntimeValues, is_valid_host_name,
 };
 use crate::plan::Plan;
-use crate::plan::build::{facts_request, host_context};
+use crate::plan::build::facts_request;
 use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::{self, ContainerFacts, FactsRequest, HostFacts, OrphanFacts};
 use crate::plan::host_context::HostContext;
@@ -216,7 +216,7 @@ impl Session {
 
     fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::model::remote_command::RemoteCommand)> {
         self.inventory.hosts.iter().enumerate().map(move |(i, host)| {
-            let site = host_context(&self.inventory, host, &self.inventory.run_dir, "", None);
+            let site = HostContext::from_inventory(&self.inventory, host, &self.inventory.run_dir);
             let left = self.command == "down";
             let wanted = if job.is_some() {
                 facts_request(&self.inventory, job, i)
@@ -232,7 +232,7 @@ impl Session {
         let (emit, _silence) = Emitter::new();
         let aside = build_engine(&self.local_env, others, &self.base_dir, &self.args, emit);
         let look = |host: &InventoryHost| {
-            let site = host_context(others, host, &others.run_dir, "", None);
+            let site = HostContext::from_inventory(others, host, &others.run_dir);
             facts::facts_command(&site, &FactsRequest { docker: site.in_container, ..FactsRequest::default() })
         };
         let answers = aside.gather_facts(others.hosts.iter().map(look).enumerate().collect()).await;
@@ -250,7 +250,8 @@ impl Session {
             .map(|(host, facts)| {
                 let base = facts.as_ref().map_or(self.inventory.run_dir.as_str(), |f| f.run_dir.as_str());
                 let run = facts.as_ref().and_then(|f| f.current_run.clone()).unwrap_or_default();
-                let mut site = host_context(&self.inventory, host, base, &run, token.map(str::to_owned));
+                let mut site = HostContext::from_inventory(&self.inventory, host, base);
+                (site.run_id, site.lock_token) = (run, token.map(str::to_owned));
                 if let Some(facts) = facts {
                     site.legacy_layout = facts.legacy_layout;
                     site.max_log_bytes = facts.run_record().map_or(0, |file| file.max_log_bytes);

@@ -9,8 +9,8 @@ use crate::cli::reporter_task::OutputOptions;
 use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::event::Outcome;
 use crate::plan::action::Issue;
-use crate::plan::build::host_context;
 use crate::plan::facts::HostFacts;
+use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::remote::RemoteError;
 use crate::report::log_filter::LogSelection;
@@ -113,7 +113,7 @@ async fn open_shell(session: &Session, host: usize, facts: &HostFacts, rank: Opt
         return Ok(Outcome::Unreachable);
     };
     let terminal = interactive::local_terminal();
-    let site = host_context(&session.inventory, known, &facts.run_dir, "", None);
+    let site = HostContext::from_inventory(&session.inventory, known, &facts.run_dir);
     let enter = ExecRequest::new(site, facts, rank, &args.command, terminal.as_ref().map(|terminal| terminal.term.as_str()));
     let style = session.reporter.style();
     let cleaner = session.reporter.sanitizer();

@@ -23,11 +23,11 @@ use crate::event::{EventKind, Goal, Outcome};
 use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
 use crate::plan::Plan;
 use crate::plan::action::Issue;
-use crate::plan::action::check_facts::docker_issue;
 use crate::plan::build::{self, LaunchInputs, RunIdentity};
 use crate::plan::existing_run::{
     ExistingRun, FoundRun as LivePart, classify_existing_run, facts_after_stop, find_host_without_docker_answer, found_run,
 };
+use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::plan::teardown::TeardownScope;
@@ -103,11 +103,7 @@ pub(super) async fn run_without_recap(
     if let Some(pattern) = &args.common.limit {
         inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
-    let draft = inventory.job(&RuntimeValues {
-        gpu_counts: vec![None; inventory.hosts.len()],
-        fabric_addresses: vec![None; inventory.hosts.len()],
-        ..RuntimeValues::default()
-    })?;
+    let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
     let (secrets, lacks) = match read_secrets(&draft.secret_names) {
         Ok(secrets) => (secrets, None),
         Err(lacks) if args.confirm_first => (Vec::new(), Some(lacks)),

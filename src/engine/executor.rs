@@ -15,7 +15,7 @@ use crate::model::phase::Phase;
 use crate::plan::action::{Action, ActionResult, Execution, Issue, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::{Plan, PlanStep};
-use crate::remote::{RemoteError, TcpReachability};
+use crate::remote::RemoteError;
 
 /// How often a step is tried on a new connection.
 const MAX_TRIES: u32 = 4;
@@ -214,16 +214,7 @@ async fn run_step_once(link: &Arc<HostConnection>, step: &PlanStep, offsets: &Lo
             Err(error) => StepResult::Unreachable(error),
         },
         Execution::Connect { address, port, timeout: within } => match link.probe_tcp(&address, port, within).await {
-            Ok(TcpReachability::Open | TcpReachability::Refused) => {
-                StepResult::Executed(ActionResult::unchanged(format!("{address}:{port} can be reached")))
-            }
-            Ok(TcpReachability::Unknown(why)) => StepResult::Satisfied(format!("not known: {why}")),
-            Ok(TcpReachability::Blocked(why)) => StepResult::Executed(ActionResult::failed(
-                format!("{address}:{port} cannot be reached: {why}"),
-                format!(
-                    "let TCP port {port} through the master's firewall, or set the master's fabric_address to one that the workers reach"
-                ),
-            )),
+            Ok(found) => step.action.judge_connection(&found).map_or_else(StepResult::Satisfied, StepResult::Executed),
             Err(error) => StepResult::Unreachable(error),
         },
         Execution::FetchLogs { run_id: _ } => {

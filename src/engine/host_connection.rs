@@ -13,8 +13,9 @@ use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::{EventKind, UnixMillis};
 use crate::model::log_file::LogFile;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
-use crate::remote::{Connect, OutputChunk, Remote, RemoteError, RemoteStream, TcpReachability};
+use crate::remote::{Connect, OutputChunk, Remote, RemoteError, RemoteStream};
 
 /// The most starts and ends that one host can have to tell: of 4096 wrappers, as `assets/follow.sh` looks at, and of what it cannot know.
 const MAX_REPORTED_EVENTS: usize = 2 * 4096 + 16;

@@ -233,7 +233,8 @@ mod tests {
     use super::*;
     use crate::engine::emitter::Emitter;
     use crate::model::remote_command::{CommandOutput, RemoteCommand};
-    use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream, TcpReachability};
+    use crate::model::tcp_reachability::TcpReachability;
+    use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream};
 
     /// A host that says yes to all; one that is deaf never answers a heartbeat.
     #[derive(Clone, Default)]
@@ -304,19 +305,7 @@ mod tests {
         let connect: Arc<dyn Connect> = Arc::new(StubConnector(hosts));
         let (emit, _events) = Emitter::new();
         let engine = Engine::new(&connect, 2, 1, emit);
-        let site = |host: usize| HostContext {
-            name: "n".to_owned(),
-            host: format!("gpu0{host}"),
-            run_id: String::new(),
-            run_dir_root: "/r".to_owned(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            lock_token: Some("tok".to_owned()),
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        };
+        let site = |host: usize| HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", format!("gpu0{host}"), "/r") };
         let who = LockIdentity {
             token: "tok".to_owned(),
             owner: "me".to_owned(),

@@ -7,8 +7,9 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::engine::emitter::{EmittedMessage, Emitter};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::tcp_reachability::TcpReachability;
 use crate::remote::byte_channel::{ByteSender, byte_channel};
-use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, TcpReachability};
+use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote};
 
 /// What a host does when it is followed.
 #[derive(Clone)]
@@ -87,19 +88,7 @@ impl Connect for ScriptedHost {
 }
 
 fn test_host_context() -> HostContext {
-    HostContext {
-        name: "n".to_owned(),
-        host: "gpu01".to_owned(),
-        run_id: "run1".to_owned(),
-        run_dir_root: "/r".to_owned(),
-        docker_needs_sudo: false,
-        docker_host: None,
-        in_container: false,
-        lock_token: None,
-        legacy_layout: false,
-        max_log_bytes: 0,
-        world_size: 2,
-    }
+    HostContext { run_id: "run1".to_owned(), world_size: 2, ..HostContext::new("n", "gpu01", "/r") }
 }
 
 /// Follows a host whose logs nobody stores; what is reported until `enough`, and how often it was connected.

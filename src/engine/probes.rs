@@ -10,12 +10,15 @@ use crate::engine::Engine;
 use crate::engine::emitter::now_unix_millis;
 use crate::engine::host_connection::HostConnection;
 use crate::model::remote_command::RemoteCommand;
+use crate::model::tcp_reachability::TcpReachability;
+use crate::plan::action::reach_master::CONNECT_TIMEOUT;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
+use crate::preflight::connection::{ConnectionAttempt, ConnectionTarget};
 use crate::preflight::probe;
 use crate::preflight::probe::Probe;
 use crate::preflight::probe_output::ProbeOutput;
-use crate::remote::{RemoteError, RemoteStream, TcpReachability};
+use crate::remote::{RemoteError, RemoteStream};
 
 /// How often a clock is asked at most, and at least where the link is slow.
 const CLOCK_EXCHANGES: (usize, usize) = (8, 3);
@@ -44,8 +47,33 @@ pub struct HostPair {
     pub to: usize,
 }
 
-/// What a program on a host tries: label, address, port.
-type ConnectTarget = (String, String, u16);
+/// What is tried between the hosts.
+#[derive(Clone, Copy)]
+pub struct ConnectivityProbe<'a> {
+    /// The hosts.
+    pub contexts: &'a [HostContext],
+    /// Their addresses; an empty one is not tried.
+    pub addresses: &'a [String],
+    /// The master's port, on which host 0 listens as well; 0: none.
+    pub master_port: u16,
+    /// From where to where.
+    pub pairs: &'a [HostPair],
+}
+
+/// A connection that one host tries.
+struct PlannedConnection {
+    from: usize,
+    target: ConnectionTarget,
+    address: String,
+    port: u16,
+    has_listener: bool,
+}
+
+impl PlannedConnection {
+    fn attempt(&self, found: TcpReachability) -> ConnectionAttempt {
+        ConnectionAttempt { target: self.target, has_listener: self.has_listener, found }
+    }
+}
 
 /// Where a host listened.
 #[derive(Debug, Clone, Default)]
@@ -102,94 +130,92 @@ impl Engine {
         }
     }
 
-    /// Listens on every host that has an address and tries the pairs; on host 0 `given` as well, from every pair that leads there. What came
-    /// of it is told by the host that tried.
-    pub async fn probe_connectivity(
-        &self,
-        sites: &[HostContext],
-        addresses: &[String],
-        given: u16,
-        pairs: &[HostPair],
-        told: &mut [ProbeOutput],
-    ) {
-        let wanted = |host: usize| pairs.iter().any(|p| p.to == host);
-        let opened = join_all(sites.iter().zip(addresses).enumerate().map(|(host, (site, address))| async move {
-            match self.connections.get(host).filter(|_| wanted(host) && !address.is_empty()) {
-                Some(link) => {
-                    start_listeners(link, &probe::listener_command(site, address.contains(':'), if host == 0 { given } else { 0 })).await
+    /// Listens on every host that has an address and tries the pairs; on host 0 the master's port as well, from every pair that leads there.
+    /// What came of it is in the output of the host that tried.
+    pub async fn probe_connectivity(&self, asked: ConnectivityProbe<'_>, outputs: &mut [ProbeOutput]) {
+        let opened = self.open_listeners(&asked).await;
+        let mut planned = Vec::new();
+        for pair in asked.pairs {
+            let (Some(address), Some((listeners, _))) = (asked.addresses.get(pair.to), opened.get(pair.to)) else { continue };
+            let Some(output) = outputs.get_mut(pair.from) else { continue };
+            let connection =
+                |target, port, has_listener| PlannedConnection { from: pair.from, target, address: address.clone(), port, has_listener };
+            let ephemeral = ConnectionTarget::EphemeralPort(pair.to);
+            match listeners.ephemeral_port {
+                Some(port) => planned.push(connection(ephemeral, port, true)),
+                None => {
+                    let found = TcpReachability::Unknown(listeners.failure_reason.clone());
+                    output.push_connection(ConnectionAttempt { target: ephemeral, has_listener: false, found });
                 }
-                None => (Listeners { failure_reason: "nobody listened".to_owned(), ..Listeners::default() }, None),
             }
-        }))
-        .await;
-        let mut targets: Vec<(usize, String, String, u16, bool)> = Vec::new();
-        for pair in pairs {
-            let (Some(address), Some((doors, _))) = (addresses.get(pair.to), opened.get(pair.to)) else { continue };
-            let Some(told) = told.get_mut(pair.from) else { continue };
-            match doors.ephemeral_port {
-                Some(port) => targets.push((pair.from, format!("ephemeral>{}", pair.to), address.clone(), port, true)),
-                None => told.push_text(&format!("way ephemeral>{} no untold {}", pair.to, doors.failure_reason)),
-            }
-            if pair.to == 0 && given > 0 {
-                targets.push((pair.from, "given>0".to_owned(), address.clone(), given, doors.given_port_open));
+            if pair.to == 0 && asked.master_port > 0 {
+                planned.push(connection(ConnectionTarget::MasterPort, asked.master_port, listeners.given_port_open));
             }
         }
-        let results = join_all(targets.iter().map(|(from, _, address, port, _)| self.try_connect_twice(*from, address, *port))).await;
-        let mut again: Vec<(usize, Vec<ConnectTarget>)> = Vec::new();
-        for ((from, label, address, port, listens), result) in targets.iter().zip(results) {
-            let listens = if *listens { "yes" } else { "no" };
-            let line = match result {
-                Ok(TcpReachability::Open) => "open".to_owned(),
-                Ok(TcpReachability::Refused) => "refused".to_owned(),
-                Ok(TcpReachability::Blocked(why)) => format!("blocked {why}"),
-                Ok(TcpReachability::Unknown(_)) | Err(_) => {
-                    // Its sshd does not say: a program there tries.
-                    let target = (format!("{label} {listens}").replace(' ', "/"), address.clone(), *port);
-                    match again.iter_mut().find(|(host, _)| host == from) {
-                        Some((_, list)) => list.push(target),
-                        None => again.push((*from, vec![target])),
+        let results = join_all(planned.iter().map(|connection| self.try_connect_twice(connection))).await;
+        let mut untold = Vec::new();
+        for (connection, result) in planned.into_iter().zip(results) {
+            match result {
+                // Its sshd does not say: a program there tries.
+                Ok(TcpReachability::Unknown(_)) | Err(_) => untold.push(connection),
+                Ok(found) => {
+                    if let Some(output) = outputs.get_mut(connection.from) {
+                        output.push_connection(connection.attempt(found));
                     }
-                    continue;
                 }
-            };
-            if let Some(told) = told.get_mut(*from) {
-                told.push_text(&format!("way {label} {listens} {line}"));
             }
         }
-        self.probe_fallback(sites, again, told).await;
-        for told in told.iter_mut() {
-            told.push_text("did reach");
+        self.probe_fallback(asked.contexts, &untold, outputs).await;
+        for output in outputs.iter_mut() {
+            output.push_text("did reach");
         }
         // Their ends of the streams go with them: every listener ends.
         drop(opened);
     }
 
+    async fn open_listeners(&self, asked: &ConnectivityProbe<'_>) -> Vec<(Listeners, Option<RemoteStream>)> {
+        let wanted = |host: usize| asked.pairs.iter().any(|p| p.to == host);
+        join_all(asked.contexts.iter().zip(asked.addresses).enumerate().map(|(host, (context, address))| async move {
+            match self.connections.get(host).filter(|_| wanted(host) && !address.is_empty()) {
+                Some(link) => {
+                    let port = if host == 0 { asked.master_port } else { 0 };
+                    start_listeners(link, &probe::listener_command(context, address.contains(':'), port)).await
+                }
+                None => (Listeners { failure_reason: "nobody listened".to_owned(), ..Listeners::default() }, None),
+            }
+        }))
+        .await
+    }
+
     /// Tries a way. A host that is busy may answer late: only who does not answer at the second try, which has twice the time, is not reached.
-    async fn try_connect_twice(&self, from: usize, address: &str, port: u16) -> Result<TcpReachability, RemoteError> {
-        let Some(link) = self.connections.get(from) else { return Ok(TcpReachability::Unknown("there is no such host".to_owned())) };
-        match link.probe_tcp(address, port, probe::CONNECT_TIMEOUT).await {
-            Ok(TcpReachability::Blocked(_)) => link.probe_tcp(address, port, probe::CONNECT_TIMEOUT * 2).await,
+    async fn try_connect_twice(&self, connection: &PlannedConnection) -> Result<TcpReachability, RemoteError> {
+        let PlannedConnection { from, address, port, .. } = connection;
+        let Some(link) = self.connections.get(*from) else { return Ok(TcpReachability::Unknown("there is no such host".to_owned())) };
+        match link.probe_tcp(address, *port, CONNECT_TIMEOUT).await {
+            Ok(TcpReachability::Blocked(_)) => link.probe_tcp(address, *port, CONNECT_TIMEOUT * 2).await,
             found => found,
         }
     }
 
-    async fn probe_fallback(&self, sites: &[HostContext], again: Vec<(usize, Vec<ConnectTarget>)>, told: &mut [ProbeOutput]) {
-        let commands =
-            again.iter().filter_map(|(host, targets)| Some((*host, probe::connectivity_probe_command(sites.get(*host)?, targets))));
-        let links = commands.filter_map(|(host, command)| Some((host, self.connections.get(host)?, command)));
-        let answers = join_all(links.map(|(host, link, command)| async move { (host, link.exec(&command).await) })).await;
-        for (host, answer) in answers {
-            let Some(told) = told.get_mut(host) else { continue };
-            let targets = again.iter().find(|(h, _)| *h == host).map_or(&[][..], |(_, t)| t.as_slice());
+    /// Tries by a program of the host what its sshd did not say.
+    async fn probe_fallback(&self, contexts: &[HostContext], untold: &[PlannedConnection], outputs: &mut [ProbeOutput]) {
+        let asked = contexts.iter().zip(&self.connections).enumerate().filter_map(|(host, (context, link))| {
+            let own: Vec<&PlannedConnection> = untold.iter().filter(|connection| connection.from == host).collect();
+            if own.is_empty() {
+                return None;
+            }
+            let word = |c: &&PlannedConnection| (ConnectionAttempt::label(c.target, c.has_listener), c.address.clone(), c.port);
+            let command = probe::connectivity_probe_command(context, &own.iter().map(word).collect::<Vec<_>>());
+            Some((host, link, own, command))
+        });
+        let answers = join_all(asked.map(|(host, link, own, command)| async move { (host, own, link.exec(&command).await) })).await;
+        for (host, own, answer) in answers {
+            let Some(output) = outputs.get_mut(host) else { continue };
             match answer {
-                Ok(output) => {
-                    for line in output.stdout_text().lines().filter_map(|l| l.strip_prefix("way ")) {
-                        let (label, rest) = line.split_once(' ').unwrap_or((line, "untold"));
-                        told.push_text(&format!("way {} {rest}", label.replace('/', " ")));
-                    }
-                }
+                Ok(answer) => answer.stdout_text().lines().filter(|line| line.starts_with("way ")).for_each(|line| output.push_text(line)),
                 Err(error) => {
-                    targets.iter().for_each(|(label, ..)| told.push_text(&format!("way {} untold {error}", label.replace('/', " "))))
+                    let found = TcpReachability::Unknown(error.to_string());
+                    own.iter().for_each(|connection| output.push_connection(connection.attempt(found.clone())));
                 }
             }
         }

@@ -65,7 +65,7 @@ pub fn next_steps(plan: &Plan, ledger: &[StepProgress], temper: FailurePolicy) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::action::{Action, check_facts::ReachMaster};
+    use crate::plan::action::{Action, reach_master::ReachMaster};
     use crate::plan::host_context::HostContext;
     use StepProgress::{Done, Failed, Running, Waiting};
 
@@ -99,19 +99,7 @@ mod tests {
 
     #[test]
     fn possibly_live_run_keeps_its_directory() {
-        let site = |contained| HostContext {
-            name: "n".to_owned(),
-            host: "h".to_owned(),
-            run_id: "r".to_owned(),
-            run_dir_root: "/b".to_owned(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: contained,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        };
+        let site = |contained| HostContext { run_id: "r".to_owned(), in_container: contained, ..HostContext::new("n", "h", "/b") };
         let mut plan = Plan::empty(vec![site(true), site(false)]);
         for (host, phase) in
             [(0, Phase::Stop), (1, Phase::Stop), (0, Phase::Remove), (1, Phase::Remove), (0, Phase::Clean), (1, Phase::Clean)]

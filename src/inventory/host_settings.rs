@@ -98,3 +98,10 @@ pub struct RuntimeValues {
     /// The port picked for `master_port: auto`.
     pub master_port: Option<u16>,
 }
+
+impl RuntimeValues {
+    /// Before any of this many hosts has answered.
+    pub fn unknown(hosts: usize) -> RuntimeValues {
+        RuntimeValues { gpu_counts: vec![None; hosts], fabric_addresses: vec![None; hosts], ..RuntimeValues::default() }
+    }
+}

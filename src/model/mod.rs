@@ -8,3 +8,4 @@ pub mod phase;
 pub mod rank;
 pub mod remote_command;
 pub mod script_frame;
+pub mod tcp_reachability;

@@ -6,7 +6,7 @@ use crate::inventory::{
 use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::action::check_facts::HostCheckSummary;
-use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, run_files};
+use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, reach_master, run_files};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
@@ -54,23 +54,6 @@ pub struct LaunchInputs<'a> {
 /// the launcher of a worker (60). A keeper that saw no launcher by then ends, unless the lock's holder is still at work.
 const LAUNCH_OVERHEAD_SECS: u64 = 30 + 180 + 120 + 60 + 30 + 60;
 
-/// The site of one host of an inventory. `contained`: what the inventory says.
-pub fn host_context(inventory: &Inventory, host: &InventoryHost, base: &str, run: &str, token: Option<String>) -> HostContext {
-    HostContext {
-        name: inventory.name.clone(),
-        host: host.name.clone(),
-        run_id: run.to_owned(),
-        run_dir_root: base.to_owned(),
-        docker_needs_sudo: host.ssh.r#become == Become::Sudo,
-        docker_host: inventory.engine.as_ref().and_then(|e| e.host.clone()),
-        in_container: inventory.engine.is_some(),
-        lock_token: token,
-        legacy_layout: false,
-        max_log_bytes: 0,
-        world_size: 0,
-    }
-}
-
 /// The fabric address of every host, or what is wrong with each that has none.
 ///
 /// # Errors
@@ -102,12 +85,13 @@ pub fn plan_launch(terms: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>>
     let world = RankLayout::new(job, addresses);
     let sites: Vec<HostContext> = (inventory.hosts.iter().zip(facts))
         .enumerate()
-        .map(|(i, (host, facts))| {
-            let mut site = host_context(inventory, host, &facts.run_dir, &ids.run_id, ids.lock_token.clone());
-            site.in_container = job.hosts.get(i).is_some_and(|h| h.container.is_some());
-            site.max_log_bytes = job.max_log_bytes;
-            site.world_size = world.world_size();
-            site
+        .map(|(i, (host, facts))| HostContext {
+            run_id: ids.run_id.clone(),
+            lock_token: ids.lock_token.clone(),
+            in_container: job.hosts.get(i).is_some_and(|h| h.container.is_some()),
+            max_log_bytes: job.max_log_bytes,
+            world_size: world.world_size(),
+            ..HostContext::from_inventory(inventory, host, &facts.run_dir)
         })
         .collect();
     let mut plan = Plan::empty(sites);
@@ -194,7 +178,7 @@ impl HostPlanner<'_> {
         })];
         if self.host_index > 0 {
             let port = self.layout.master_port.unwrap_or_default();
-            actions.push(Action::ReachMaster(check_facts::ReachMaster { address: self.layout.master_address().to_owned(), port }));
+            actions.push(Action::ReachMaster(reach_master::ReachMaster { address: self.layout.master_address().to_owned(), port }));
         }
         actions
     }
@@ -218,14 +202,14 @@ impl HostPlanner<'_> {
     }
 
     fn launch_spec(&self) -> launcher::LaunchSpec {
-        launcher::build_launch_spec(
-            self.inputs.job,
-            self.layout,
-            &self.context,
-            self.host_index,
-            &self.inputs.inventory.hosts,
-            self.facts(),
-        )
+        launcher::build_launch_spec(&launcher::LauncherBuilder {
+            job: self.inputs.job,
+            layout: self.layout,
+            context: &self.context,
+            node_rank: self.host_index,
+            hosts: &self.inputs.inventory.hosts,
+            facts: self.facts(),
+        })
     }
 
     fn run_files_action(&self, file: &RunRecord) -> Action {

@@ -6,6 +6,7 @@
 //! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
 //! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
 
+use crate::inventory::{Become, Inventory, InventoryHost};
 use crate::text::shell_quote::{join_quoted, quote};
 
 /// Functions of sh that read what a rank may have written.
@@ -39,6 +40,33 @@ pub struct HostContext {
 }
 
 impl HostContext {
+    /// A bare host, without a run or a lock.
+    pub fn new(name: impl Into<String>, host: impl Into<String>, run_dir_root: impl Into<String>) -> HostContext {
+        HostContext {
+            name: name.into(),
+            host: host.into(),
+            run_id: String::new(),
+            run_dir_root: run_dir_root.into(),
+            docker_needs_sudo: false,
+            docker_host: None,
+            in_container: false,
+            lock_token: None,
+            max_log_bytes: 0,
+            world_size: 0,
+            legacy_layout: false,
+        }
+    }
+
+    /// A host as the inventory describes it, without a run or a lock.
+    pub fn from_inventory(inventory: &Inventory, host: &InventoryHost, run_dir_root: &str) -> HostContext {
+        HostContext {
+            docker_needs_sudo: host.ssh.r#become == Become::Sudo,
+            docker_host: inventory.engine.as_ref().and_then(|e| e.host.clone()),
+            in_container: inventory.engine.is_some(),
+            ..HostContext::new(&inventory.name, &host.name, run_dir_root)
+        }
+    }
+
     /// The container's name: one per name and host, so that a clash is noticed and hosts may share an engine.
     pub fn container_name(&self) -> String {
         format!("orch-{}-{}", self.name, self.host.replace(|c: char| !c.is_ascii_alphanumeric() && !"_.-".contains(c), "-"))

@@ -162,19 +162,7 @@ mod tests {
     use crate::plan::host_context::HostContext;
 
     fn gather_facts(base: &std::path::Path) -> HostFacts {
-        let site = HostContext {
-            name: "n".to_owned(),
-            host: "gpu01".to_owned(),
-            run_id: String::new(),
-            run_dir_root: base.display().to_string(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        };
+        let site = HostContext::new("n", "gpu01", base.display().to_string());
         let command = facts::facts_command(&site, &FactsRequest { orphans: true, ..FactsRequest::default() });
         let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
         HostFacts::parse(&String::from_utf8_lossy(&out.stdout))

@@ -6,6 +6,7 @@ pub mod action;
 pub mod build;
 pub mod display;
 pub mod existing_run;
+pub mod fact_rules;
 pub mod facts;
 pub mod host_context;
 pub mod labeled_resources;

@@ -1,6 +1,7 @@
 //! What a check found on one host.
 
 use crate::model::level::Level;
+use crate::plan::fact_rules::FactProblem;
 
 /// What a check found on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,5 +48,11 @@ impl CheckResult {
     pub fn with_evidence(mut self, lines: impl IntoIterator<Item = String>) -> CheckResult {
         self.evidence.extend(lines.into_iter().take(8));
         self
+    }
+}
+
+impl From<FactProblem> for CheckResult {
+    fn from(problem: FactProblem) -> CheckResult {
+        CheckResult::fail(problem.finding, problem.hint)
     }
 }

@@ -2,7 +2,8 @@
 
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::build::host_context;
+use crate::plan::fact_rules::container_name_taken;
+use crate::plan::host_context::HostContext;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -18,13 +19,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.container().is_none() {
             return CheckResult::skipped("bare host");
         }
-        let site = host_context(scene.inventory, host.host, &host.facts.run_dir, "", None);
-        match &host.facts.name_holder {
-            Some(labels) if *labels != format!("{}/{}", site.name, site.host) => CheckResult::fail(
-                format!("{} is a container that is not ours", site.container_name()),
-                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", site.container_name()),
-            ),
-            _ => CheckResult::pass(site.container_name()),
-        }
+        let context = HostContext::from_inventory(scene.inventory, host.host, &host.facts.run_dir);
+        container_name_taken(host.facts, &context).map_or_else(|| CheckResult::pass(context.container_name()), CheckResult::from)
     })
 }

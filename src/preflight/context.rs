@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection, Inventory, InventoryHost, Job, JobHost};
 use crate::model::level::Level;
+use crate::plan::fact_rules::uses_gpus;
 use crate::plan::facts::HostFacts;
 
 use super::CheckResult;
@@ -56,10 +57,7 @@ impl<'a> HostView<'a> {
 
     /// Whether the job is to use GPUs here.
     pub fn wants_gpus(&self) -> bool {
-        match self.container() {
-            Some(container) => container.gpus != ContainerGpus::None,
-            None => self.host.gpus != GpuSelection::Any || !self.facts.gpu_lines.is_empty(),
-        }
+        uses_gpus(self.container(), &self.host.gpus, self.facts)
     }
 
     /// The indexes of the GPUs that the inventory allows; `None`: all.

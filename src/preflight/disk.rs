@@ -5,6 +5,7 @@ use super::context::HostView;
 use super::memory::format_kib;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::plan::fact_rules::MIN_FREE_KIB;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -15,9 +16,6 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-/// KiB.
-const KIB_PER_GIB: u64 = 1 << 20;
-
 fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
     scene.check_each_host(|host| {
         let mut told = Vec::new();
@@ -26,9 +24,9 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
             let what = format!("{} free under {}", format_kib(free), row.path);
             let hint = "free space there, or choose another disk";
             match (at, free) {
-                (0, ..KIB_PER_GIB) => return CheckResult::fail(format!("{what}, 1 GiB needed: a rank whose log cannot grow dies"), hint),
+                (0, ..MIN_FREE_KIB) => return CheckResult::fail(format!("{what}, 1 GiB needed: a rank whose log cannot grow dies"), hint),
                 (1.., ..1024) => return CheckResult::fail(what, hint),
-                (0, ..5_242_880) | (1.., ..KIB_PER_GIB) => return CheckResult::warn(what, hint),
+                (0, ..5_242_880) | (1.., ..1_048_576) => return CheckResult::warn(what, hint),
                 _ => told.push(what),
             }
         }

@@ -3,7 +3,7 @@
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::Become;
-use crate::plan::action::check_facts::docker_issue;
+use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::DockerStatus;
 
 /// See its `looks`.

@@ -4,6 +4,7 @@ use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::{ContainerGpus, GpuSelection};
 use crate::model::level::Level;
+use crate::plan::fact_rules::required_gpu_count;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -23,13 +24,14 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
             Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
         });
     for (host, cell) in scene.hosts.iter().zip(&mut cells) {
+        if !host.wants_gpus() {
+            continue;
+        }
         let there = u32::try_from(host.facts.gpu_lines.len()).unwrap_or(u32::MAX);
-        let listed = |list: &[u32]| list.iter().max().map_or(0, |m| m + 1);
         let needed = match (host.container().map(|c| &c.gpus), &host.host.gpus) {
-            _ if !host.wants_gpus() => continue,
-            (Some(ContainerGpus::List(list)), _) | (_, GpuSelection::List(list)) => listed(list),
-            (Some(ContainerGpus::Count(n)), _) | (_, GpuSelection::Count(n)) => *n,
-            (_, GpuSelection::Any) => scene.job.nproc_per_node.unwrap_or(1),
+            // All GPUs that the host may use must be there, though some of them are enough.
+            (Some(ContainerGpus::Count(_)), listed @ GpuSelection::List(_)) => required_gpu_count(None, listed, 0),
+            (_, listed) => required_gpu_count(host.container(), listed, scene.job.nproc_per_node.unwrap_or(1)),
         };
         if there < needed.max(1) {
             let why = host.facts.gpu_error.as_ref().map_or_else(String::new, |e| format!(": {e}"));

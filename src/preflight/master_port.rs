@@ -3,6 +3,7 @@
 use super::context::CheckContext;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::plan::fact_rules::master_port_in_use;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -22,11 +23,8 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.has_live_run {
             return CheckResult::pass(format!("{port}: a run of this name is live"));
         }
-        if host.facts.busy_ports.contains(&port) {
-            return CheckResult::fail(
-                format!("port {port} is already in use"),
-                format!("choose another launch.master_port, or end what listens there: `ss -ltnp 'sport = :{port}'`"),
-            );
+        if let Some(problem) = master_port_in_use(host.facts, port, host.name()) {
+            return problem.into();
         }
         let mut range =
             host.probe_output.last_value("port_range").unwrap_or_default().split_whitespace().filter_map(|w| w.parse::<u16>().ok());

@@ -8,6 +8,7 @@ mod cgroup;
 pub mod check_report;
 pub mod check_result;
 mod clock;
+pub mod connection;
 mod container_name;
 pub mod context;
 mod cpus;

@@ -4,6 +4,7 @@ use super::context::CheckContext;
 use super::context::HostView;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::plan::fact_rules::mount_missing;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -24,10 +25,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         for (at, mount) in mounts.iter().enumerate() {
             match kind(at) {
                 Some("missing") if !mount.create_source => {
-                    return CheckResult::fail(
-                        format!("{} is not there", mount.source),
-                        "correct container.mounts, make it on the host, or give the mount `create: true`",
-                    );
+                    return mount_missing(&mount.source, host.name()).into();
                 }
                 Some("hung") => {
                     return CheckResult::fail(

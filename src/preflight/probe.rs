@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::inventory::{ContainerSettings, Job};
 use crate::model::remote_command::RemoteCommand;
+use crate::plan::action::reach_master::CONNECT_TIMEOUT;
 use crate::plan::action::{container, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
@@ -16,8 +17,6 @@ use crate::text::shell_quote::{join_quoted, quote};
 
 /// How long a listener of ours listens at most.
 pub const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may take before the way counts as blocked.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The questions about one host that need no other; they travel in one script.
 pub const INDEPENDENT_PROBES: [Probe; 4] = [Probe::Host, Probe::Gpus, Probe::Docker, Probe::Files];

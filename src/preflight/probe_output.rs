@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use super::connection::{ConnectionAttempt, ConnectionTarget};
 use super::probe::Probe;
+use crate::model::tcp_reachability::TcpReachability;
 
 /// How many lines of one host are kept.
 const MAX_LINES: usize = 8192;
@@ -17,6 +19,7 @@ pub struct ProbeOutput {
     values_by_key: BTreeMap<String, Vec<String>>,
     line_count: usize,
     missing_reasons: BTreeMap<Probe, String>,
+    connections: Vec<ConnectionAttempt>,
 }
 
 impl ProbeOutput {
@@ -26,11 +29,32 @@ impl ProbeOutput {
             if self.line_count >= MAX_LINES {
                 return;
             }
-            let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
-            let (key, value) = line[..end].split_once(' ').unwrap_or((&line[..end], ""));
-            self.values_by_key.entry(key.to_owned()).or_default().push(value.trim_end().to_owned());
+            let line = truncate_line(line);
+            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             self.line_count += 1;
+            match key {
+                "way" => self.connections.extend(ConnectionAttempt::parse(value.trim_end())),
+                _ => self.values_by_key.entry(key.to_owned()).or_default().push(value.trim_end().to_owned()),
+            }
         }
+    }
+
+    /// Takes in what came of a connection; a reason is the host's text, and as bounded as a line.
+    pub fn push_connection(&mut self, mut attempt: ConnectionAttempt) {
+        if self.line_count >= MAX_LINES {
+            return;
+        }
+        if let TcpReachability::Blocked(why) | TcpReachability::Unknown(why) = &mut attempt.found {
+            let line = why.lines().next().unwrap_or_default();
+            *why = truncate_line(line).trim_end().to_owned();
+        }
+        self.line_count += 1;
+        self.connections.push(attempt);
+    }
+
+    /// What came of the first connection to there; `None`: it was not tried.
+    pub fn connection(&self, target: ConnectionTarget) -> Option<&ConnectionAttempt> {
+        self.connections.iter().find(|attempt| attempt.target == target)
     }
 
     /// Takes all that another answer has.
@@ -42,6 +66,8 @@ impl ProbeOutput {
         for (probe, why) in other.missing_reasons {
             self.missing_reasons.entry(probe).or_insert(why);
         }
+        self.line_count += other.connections.len();
+        self.connections.extend(other.connections);
     }
 
     /// Notes why a question has no answer.
@@ -97,4 +123,9 @@ impl ProbeOutput {
         }
         rows
     }
+}
+
+fn truncate_line(line: &str) -> &str {
+    let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+    &line[..end]
 }

@@ -1,8 +1,10 @@
 //! `reach-ephemeral`: ports of the kernel's choice, both ways: NCCL and gloo need them.
 
+use super::connection::ConnectionTarget;
 use super::context::CheckContext;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::tcp_reachability::PathState;
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -16,17 +18,14 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
     let name = |n: usize| scene.inventory.hosts.get(n).map_or("?", |h| h.name.as_str());
     scene.check_each_host(|host| {
-        let labels: Vec<(usize, String)> = (0..scene.inventory.hosts.len()).map(|n| (n, format!("ephemeral>{n}"))).collect();
         let (mut open, mut untold, mut bad) = (0, None, Vec::new());
-        for (n, label) in &labels {
-            let told = host.probe_output.values_starting_with("way", label).next();
-            let Some((listens, rest)) = told.and_then(|t| t.split_once(' ')) else { continue };
-            let (result, why) = rest.split_once(' ').unwrap_or((rest, ""));
-            match result {
-                "open" => open += 1,
-                "refused" if listens == "yes" => bad.push((*n, "refused though it listens (REJECT)".to_owned())),
-                "blocked" => bad.push((*n, format!("{why} (DROP?)"))),
-                _ => untold = Some(why.to_owned()),
+        for n in 0..scene.inventory.hosts.len() {
+            let Some(attempt) = host.probe_output.connection(ConnectionTarget::EphemeralPort(n)) else { continue };
+            match attempt.path_state() {
+                PathState::Open => open += 1,
+                PathState::Rejected => bad.push((n, "refused though it listens (REJECT)".to_owned())),
+                PathState::Dropped(why) => bad.push((n, format!("{why} (DROP?)"))),
+                PathState::Unknown(why) => untold = Some(why.to_owned()),
             }
         }
         if let Some((_, why)) = bad.first() {

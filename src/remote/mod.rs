@@ -34,6 +34,7 @@ pub use self::hop_settings::{HopSetting, HopSettings};
 pub use self::settings::{SshSettings, UserPrompt};
 pub use self::ssh::SshFleet;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::tcp_reachability::TcpReachability;
 pub use crate::ssh_config::EnvLookup;
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
@@ -123,19 +124,6 @@ impl OutputChunk {
         let (OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes)) = self;
         bytes.is_empty()
     }
-}
-
-/// What a host's sshd found when it tried a TCP connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TcpReachability {
-    /// It was opened.
-    Open,
-    /// The other end refused it: nothing listens, and the path is open.
-    Refused,
-    /// It did not come about, and why: the path is closed.
-    Blocked(String),
-    /// It cannot be told, and why: sshd forwards nothing, or gives no reason.
-    Unknown(String),
 }
 
 /// A running stream. Dropping it closes its channel.

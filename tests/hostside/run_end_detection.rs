@@ -18,17 +18,9 @@ const UNUSED_PID: u32 = 99_999_999;
 
 fn host_context_for(host: &TestHost, contained: bool) -> HostContext {
     HostContext {
-        name: ".".to_owned(),
-        host: "h".to_owned(),
         run_id: "run1".to_owned(),
-        run_dir_root: host.dir.path().to_str().expect("text").to_owned(),
-        docker_needs_sudo: false,
-        docker_host: None,
         in_container: contained,
-        lock_token: None,
-        legacy_layout: false,
-        max_log_bytes: 0,
-        world_size: 0,
+        ..HostContext::new(".", "h", host.dir.path().to_str().expect("text").to_owned())
     }
 }
 

@@ -313,19 +313,7 @@ mod tests {
     #[test]
     fn memlock_limit_warns_only_with_infiniband() {
         let container = StartContainer {
-            context: HostContext {
-                name: "train".to_owned(),
-                host: "gpu01".to_owned(),
-                run_id: String::new(),
-                run_dir_root: "/run".to_owned(),
-                docker_needs_sudo: false,
-                docker_host: None,
-                in_container: true,
-                lock_token: None,
-                max_log_bytes: 0,
-                world_size: 0,
-                legacy_layout: false,
-            },
+            context: HostContext { in_container: true, ..HostContext::new("train", "gpu01", "/run") },
             spec: None,
             container_hash: String::new(),
             owner: String::new(),

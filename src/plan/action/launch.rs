@@ -219,19 +219,7 @@ mod tests {
     /// A bare host's run whose launcher takes its time to say that it runs.
     #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn slow_launcher_context(base: &std::path::Path) -> HostContext {
-        let site = HostContext {
-            name: "n".to_owned(),
-            host: "gpu01".to_owned(),
-            run_id: "run1".to_owned(),
-            run_dir_root: base.display().to_string(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        };
+        let site = HostContext { run_id: "run1".to_owned(), ..HostContext::new("n", "gpu01", base.display().to_string()) };
         for dir in [site.private_dir(), site.run_dir(), site.out_dir()] {
             std::fs::create_dir_all(dir).expect("made");
         }

@@ -154,19 +154,7 @@ mod tests {
     use super::*;
 
     fn test_context(base: &std::path::Path) -> HostContext {
-        HostContext {
-            name: "n".to_owned(),
-            host: "gpu01".to_owned(),
-            run_id: String::new(),
-            run_dir_root: base.display().to_string(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            lock_token: Some("tok".to_owned()),
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        }
+        HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", "gpu01", base.display().to_string()) }
     }
 
     /// Runs it with programs of ours before the host's.

@@ -11,10 +11,12 @@ pub mod launch;
 pub mod lock;
 pub mod memlock;
 pub mod pull;
+pub mod reach_master;
 pub mod run_files;
 
 pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
 use crate::model::remote_command::CommandOutput;
+use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
 
 /// One thing to do on one host.
@@ -23,7 +25,7 @@ pub enum Action {
     /// Judges the facts.
     CheckFacts(check_facts::CheckFacts),
     /// Tries the way to the master's port.
-    ReachMaster(check_facts::ReachMaster),
+    ReachMaster(reach_master::ReachMaster),
     /// Gets the image.
     PullImage(pull::PullImage),
     /// Writes the run directory.
@@ -128,6 +130,17 @@ impl Action {
             Action::FetchLogs(a) => Execution::FetchLogs { run_id: a.run_id.clone() },
             Action::RemoveFiles(a) => Execution::Script(a.command()),
             Action::VerifyRemoved(a) => Execution::Script(a.command()),
+        }
+    }
+
+    /// What a connection means; an error: it cannot be told.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub fn judge_connection(&self, found: &TcpReachability) -> Result<ActionResult, String> {
+        match self {
+            Action::ReachMaster(a) => a.judge(found),
+            _ => Ok(ActionResult::unchanged("")),
         }
     }
 

@@ -9,7 +9,9 @@
 //! 9), and the runner around it ends with 0 when launch.py itself was killed by a signal, so only the ranks' own are trusted. Stop: the runner
 //! does not hand TERM on; `reap` sends it to every process of the run.
 
-use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankRequirements, torchrun};
+use super::builder::LauncherBuilder;
+use super::spec::{LaunchSpec, ManualLaunch, RankRequirements};
+use super::torchrun;
 use crate::inventory::DeepspeedLauncher;
 
 pub(super) fn deepspeed_spec(here: &LauncherBuilder<'_>, form: DeepspeedLauncher) -> LaunchSpec {

@@ -8,7 +8,8 @@
 //! Gate: rank 0 listens on the master's port when it reaches its `init_process_group` or `initialize`, after its imports. Exit status: that of
 //! the first rank, by number, that ended badly. Stop: `reap` sends TERM to every process of the run; the starter waits for all.
 
-use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankEnv, RankRequirements, env_map};
+use super::builder::{LauncherBuilder, env_map};
+use super::spec::{LaunchSpec, ManualLaunch, RankEnv, RankRequirements};
 
 pub(super) fn processes_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
     let world = here.layout;
@@ -19,7 +20,7 @@ pub(super) fn processes_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
         world.first_rank(here.node_rank).to_string()
     };
     let mut argv = vec!["/bin/sh".to_owned(), here.run_dir_path("processes"), first, world.nproc_text(here.node_rank)];
-    argv.extend(here.devices.iter().cloned());
+    argv.extend(here.devices());
     let bind = if world.master_address().contains(':') { "[::]" } else { "0.0.0.0" };
     let master =
         if world.master_address().contains(':') { format!("[{}]", world.master_address()) } else { world.master_address().to_owned() };
@@ -91,9 +92,10 @@ fn rank_envs(here: &LauncherBuilder<'_>) -> Vec<RankEnv> {
         let rank = format!("<{} x {text} + LOCAL_RANK>", here.node_rank);
         return vec![of("each rank".to_owned(), rank, format!("<0 to {text} - 1>"), None)];
     }
+    let devices = here.devices();
     let rank = |local: u32| {
         let rank = first.saturating_add(local);
-        of(format!("rank {rank}"), rank.to_string(), local.to_string(), here.devices.get(local as usize))
+        of(format!("rank {rank}"), rank.to_string(), local.to_string(), devices.get(local as usize))
     };
     here.local_ranks().map(rank).collect()
 }

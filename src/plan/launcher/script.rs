@@ -3,7 +3,8 @@
 //! What the script starts is its own; the run's one rank a host is the script. Gate: its process runs, since only the script knows whether
 //! and when a port opens. Exit status: the script's. Stop: `reap` sends TERM to every process of the run, the script's children too.
 
-use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankEnv, RankRequirements, env_map};
+use super::builder::{LauncherBuilder, env_map};
+use super::spec::{LaunchSpec, ManualLaunch, RankEnv, RankRequirements};
 
 pub(super) fn script_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
     let world = here.layout;

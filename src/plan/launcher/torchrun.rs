@@ -10,9 +10,9 @@
 //! worker's was (torch/distributed/elastic/multiprocessing/errors); the worker's own is in its wrapper's file. Stop: the agent hands TERM on
 //! to its workers and kills after 30 s.
 
-use super::{LaunchSpec, LauncherBuilder, ManualLaunch, RankRequirements};
+use super::builder::{LauncherBuilder, PythonWorker};
+use super::spec::{LaunchSpec, ManualLaunch, RankRequirements};
 use crate::inventory::Rendezvous;
-use crate::plan::launcher::PythonWorker;
 
 pub(super) fn torchrun_spec(here: &LauncherBuilder<'_>, rendezvous: Rendezvous) -> LaunchSpec {
     torchrun_spec_for_program(here, rendezvous, here.launcher_argv("torchrun", "torch.distributed.run"))

@@ -313,17 +313,9 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let base = tempfile::tempdir().expect("a folder");
         let site = HostContext {
-            name: "n".to_owned(),
-            host: "gpu01".to_owned(),
             run_id: "run1".to_owned(),
-            run_dir_root: base.path().display().to_string(),
-            docker_needs_sudo: false,
-            docker_host: None,
             in_container: true,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
+            ..HostContext::new("n", "gpu01", base.path().display().to_string())
         };
         std::fs::create_dir_all(site.run_dir()).expect("made");
         let script = format!("umask 077\n{}", detach_command(&site).script);

@@ -1,0 +1,39 @@
+//! What a host found when it tried a TCP connection, and what that says of the path.
+
+/// What a host found when it tried a TCP connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TcpReachability {
+    /// It was opened.
+    Open,
+    /// The other end refused it: nothing listens, and the path is open.
+    Refused,
+    /// It did not come about, and why: the path is closed.
+    Blocked(String),
+    /// It cannot be told, and why: sshd forwards nothing, or gives no reason.
+    Unknown(String),
+}
+
+/// What a try says of the path between two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathState<'a> {
+    /// It is open.
+    Open,
+    /// A firewall refuses connections to a port that listens.
+    Rejected,
+    /// A firewall drops them; why that is thought.
+    Dropped(&'a str),
+    /// It cannot be told, and why.
+    Unknown(&'a str),
+}
+
+impl TcpReachability {
+    /// What the try says; `has_listener`: whether the port is known to listen.
+    pub fn path_state(&self, has_listener: bool) -> PathState<'_> {
+        match self {
+            TcpReachability::Refused if has_listener => PathState::Rejected,
+            TcpReachability::Open | TcpReachability::Refused => PathState::Open,
+            TcpReachability::Blocked(why) => PathState::Dropped(why),
+            TcpReachability::Unknown(why) => PathState::Unknown(why),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a host's facts say against a launch: one rule a fact. The plan's preflight step refuses by it what cannot run, whatever was checked;
+//! the checks of preflight report by it what they find.
+//!
+//! Uses `inventory` and facts.
+
+use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection};
+use crate::plan::action::Issue;
+use crate::plan::facts::HostFacts;
+use crate::plan::host_context::HostContext;
+
+/// The checks that judge by these rules.
+pub const CHECKS: [&str; 6] = ["docker", "container-name", "disk", "gpu-count", "mounts", "master-port"];
+
+/// KiB that must be free under the run directory: a rank whose log cannot grow dies.
+pub const MIN_FREE_KIB: u64 = 1 << 20;
+
+/// A problem as a check says it, beside the host's name, and as the plan says it, which names the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FactProblem {
+    /// The check's words.
+    pub finding: String,
+    /// The plan's words.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
+}
+
+impl FactProblem {
+    /// In the plan's words.
+    pub fn into_issue(self) -> Issue {
+        Issue::new(self.message, self.hint)
+    }
+}
+
+/// Our container's name is another container's.
+pub fn container_name_taken(facts: &HostFacts, context: &HostContext) -> Option<FactProblem> {
+    let labels = facts.name_holder.as_ref()?;
+    let (name, host) = (context.container_name(), &context.host);
+    (*labels != format!("{}/{host}", context.name)).then(|| FactProblem {
+        finding: format!("{name} is a container that is not ours"),
+        message: format!("the name {name} is taken on {host} by a container that is not ours"),
+        hint: format!("look at it with `docker inspect {name}`; rename or remove it, or change `name:`"),
+    })
+}
+
+/// The source of a mount is missing.
+pub fn mount_missing(path: &str, host: &str) -> FactProblem {
+    FactProblem {
+        finding: format!("{path} is not there"),
+        message: format!("{path} is not on {host}"),
+        hint: "correct container.mounts, make it on the host, or give the mount `create: true`".to_owned(),
+    }
+}
+
+/// Something listens on the port of the rendezvous.
+pub fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<FactProblem> {
+    facts.busy_ports.contains(&port).then(|| FactProblem {
+        finding: format!("port {port} is already in use"),
+        message: format!("port {port} is already in use on the master {host}"),
+        hint: format!("choose another launch.master_port, or end what listens there: `ss -ltnp 'sport = :{port}'`"),
+    })
+}
+
+/// Whether the job is to use GPUs on a host.
+pub fn uses_gpus(container: Option<&ContainerSettings>, host: &GpuSelection, facts: &HostFacts) -> bool {
+    match container {
+        Some(container) => container.gpus != ContainerGpus::None,
+        None => *host != GpuSelection::Any || !facts.gpu_lines.is_empty(),
+    }
+}
+
+/// How many GPUs a host must have. `any`: where the inventory names none of them.
+pub fn required_gpu_count(container: Option<&ContainerSettings>, host: &GpuSelection, any: u32) -> u32 {
+    let listed = |list: &[u32]| list.iter().max().map_or(0, |m| m + 1);
+    match (container.map(|c| &c.gpus), host) {
+        (Some(ContainerGpus::List(list)), _) => listed(list),
+        (Some(ContainerGpus::Count(n)), _) => *n,
+        (_, GpuSelection::List(list)) => listed(list),
+        (_, GpuSelection::Count(n)) => *n,
+        (_, GpuSelection::Any) => any,
+    }
+}
+
+/// What is wrong with docker, in words that say what to do.
+pub fn docker_issue(says: &str, host: &str, user: &str, sudo: bool) -> Issue {
+    let says = says.trim();
+    let low = says.to_lowercase();
+    if sudo && (low.contains("password is required") || low.contains("a terminal is required") || low.contains("not allowed")) {
+        return Issue::new(
+            format!("{user} may not run docker through `sudo -n` on {host}: {says}"),
+            "allow it in sudoers with NOPASSWD, or set ssh.become: none",
+        );
+    }
+    if low.contains("not found") {
+        return Issue::new(
+            format!("there is no docker on {host}"),
+            "install docker there, or leave `container` out to run on the bare host",
+        );
+    }
+    if low.contains("permission denied") {
+        return Issue::new(
+            format!("{user} may not use docker on {host}: {says}"),
+            format!("`sudo usermod -aG docker {user}` there and log in again, or set ssh.become: sudo"),
+        );
+    }
+    if low.contains("cannot connect") || low.contains("is the docker daemon running") {
+        return Issue::new(format!("the docker daemon on {host} does not answer: {says}"), "`sudo systemctl start docker` there");
+    }
+    Issue::new(format!("docker on {host} is not usable: {says}"), "try `docker version` there")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn docker_errors_have_specific_hints() {
+        for (says, expected) in [
+            ("sh: 1: docker: not found", "there is no docker"),
+            ("permission denied while trying to connect to the Docker daemon socket", "may not use docker"),
+            ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?", "does not answer"),
+        ] {
+            let trouble = docker_issue(says, "gpu01", "li", false);
+            assert!(trouble.message.contains(expected), "{}", trouble.message);
+            assert!(!trouble.hint.is_empty());
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What a launcher's start consists of, as the wrappers, the plan's text and the scripts by hand take it.
+
+use std::collections::BTreeMap;
+
+use super::accelerate_config::AccelerateConfig;
+
+/// What one host's node wrapper and worker wrappers are given.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LaunchSpec {
+    /// The launcher's argument vector.
+    pub argv: Vec<String>,
+    /// The workers' argument vector.
+    pub worker_argv: Vec<String>,
+    /// The environment beyond the container's, in the order of its names.
+    pub env: BTreeMap<String, String>,
+    /// Variables that are set only where nobody else has set them: not the inventory, not the image.
+    pub env_defaults: BTreeMap<String, String>,
+    /// What each rank of this host is given beyond that.
+    pub ranks: Vec<RankEnv>,
+    /// Further files of the run directory, by name.
+    pub files: BTreeMap<String, String>,
+    /// Whether the launcher runs through the image's ENTRYPOINT.
+    pub use_entrypoint: bool,
+    /// What must be found where the ranks run.
+    pub requirements: RankRequirements,
+    /// The same run by hand: the launcher with the true command, without wrappers.
+    pub manual_launch: ManualLaunch,
+}
+
+/// What one rank is given by its launcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankEnv {
+    /// `rank 3`, or `each rank` where the rendezvous hands ranks out.
+    pub title: String,
+    /// Its own variables.
+    pub env: BTreeMap<String, String>,
+}
+
+/// What must be found where the ranks run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RankRequirements {
+    /// Programs on PATH.
+    pub programs: Vec<String>,
+    /// The entry script, absolute or beneath the working directory.
+    pub entry_script: Option<String>,
+    /// A config file of accelerate, and what it must not contradict.
+    pub accelerate_config: Option<AccelerateConfig>,
+    /// Flags that an older launcher may not know, and the words that print its help.
+    pub flags_and_help: Option<(Vec<String>, Vec<String>)>,
+}
+
+/// The launch without wrappers, as a person types it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ManualLaunch {
+    /// One command.
+    Command(Vec<String>),
+    /// The same command once for each entry, each with these variables, side by side.
+    PerRank(Vec<String>, Vec<BTreeMap<String, String>>),
+}
+
+impl Default for ManualLaunch {
+    fn default() -> Self {
+        ManualLaunch::Command(Vec::new())
+    }
+}
