@@ -13,21 +13,21 @@ use super::view::{events, gpus, logs, overview, problems, ranks};
 impl App {
     /// Asks before anything is changed, or says why it cannot be.
     pub(super) fn confirm_action(&mut self, cmd: UiCommand) {
-        let offer = self.capabilities.clone();
+        let offer = self.model.capabilities.clone();
         let dialog = match cmd {
-            _ if self.readonly => return,
+            _ if self.model.readonly => return,
             UiCommand::Shell => return self.request_shell(),
             UiCommand::Start => match &offer.start_summary {
-                Some(what) => Dialog::confirm_start(&self.sanitize(&self.state.info.name), what),
+                Some(what) => Dialog::confirm_start(&self.model.sanitize(&self.model.state.info.name), what),
                 None => return self.show_toast("there is no plan that waits for its start"),
             },
-            UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(self),
-            UiCommand::Halt if offer.can_control && self.state.stopping_since.is_none() => Dialog::confirm_stop(self),
-            UiCommand::Kill if offer.can_control => Dialog::confirm_kill(self),
-            UiCommand::Restart if offer.can_control && offer.can_restart && self.state.stopping_since.is_none() => {
-                Dialog::confirm_restart(self)
+            UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(&self.model),
+            UiCommand::Halt if offer.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
+            UiCommand::Kill if offer.can_control => Dialog::confirm_kill(&self.model),
+            UiCommand::Restart if offer.can_control && offer.can_restart && self.model.state.stopping_since.is_none() => {
+                Dialog::confirm_restart(&self.model)
             }
-            UiCommand::Restart if offer.can_control && self.state.stopping_since.is_none() => {
+            UiCommand::Restart if offer.can_control && self.model.state.stopping_since.is_none() => {
                 return self.show_toast("what was attached to cannot be launched again from here: use `tui` or `up`");
             }
             _ if offer.can_control => return self.show_toast("the run is being stopped already"),
@@ -53,7 +53,7 @@ impl App {
         };
         match self.screen {
             Screen::Overview => overview::host_at_cursor(self).and_then(own),
-            Screen::Host => own(self.host_pane.host).filter(|(host, _)| self.state.hosts.len() > *host as usize),
+            Screen::Host => own(self.host_pane.host).filter(|(host, _)| self.model.state.hosts.len() > *host as usize),
             Screen::Ranks => ranks::rank_at_cursor(self).map(|(host, rank)| (host, Some(rank))),
             Screen::Logs => logs::log_at_cursor(self).map(of),
             Screen::Gpus => own(gpus::host_at_cursor(self)),
@@ -81,7 +81,7 @@ mod tests {
             for line in 0..40 {
                 draw(&mut app, 120, 40);
                 let about = match screen {
-                    Screen::Events => app.timeline.items().get(line).map(|item| item.hosts.first().copied()),
+                    Screen::Events => app.model.timeline.items().get(line).map(|item| item.hosts.first().copied()),
                     _ => problems::collect_problems(&app).get(line).map(|problem| problem.hosts.first().copied()),
                 };
                 let Some(about) = about else { break };

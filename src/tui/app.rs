@@ -2,23 +2,19 @@
 //!
 //! Uses `event`, `state`, `diagnose`, `report` and the panes' own states. Reads no clock; `now` comes from the feed.
 
-use crate::diagnose::{Evidence, Lang};
-use crate::event::{Event, EventKind, Phase, UnixMillis};
-use crate::state::{RunState, StepStatus};
+use crate::event::{Event, EventKind, UnixMillis};
 use crate::text::sanitize::Sanitizer;
 
 use super::bindings::KeyBindings;
 use super::dialog::{Dialog, DialogChoice};
-use super::feed::{Capabilities, Clipboard, DashboardRole, FeedMessage, ReplayClock, StoredLogs, UserAction};
+use super::feed::{Clipboard, DashboardRole, FeedMessage, UserAction};
 use super::keymap::{KeyContext, UiCommand};
-use super::log_ring::LogRing;
-use super::log_times::LogTimes;
+use super::model::Model;
 use super::palette::{CommandPalette, PaletteOutcome};
 use super::settings::{DashboardSettings, MouseMode};
 use super::text_input::{InputOutcome, TextInput};
 use super::theme::Theme;
-use super::timeline::Timeline;
-use super::view::{self, events, gpus, host, host_status, logs, overview, problems, ranks};
+use super::view::{self, events, gpus, host, logs, overview, problems, ranks};
 
 /// How long a line for the person stays.
 const TOAST_MS: i64 = 5_000;
@@ -88,50 +84,22 @@ pub enum RedrawPriority {
     Input,
 }
 
-/// All that a pane may look at.
+/// All of it.
 pub struct App {
-    /// What is known of the run.
-    pub state: RunState,
-    /// What explains its failures.
-    pub evidence: Evidence,
-    /// The language of what is said of failures.
-    pub lang: Lang,
-    /// The time of the feed.
-    pub now: UnixMillis,
-    /// What can be asked for.
-    pub capabilities: Capabilities,
-    /// Where a journal that is played stands.
-    pub replay_clock: Option<ReplayClock>,
-    /// What makes remote text safe.
-    pub sanitizer: Sanitizer,
-    /// Colours and symbols.
-    pub theme: Theme,
+    /// What is known.
+    pub model: Model,
     /// Which keys count.
     pub bindings: KeyBindings,
     /// When the mouse is ours.
     pub mouse_mode: MouseMode,
-    /// Nothing may be changed from here.
-    pub readonly: bool,
     /// The screen is kept as it is since then.
     pub frozen_since: Option<UnixMillis>,
-    /// Where log text is.
-    pub stored_logs: Option<Box<dyn StoredLogs>>,
     /// Who takes copies of text.
     pub clipboard: Option<Box<dyn Clipboard>>,
     /// Text on its way to the terminal's clipboard.
     pub pending_clipboard: Option<String>,
-    /// The newest lines of all logs.
-    pub log_ring: LogRing,
-    /// When which part of a log came.
-    pub log_times: LogTimes,
-    /// What happened.
-    pub timeline: Timeline,
-    /// Seconds that the person's clock is ahead of UTC.
-    pub utc_offset: i64,
     /// Log bytes that were not shown, since the screen was slower.
     pub skipped_log_bytes: u64,
-    /// How every host stood when the last frame was begun.
-    pub host_statuses: Vec<host_status::HostStatus>,
     /// Which screen.
     pub screen: Screen,
     /// What lies on top.
@@ -152,8 +120,6 @@ pub struct App {
     pub events_pane: events::EventsPane,
     /// The problems' own.
     pub problems_pane: problems::ProblemsPane,
-    /// A page of the pane that is shown, in rows; as it was drawn last.
-    pub page_rows: usize,
     /// Asked for by keys, not yet sent.
     pub pending_actions: Vec<UserAction>,
     /// Suspend after this round.
@@ -166,27 +132,13 @@ impl App {
     /// Nothing is known yet.
     pub fn new(role: DashboardRole, cleaner: Sanitizer, theme: Theme) -> Self {
         App {
-            state: RunState::new(),
-            now: 0,
-            capabilities: Capabilities::view_only(role),
-            replay_clock: None,
-            sanitizer: cleaner,
-            theme,
+            model: Model::new(role, cleaner, theme),
             bindings: KeyBindings::default(),
             mouse_mode: MouseMode::Auto,
-            readonly: false,
             frozen_since: None,
-            stored_logs: None,
-            evidence: Evidence::with_built_in_rules(),
-            lang: Lang::default(),
             clipboard: None,
             pending_clipboard: None,
-            log_ring: LogRing::default(),
-            log_times: LogTimes::default(),
-            timeline: Timeline::default(),
-            utc_offset: 0,
             skipped_log_bytes: 0,
-            host_statuses: Vec::new(),
             screen: Screen::Overview,
             overlay: None,
             toast: None,
@@ -197,7 +149,6 @@ impl App {
             gpus_pane: gpus::GpusPane::default(),
             events_pane: events::EventsPane::default(),
             problems_pane: problems::ProblemsPane::default(),
-            page_rows: 10,
             pending_actions: Vec::new(),
             suspend_requested: false,
             full_redraw: false,
@@ -206,7 +157,7 @@ impl App {
 
     /// Takes what the person has set.
     pub fn apply_settings(&mut self, settings: DashboardSettings) {
-        (self.theme, self.mouse_mode, self.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
+        (self.model.theme, self.mouse_mode, self.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
             self.set_readonly();
         }
@@ -214,7 +165,7 @@ impl App {
 
     /// From now on nothing can be changed from here.
     pub fn set_readonly(&mut self) {
-        self.readonly = true;
+        self.model.readonly = true;
         self.bindings.remove_mutating();
     }
 
@@ -223,7 +174,7 @@ impl App {
         match note {
             FeedMessage::Event(event) => return self.handle_event(&event),
             FeedMessage::Tick(now) => {
-                let second = now / 1000 != self.now / 1000;
+                let second = now / 1000 != self.model.now / 1000;
                 self.advance_clock(now);
                 let over = self.toast.take_if(|(_, until)| *until <= now).is_some();
                 let waits = matches!(self.overlay, Some(Overlay::Dialog(_)));
@@ -238,47 +189,34 @@ impl App {
                     RedrawPriority::None
                 };
             }
-            FeedMessage::DiagnosisRules(evidence, lang) => (self.evidence, self.lang) = (*evidence, lang),
-            FeedMessage::StoredLogs(stored) => self.stored_logs = Some(stored),
+            FeedMessage::DiagnosisRules(evidence, lang) => (self.model.evidence, self.model.lang) = (*evidence, lang),
+            FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
             FeedMessage::Clipboard(hand) => self.clipboard = Some(hand),
             FeedMessage::Capabilities(offer) => {
-                if matches!(self.overlay, Some(Overlay::Dialog(_))) && self.capabilities != offer {
+                if matches!(self.overlay, Some(Overlay::Dialog(_))) && self.model.capabilities != offer {
                     // What was asked is no longer the question.
                     self.overlay = None;
                 }
-                self.capabilities = offer;
+                self.model.capabilities = offer;
             }
-            FeedMessage::ReplayClock(pace) => self.replay_clock = Some(pace),
+            FeedMessage::ReplayClock(pace) => self.model.replay_clock = Some(pace),
             FeedMessage::Reset => {
-                self.state = RunState::new();
-                self.evidence.clear();
-                self.log_times.clear();
-                self.log_ring = LogRing::default();
+                self.model.reset();
                 self.logs_pane.reset();
-                self.timeline = Timeline::default();
-                self.now = 0;
             }
             FeedMessage::ShowToast(text) => self.show_toast(&text),
             #[cfg(debug_assertions)]
             #[expect(clippy::panic, reason = "that is what is rehearsed")]
             FeedMessage::Panic => panic!("rehearsed in the screen"),
-            FeedMessage::UtcOffset(zone) => self.utc_offset = zone,
+            FeedMessage::UtcOffset(zone) => self.model.utc_offset = zone,
         }
         RedrawPriority::Event
     }
 
     fn handle_event(&mut self, event: &Event) -> RedrawPriority {
-        self.state.apply(event);
-        self.evidence.apply(event);
         self.advance_clock(event.at);
-        self.timeline.record(event, &self.state);
-        if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
-            self.log_times.record_growth((*host, *file), *offset, event.at);
-            self.log_ring.push_chunk((*host, *file), *offset, bytes, *len, event.at);
-        }
-        if let EventKind::LogTruncated { host, file, .. } = event.kind {
-            self.log_times.restart_log((host, file));
-            self.log_ring.restart_log((host, file));
+        self.model.record(event);
+        if matches!(event.kind, EventKind::LogTruncated { .. }) {
             self.logs_pane.reset();
         }
         if event.kind.is_sample() { RedrawPriority::Sample } else { RedrawPriority::Event }
@@ -286,59 +224,30 @@ impl App {
 
     fn advance_clock(&mut self, now: UnixMillis) {
         // What was said before any time was known begins now.
-        if self.now == 0
+        if self.model.now == 0
             && let Some((_, until)) = &mut self.toast
         {
             *until += now;
         }
-        self.now = self.now.max(now);
+        self.model.now = self.model.now.max(now);
     }
 
     /// Shows a line for a moment.
     pub fn show_toast(&mut self, text: &str) {
-        self.toast = Some((self.sanitizer.sanitize_line(text), self.now + TOAST_MS));
-    }
-
-    /// Remote text, safe and on one line.
-    pub fn sanitize(&self, text: &str) -> String {
-        self.sanitizer.sanitize_line(text).replace('\t', "    ")
-    }
-
-    /// The time of day on the person's clock.
-    pub fn format_time(&self, at: UnixMillis) -> String {
-        super::view::time_of_day(at, self.utc_offset)
-    }
-
-    /// Whether a value of then is too old to be believed now: three rounds of the sampler, or of what a journal keeps of it. What was last
-    /// seen of a run that is over stays.
-    pub fn is_stale(&self, at: UnixMillis) -> bool {
-        let limit = if self.capabilities.role == DashboardRole::Replay { 30_000 } else { 6_000 };
-        at > 0 && self.now - at > limit && self.state.outcome.is_none()
-    }
-
-    /// Whether a value of then is older than that, while the run goes on.
-    pub fn is_older_than(&self, at: UnixMillis, limit: i64) -> bool {
-        self.now - at > limit && self.state.outcome.is_none()
-    }
-
-    /// Whether steps of a plan wait or run: then their matrix is the overview.
-    pub fn has_open_steps(&self) -> bool {
-        let open = |status: StepStatus| matches!(status, StepStatus::Waiting | StepStatus::Running);
-        self.state.outcome.is_none() && self.state.step_table.steps().iter().any(|step| open(step.status))
-            || self.capabilities.start_summary.is_some() && !self.state.step_table.steps().is_empty()
+        self.toast = Some((self.model.sanitizer.sanitize_line(text), self.model.now + TOAST_MS));
     }
 
     /// The places whose keys count now, the nearest first.
     pub fn key_contexts(&self) -> Vec<KeyContext> {
         let mut places = Vec::new();
-        if self.capabilities.start_summary.is_some() {
+        if self.model.capabilities.start_summary.is_some() {
             places.push(KeyContext::Plan);
         }
         // Both the journal and the events have steps: those of the screen win.
         if self.screen == Screen::Events {
             places.push(KeyContext::Events);
         }
-        if self.capabilities.role == DashboardRole::Replay {
+        if self.model.capabilities.role == DashboardRole::Replay {
             places.push(KeyContext::Replay);
         }
         let own = match self.screen {
@@ -353,7 +262,7 @@ impl App {
         if !places.contains(&own) {
             places.push(own);
         }
-        if self.capabilities.can_control || self.capabilities.can_tear_down {
+        if self.model.capabilities.can_control || self.model.capabilities.can_tear_down {
             places.push(KeyContext::Run);
         }
         places.push(KeyContext::Global);
@@ -367,7 +276,7 @@ impl App {
             (_, UiCommand::Redraw) => self.full_redraw = true,
             (_, UiCommand::Suspend) => self.suspend_requested = true,
             (Some(Overlay::Help(top)), _) => {
-                let page = self.page_rows.max(1);
+                let page = self.model.page_rows.max(1);
                 match cmd {
                     UiCommand::Up => *top = top.saturating_sub(1),
                     UiCommand::Down => *top += 1,
@@ -406,11 +315,11 @@ impl App {
             UiCommand::Quit if self.screen != Screen::Overview => self.screen = Screen::Overview,
             UiCommand::Quit => self.request_quit(),
             UiCommand::Palette => self.overlay = Some(Overlay::Palette(CommandPalette::default())),
-            UiCommand::Freeze => self.frozen_since = if self.frozen_since.is_some() { None } else { Some(self.now) },
+            UiCommand::Freeze => self.frozen_since = if self.frozen_since.is_some() { None } else { Some(self.model.now) },
             UiCommand::Theme => {
-                self.theme.color_scheme = self.theme.color_scheme.next();
+                self.model.theme.color_scheme = self.model.theme.color_scheme.next();
                 self.full_redraw = true;
-                self.show_toast(&format!("colours: {}", self.theme.color_scheme.name()));
+                self.show_toast(&format!("colours: {}", self.model.theme.color_scheme.name()));
             }
             UiCommand::Mouse => {
                 self.mouse_mode = self.mouse_mode.next();
@@ -428,7 +337,7 @@ impl App {
                 self.pending_actions.push(UserAction::ScaleSpeed(if cmd == UiCommand::Faster { 2.0 } else { 0.5 }));
             }
             UiCommand::Earlier | UiCommand::Later => {
-                if let Some(pace) = self.replay_clock {
+                if let Some(pace) = self.model.replay_clock {
                     let part = ((pace.end - pace.start) / 20).max(1000);
                     self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { part } else { -part }));
                 }
@@ -476,23 +385,25 @@ impl App {
     }
 
     fn request_quit(&mut self) {
-        let harmless =
-            self.capabilities.role == DashboardRole::Replay || self.capabilities.start_summary.is_some() || self.state.outcome.is_some();
+        let harmless = self.model.capabilities.role == DashboardRole::Replay
+            || self.model.capabilities.start_summary.is_some()
+            || self.model.state.outcome.is_some();
         // One who merely looks and has nothing to look at yet.
-        let early =
-            self.capabilities.role == DashboardRole::Observer && !self.capabilities.can_control && self.state.step_table.steps().is_empty();
+        let early = self.model.capabilities.role == DashboardRole::Observer
+            && !self.model.capabilities.can_control
+            && self.model.state.step_table.steps().is_empty();
         if harmless || early {
             self.pending_actions.push(UserAction::Detach);
         } else {
-            self.overlay = Some(Overlay::Dialog(Dialog::choose_exit(self)));
+            self.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&self.model)));
         }
     }
 
     fn handle_interrupt(&mut self) {
         self.overlay = None;
         self.pending_actions.push(UserAction::Interrupt);
-        if self.capabilities.role == DashboardRole::Owner && self.capabilities.start_summary.is_none() {
-            self.show_toast(match self.state.stopping_since {
+        if self.model.capabilities.role == DashboardRole::Owner && self.model.capabilities.start_summary.is_none() {
+            self.show_toast(match self.model.state.stopping_since {
                 None => "Ctrl-C: stopping the ranks; once more kills them",
                 Some(_) => "Ctrl-C: killing the ranks; once more leaves at once",
             });
@@ -541,13 +452,13 @@ impl App {
             return true;
         }
         let Some(Overlay::Dialog(dialog)) = &mut self.overlay else { return false };
-        let Some(choice) = dialog.handle_key(key, self.now) else { return true };
+        let Some(choice) = dialog.handle_key(key, self.model.now) else { return true };
         self.overlay = None;
         match choice {
             DialogChoice::Cancel => {}
             DialogChoice::Start => self.pending_actions.push(UserAction::Start),
             DialogChoice::Detach => {
-                if !self.capabilities.can_control {
+                if !self.model.capabilities.can_control {
                     self.show_toast("leaving once every rank has been started; the run goes on");
                 }
                 self.pending_actions.push(UserAction::Detach);
@@ -562,11 +473,5 @@ impl App {
             DialogChoice::LeaveNow => self.pending_actions.push(UserAction::LeaveNow),
         }
         true
-    }
-
-    /// Whether a teardown is under way.
-    pub fn is_tearing_down(&self) -> bool {
-        let back = |phase: Phase| matches!(phase, Phase::Stop | Phase::Remove | Phase::Fetch | Phase::Clean | Phase::Verify);
-        self.state.step_table.steps().iter().any(|step| back(step.info.phase)) && self.has_open_steps()
     }
 }

@@ -134,7 +134,7 @@ impl EventLoop {
                 dirt = dirt.max(self.app.handle_message(note));
             }
             if works {
-                dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.now)));
+                dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
             }
             self.app.skipped_log_bytes += skipped;
             if closed {
@@ -193,7 +193,7 @@ impl EventLoop {
             self.frozen_buffer = Some(terminal.draw(|frame| view::draw(frame, app))?.buffer.clone());
         }
         let held = &self.frozen_buffer;
-        let badge = Line::styled(format!(" FROZEN {}s ", (app.now - since).max(0) / 1000), app.theme.selected());
+        let badge = Line::styled(format!(" FROZEN {}s ", (app.model.now - since).max(0) / 1000), app.model.theme.selected());
         terminal.draw(|frame| {
             let area = frame.area();
             if let Some(held) = held.as_ref().filter(|held| held.area == area) {
@@ -233,7 +233,7 @@ impl EventLoop {
             }
         };
         if answer.brightness.is_some_and(|light| light > 0.5) {
-            self.app.theme.color_scheme = ColorScheme::Light;
+            self.app.model.theme.color_scheme = ColorScheme::Light;
         }
         self.late_reply = LateReplyFilter::from_reply(&answer);
         self.pending_keys.extend(answer.keys);

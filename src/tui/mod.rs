@@ -19,6 +19,7 @@ pub mod log_index;
 pub mod log_pager;
 pub mod log_ring;
 pub mod log_times;
+pub mod model;
 pub mod palette;
 pub mod progress_lines;
 pub mod settings;

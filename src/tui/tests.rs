@@ -16,6 +16,7 @@ use super::app::{App, Overlay, Screen};
 use super::dialog::Dialog;
 use super::fixtures::{self, BuildFixture, Fixture};
 use super::keymap::{DEFAULT_BINDINGS, UiCommand};
+use super::model::Model;
 use super::view;
 
 pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
@@ -120,13 +121,13 @@ fn overlays_match_snapshots() {
         scene.app.overlay = Some(Overlay::Palette(super::palette::CommandPalette::default()));
         shot(&mut scene, "palette");
         for (name, ask) in [
-            ("leave", Dialog::choose_exit as fn(&App) -> Dialog),
+            ("leave", Dialog::choose_exit as fn(&Model) -> Dialog),
             ("stop", Dialog::confirm_stop),
             ("kill", Dialog::confirm_kill),
             ("restart", Dialog::confirm_restart),
             ("tear-down", Dialog::confirm_teardown),
         ] {
-            scene.app.overlay = Some(Overlay::Dialog(ask(&scene.app)));
+            scene.app.overlay = Some(Overlay::Dialog(ask(&scene.app.model)));
             shot(&mut scene, name);
         }
         scene.app.overlay =
@@ -134,7 +135,7 @@ fn overlays_match_snapshots() {
         shot(&mut scene, "start");
         let mut scene = fixtures::tearing_down();
         shot(&mut scene, "overview-tearing-down");
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app)));
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app.model)));
         shot(&mut scene, "leave-tearing-down");
     }
 }
@@ -216,7 +217,7 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
         app.logs_pane = view::logs::LogsPane::default();
         app.overlay = match (width + height) % 13 {
             0 => Some(Overlay::Help(usize::from(height))),
-            1 => Some(Overlay::Dialog(Dialog::choose_exit(app))),
+            1 => Some(Overlay::Dialog(Dialog::choose_exit(&app.model))),
             2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there"))),
             _ => None,
         };
@@ -246,8 +247,8 @@ fn cells_hold_no_control_characters() {
 fn ascii_mono_theme_is_respected() {
     for (name, make) in FIXTURES {
         let mut scene = make();
-        scene.app.theme = super::theme::Theme::new(super::theme::ColorScheme::Mono, true);
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app)));
+        scene.app.model.theme = super::theme::Theme::new(super::theme::ColorScheme::Mono, true);
+        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app.model)));
         for screen in Screen::ALL {
             scene.app.screen = screen;
             for cell in draw(&mut scene.app, 120, 40).content() {
@@ -357,7 +358,7 @@ fn nvidia_smi_output_is_requested_and_shown() {
     assert!(shown.contains("nvidia-smi  4s ago") && shown.contains("ERR! |") && shown.contains("it said 9"), "{shown}");
     press_keys(&mut scene.app, "]");
     assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0), UserAction::QueryNvidiaSmi(1)], "the next host is asked too");
-    scene.app.capabilities.role = super::feed::DashboardRole::Replay;
+    scene.app.model.capabilities.role = super::feed::DashboardRole::Replay;
     press_keys(&mut scene.app, "[ r ]");
     assert_eq!(scene.app.pending_actions.len(), 2, "there is nobody to ask");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));

@@ -126,11 +126,11 @@ impl<'a> GpuMatrix<'a> {
     pub(super) fn new(app: &'a App) -> GpuMatrix<'a> {
         let paired = |rank: &&RankState| {
             let host = rank.host as usize;
-            let gpus = app.state.hosts.get(host).map_or(0, |host| host.gpus.len());
-            app.host_statuses.get(host).is_some_and(|host| host.ranks.total == gpus)
+            let gpus = app.model.state.hosts.get(host).map_or(0, |host| host.gpus.len());
+            app.model.host_statuses.get(host).is_some_and(|host| host.ranks.total == gpus)
         };
-        let mut ranks = vec![Vec::new(); app.state.hosts.len()];
-        for rank in app.state.ranks.values().filter(paired) {
+        let mut ranks = vec![Vec::new(); app.model.state.hosts.len()];
+        for rank in app.model.state.ranks.values().filter(paired) {
             if let (Some(own), Some(local)) = (ranks.get_mut(rank.host as usize), rank.local_rank) {
                 own.push((local, rank));
             }
@@ -144,7 +144,7 @@ impl<'a> GpuMatrix<'a> {
     }
 
     fn rank_failed(&self, app: &App, host: usize, gpu: u32) -> bool {
-        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !app.state.was_stopped(rank))
+        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !app.model.state.was_stopped(rank))
     }
 
     /// Whether something is wrong with it, or nothing is known of it any more.
@@ -158,22 +158,22 @@ impl<'a> GpuMatrix<'a> {
 
     /// Whether it is meant by what is looked for.
     pub(super) fn is_match(&self, app: &App, at: usize, place: usize) -> bool {
-        let Some((host, gpu)) = app.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
+        let Some((host, gpu)) = app.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
         (!app.gpus_pane.only_faults || self.is_faulty(app, at, host, gpu)) && app.gpus_pane.filter.matches(&host.name, gpu)
     }
 
     /// How many are meant, of how many.
     pub(super) fn count_matches(&self, app: &App) -> (usize, usize) {
-        let all = || app.state.hosts.iter().enumerate().flat_map(|(at, host)| (0..host.gpus.len()).map(move |gpu| (at, gpu)));
+        let all = || app.model.state.hosts.iter().enumerate().flat_map(|(at, host)| (0..host.gpus.len()).map(move |gpu| (at, gpu)));
         (all().filter(|(at, gpu)| self.is_match(app, *at, *gpu)).count(), all().count())
     }
 
     /// It, in a cell of so many columns; one and more than one have a space before them.
     pub(super) fn render_cell(&self, app: &App, at: usize, place: usize, width: usize) -> Span<'static> {
         let under = at == app.gpus_pane.host && place == app.gpus_pane.gpu;
-        let found = app.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
+        let found = app.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
         let Some((host, gpu)) = found else {
-            let style = if under { app.theme.selected() } else { Style::new() };
+            let style = if under { app.model.theme.selected() } else { Style::new() };
             return Span::styled(" ".repeat(width), style);
         };
         let value = app.gpus_pane.metric.value(gpu);
@@ -183,15 +183,15 @@ impl<'a> GpuMatrix<'a> {
             told => told,
         };
         let mut style = match (status, value) {
-            (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => app.theme.status_style(DisplayStatus::Warn),
-            (DisplayStatus::Ok, Some(value)) => app.theme.heat(value),
-            _ => app.theme.status_style(status),
+            (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => app.model.theme.status_style(DisplayStatus::Warn),
+            (DisplayStatus::Ok, Some(value)) => app.model.theme.heat(value),
+            _ => app.model.theme.status_style(status),
         };
         if !self.is_match(app, at, place) {
-            style = app.theme.dim();
+            style = app.model.theme.dim();
         }
         if under {
-            style = app.theme.selected();
+            style = app.model.theme.selected();
         }
         let most: f32 = if width == 3 { 99.0 } else { 999.0 };
         let text = match (width, status, value) {
@@ -203,7 +203,7 @@ impl<'a> GpuMatrix<'a> {
 }
 
 fn has_stale_gpus(app: &App, host: &HostState) -> bool {
-    app.is_stale(host.gpus_at) || host.gpus_error.is_some()
+    app.model.is_stale(host.gpus_at) || host.gpus_error.is_some()
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
 
 use super::gpu_matrix::{GpuFilter, GpuMatrix, GpuMetric};
-use super::{formatting, host_status, render_lines, row_range};
+use super::lines::{render_lines, row_range};
+use super::{formatting, host_status};
 
 /// What the matrix remembers.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,7 +41,11 @@ pub(super) fn handle_click(app: &mut App, x: u16, y: u16) -> bool {
     let (Some(x), Some(y)) = (x.checked_sub(left), y.checked_sub(upper)) else { return false };
     let (across, gpu) = (usize::from(x) / block.max(1), usize::from(x) % block.max(1) / cell.max(1));
     let host = (app.gpus_pane.first_row + usize::from(y)) * app.gpus_pane.hosts_per_row + across;
-    if across >= app.gpus_pane.hosts_per_row || gpu >= max_gpus(app) || usize::from(y) >= app.page_rows || host >= app.state.hosts.len() {
+    if across >= app.gpus_pane.hosts_per_row
+        || gpu >= max_gpus(app)
+        || usize::from(y) >= app.model.page_rows
+        || host >= app.model.state.hosts.len()
+    {
         return false;
     }
     (app.gpus_pane.host, app.gpus_pane.gpu) = (host, gpu);
@@ -73,7 +78,7 @@ impl GpuLayout {
 const TOTALS_WIDTH: usize = 25;
 
 fn max_gpus(app: &App) -> usize {
-    app.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
+    app.model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
 }
 
 /// Takes what is looked for.
@@ -91,7 +96,7 @@ pub(crate) fn host_at_cursor(app: &App) -> u32 {
 
 /// Obeys a command.
 pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    let hosts = app.state.hosts.len().max(1);
+    let hosts = app.model.state.hosts.len().max(1);
     let wide = max_gpus(app);
     let across = app.gpus_pane.hosts_per_row.max(1);
     let view = &mut app.gpus_pane;
@@ -129,11 +134,11 @@ pub(crate) fn update(app: &mut App, cmd: UiCommand) {
 fn select_next_match(app: &mut App, back: bool) {
     let matrix = GpuMatrix::new(app);
     let wide = max_gpus(app);
-    let count = app.state.hosts.len() * wide;
+    let count = app.model.state.hosts.len() * wide;
     let at = app.gpus_pane.host * wide + app.gpus_pane.gpu;
     let found = (1..=count).map(|step| if back { at + count - step } else { at + step } % count).find(|place| {
         let (host, gpu) = (place / wide, place % wide);
-        app.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(app, host, gpu)
+        app.model.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(app, host, gpu)
     });
     match found {
         Some(place) => (app.gpus_pane.host, app.gpus_pane.gpu) = (place / wide, place % wide),
@@ -165,16 +170,16 @@ fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usi
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
     let width = usize::from(area.width);
     let wide = max_gpus(app);
-    let name = app.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 16);
+    let name = app.model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 16);
     let room = usize::from(area.height).saturating_sub(5);
-    let (form, across) = choose_layout(width, room, name, wide, app.state.hosts.len());
+    let (form, across) = choose_layout(width, room, name, wide, app.model.state.hosts.len());
     app.gpus_pane.hosts_per_row = across;
-    app.gpus_pane.host = app.gpus_pane.host.min(app.state.hosts.len().saturating_sub(1));
-    let count = app.state.hosts.len().div_ceil(across);
+    app.gpus_pane.host = app.gpus_pane.host.min(app.model.state.hosts.len().saturating_sub(1));
+    let count = app.model.state.hosts.len().div_ceil(across);
     let at = app.gpus_pane.host / across;
     let top = app.gpus_pane.first_row.min(at).max((at + 1).saturating_sub(room));
     app.gpus_pane.first_row = top;
-    app.page_rows = room;
+    app.model.page_rows = room;
     let block = match form {
         GpuLayout::Rows => name + 2 + wide * form.cell_width() + TOTALS_WIDTH,
         GpuLayout::Digits | GpuLayout::Glyphs => wide * form.cell_width() + 1,
@@ -183,14 +188,14 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
     let matrix = GpuMatrix::new(app);
     let mut lines = vec![title_line(app, &matrix, width), header_line(app, form, across, name, wide, width)];
     for row in (top..count).take(room) {
-        let hosts = row * across..((row + 1) * across).min(app.state.hosts.len());
+        let hosts = row * across..((row + 1) * across).min(app.model.state.hosts.len());
         lines.push(match form {
             GpuLayout::Rows => Line::from(hosts.flat_map(|host| host_row(app, &matrix, host, name, wide)).collect::<Vec<_>>()),
             GpuLayout::Digits | GpuLayout::Glyphs => matrix_row(app, &matrix, hosts, form, name, wide),
         });
     }
-    if app.state.hosts.is_empty() {
-        lines.push(Line::styled(" no host is known yet", app.theme.dim()));
+    if app.model.state.hosts.is_empty() {
+        lines.push(Line::styled(" no host is known yet", app.model.theme.dim()));
     }
     render_lines(frame, area, lines);
     let detail = detail_lines(app, &matrix, form, width);
@@ -199,13 +204,13 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
 
 fn title_line(app: &App, matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
     let view = &app.gpus_pane;
-    let mut spans = vec![Span::styled(format!(" {}", view.metric.name()), app.theme.accent())];
+    let mut spans = vec![Span::styled(format!(" {}", view.metric.name()), app.model.theme.accent())];
     let mut more = Vec::new();
     if view.only_faults {
         more.push("only faults (!)".to_owned());
     }
     if !view.filter.is_empty() {
-        more.push(format!("/{}", app.sanitize(view.filter.text())));
+        more.push(format!("/{}", app.model.sanitize(view.filter.text())));
     }
     if !more.is_empty() {
         let (meant, all) = matrix.count_matches(app);
@@ -226,11 +231,11 @@ fn header_line(app: &App, form: GpuLayout, across: usize, name: usize, wide: usi
             format!(" {} {marks}", formatting::pad("", name))
         }
     };
-    Line::styled(style::truncate_text(text.trim_end(), width), app.theme.header())
+    Line::styled(style::truncate_text(text.trim_end(), width), app.model.theme.header())
 }
 
 fn host_label(app: &App, host: usize, name: usize) -> Span<'static> {
-    let label = app.state.hosts.get(host).map_or_else(String::new, |host| app.sanitize(&host.name));
+    let label = app.model.state.hosts.get(host).map_or_else(String::new, |host| app.model.sanitize(&host.name));
     Span::raw(format!(" {} ", formatting::pad(&label, name)))
 }
 
@@ -254,7 +259,7 @@ fn matrix_row(
 fn host_row(app: &App, matrix: &GpuMatrix<'_>, host: usize, name: usize, wide: usize) -> Vec<Span<'static>> {
     let mut spans = vec![host_label(app, host, name)];
     spans.extend((0..wide).map(|gpu| matrix.render_cell(app, host, gpu, GpuLayout::Rows.cell_width())));
-    let fresh = app.state.hosts.get(host).filter(|host| !app.is_stale(host.gpus_at));
+    let fresh = app.model.state.hosts.get(host).filter(|host| !app.model.is_stale(host.gpus_at));
     let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     spans.push(Span::raw(format!(
@@ -271,14 +276,14 @@ fn host_row(app: &App, matrix: &GpuMatrix<'_>, host: usize, name: usize, wide: u
 fn detail_lines(app: &App, matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let digits = if form == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
     let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - not told   / find: gpu03 util<5 temp>80"), width);
-    let mut lines = vec![Line::styled(legend, app.theme.dim())];
-    let Some(host) = app.state.hosts.get(app.gpus_pane.host) else { return lines };
+    let mut lines = vec![Line::styled(legend, app.model.theme.dim())];
+    let Some(host) = app.model.state.hosts.get(app.gpus_pane.host) else { return lines };
     let Some(gpu) = host.gpus.get(app.gpus_pane.gpu) else {
-        lines.push(Line::raw(format!(" {}: no values", app.sanitize(&host.name))));
+        lines.push(Line::raw(format!(" {}: no values", app.model.sanitize(&host.name))));
         return lines;
     };
     let part = |name: &str, value: Option<f32>, unit: &str| value.map(|v| format!("{name}{v:.0}{unit}"));
-    let mut parts = vec![format!("{} g{}", app.sanitize(&host.name), gpu.index)];
+    let mut parts = vec![format!("{} g{}", app.model.sanitize(&host.name), gpu.index)];
     parts.extend(part("util ", gpu.utilization, "%"));
     parts.extend(gpu.memory_used.zip(gpu.memory_total).map(|(used, total)| format!("mem {:.0}/{:.0}G", used / 1024.0, total / 1024.0)));
     parts.extend(part("", gpu.temperature, "C"));
@@ -286,17 +291,17 @@ fn detail_lines(app: &App, matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize
     parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), " ECC errors"));
     parts
         .extend(gpu.throttle_reasons.map(crate::model::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()));
-    parts.push(format!("{} ago", formatting::format_age(host.gpus_at, app.now)));
+    parts.push(format!("{} ago", formatting::format_age(host.gpus_at, app.model.now)));
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
     if let Some(rank) = matrix.rank_of_gpu(app.gpus_pane.host, gpu.index) {
-        let (status, word) = host_status::rank_status(&app.state, rank);
-        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.sanitize(&line)).unwrap_or_default();
+        let (status, word) = host_status::rank_status(&app.model.state, rank);
+        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.model.sanitize(&line)).unwrap_or_default();
         let who = format!(" rank {} {word}", rank.rank);
         let rest = width.saturating_sub(who.len() + 5);
         lines.push(Line::from(vec![
-            Span::styled(format!(" {}", app.theme.symbol(status)), app.theme.status_style(status)),
+            Span::styled(format!(" {}", app.model.theme.symbol(status)), app.model.theme.status_style(status)),
             Span::raw(who),
-            Span::styled(" | ", app.theme.dim()),
+            Span::styled(" | ", app.model.theme.dim()),
             Span::raw(style::truncate_text(&last, rest)),
         ]));
     }

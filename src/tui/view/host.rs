@@ -15,7 +15,8 @@ use crate::tui::feed::{DashboardRole, UserAction};
 use crate::tui::keymap::UiCommand;
 use crate::tui::theme::DisplayStatus;
 
-use super::{formatting, gpu_table, host_status, overview, render_lines};
+use super::lines::{age_text, render_lines, section_title};
+use super::{formatting, gpu_table, host_status, overview};
 
 /// From so many columns on there is a second column.
 const WIDE_COLUMNS: u16 = 180;
@@ -49,7 +50,7 @@ impl HostPane {
 /// Shows another host, and asks it too what nvidia-smi prints where that is shown.
 fn show_host(app: &mut App, host: u32) {
     app.host_pane = HostPane { host, first_line: 0, ..app.host_pane };
-    let known = app.state.hosts.get(host as usize).is_some_and(|host| host.nvidia_smi_at > 0);
+    let known = app.model.state.hosts.get(host as usize).is_some_and(|host| host.nvidia_smi_at > 0);
     if app.host_pane.show_smi && !known {
         query_nvidia_smi(app);
     }
@@ -58,19 +59,19 @@ fn show_host(app: &mut App, host: u32) {
 fn query_nvidia_smi(app: &mut App) {
     let host = app.host_pane.host;
     let waits = app.host_pane.smi_asked.is_some_and(|(of, at)| {
-        let answered = app.state.hosts.get(host as usize).map_or(0, |host| host.nvidia_smi_at);
-        of == host && answered <= at && app.now - at < SMI_TIMEOUT_MS
+        let answered = app.model.state.hosts.get(host as usize).map_or(0, |host| host.nvidia_smi_at);
+        of == host && answered <= at && app.model.now - at < SMI_TIMEOUT_MS
     });
-    if app.capabilities.role != DashboardRole::Replay && !waits {
-        app.host_pane.smi_asked = Some((host, app.now));
+    if app.model.capabilities.role != DashboardRole::Replay && !waits {
+        app.host_pane.smi_asked = Some((host, app.model.now));
         app.pending_actions.push(UserAction::QueryNvidiaSmi(host));
     }
 }
 
 /// Obeys a command.
 pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    let page = app.page_rows.max(1);
-    let hosts = u32::try_from(app.state.hosts.len()).unwrap_or(u32::MAX).max(1);
+    let page = app.model.page_rows.max(1);
+    let hosts = u32::try_from(app.model.state.hosts.len()).unwrap_or(u32::MAX).max(1);
     let top = app.host_pane.first_line;
     match cmd {
         UiCommand::PrevHost | UiCommand::PrevRank | UiCommand::Left => show_host(app, (app.host_pane.host + hosts - 1) % hosts),
@@ -101,10 +102,10 @@ pub(crate) fn update(app: &mut App, cmd: UiCommand) {
 
 /// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    app.page_rows = usize::from(area.height);
+    app.model.page_rows = usize::from(area.height);
     let at = app.host_pane.host as usize;
-    let Some(host) = app.state.hosts.get(at) else {
-        render_lines(frame, area, vec![Line::styled(" no host is known yet", app.theme.dim())]);
+    let Some(host) = app.model.state.hosts.get(at) else {
+        render_lines(frame, area, vec![Line::styled(" no host is known yet", app.model.theme.dim())]);
         return;
     };
     let wide = area.width >= WIDE_COLUMNS;
@@ -116,9 +117,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
     if app.host_pane.show_smi && !wide {
         lines.extend(smi_lines(app, host, width));
     }
-    let mut sections = vec![gpu_table::gpu_rows(app, host, width)];
+    let mut sections = vec![gpu_table::gpu_rows(&app.model, host, width)];
     if tall && !wide {
-        sections.push(gpu_table::mean_graphs(app, host, width));
+        sections.push(gpu_table::mean_graphs(&app.model, host, width));
     }
     sections.push(rank_lines(app, at, width));
     sections.push(process_lines(app, host, width));
@@ -132,7 +133,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
         if app.host_pane.show_smi {
             smi_lines(app, host, usize::from(SIDE_COLUMNS))
         } else {
-            gpu_table::gpu_graphs(app, host, usize::from(SIDE_COLUMNS))
+            gpu_table::gpu_graphs(&app.model, host, usize::from(SIDE_COLUMNS))
         }
     });
     let top = app.host_pane.first_line.min(lines.len().saturating_sub(room));
@@ -146,43 +147,31 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
 /// What nvidia-smi printed there, with its age; or why there is nothing.
 fn smi_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let asked = app.host_pane.smi_asked.filter(|(of, at)| *of == app.host_pane.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
-    let age = if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, app.now)) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, app.now)));
-    let mut lines = vec![section_title(app, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
+    let age =
+        if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, app.model.now)) } else { String::new() };
+    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, app.model.now)));
+    let mut lines = vec![section_title(&app.model, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(
-            style::truncate_text(&format!(" {}", app.sanitize(&host.nvidia_smi_error)), width),
-            app.theme.status_style(DisplayStatus::Warn),
+            style::truncate_text(&format!(" {}", app.model.sanitize(&host.nvidia_smi_error)), width),
+            app.model.theme.status_style(DisplayStatus::Warn),
         ));
     }
     if host.nvidia_smi_at == 0 {
-        let text = if app.capabilities.role == DashboardRole::Replay {
+        let text = if app.model.capabilities.role == DashboardRole::Replay {
             " the journal has none of this host until now"
         } else {
             " waiting for its answer"
         };
-        lines.push(Line::styled(text, app.theme.dim()));
+        lines.push(Line::styled(text, app.model.theme.dim()));
     }
-    lines.extend(host.nvidia_smi_output.lines().map(|line| Line::raw(style::truncate_text(&app.sanitize(line), width))));
+    lines.extend(host.nvidia_smi_output.lines().map(|line| Line::raw(style::truncate_text(&app.model.sanitize(line), width))));
     lines
 }
 
-/// How old a value is, in words.
-pub(super) fn age_text(app: &App, at: UnixMillis) -> String {
-    match at {
-        0 => "never seen".to_owned(),
-        at if app.is_stale(at) => format!("? {} old", formatting::format_age(at, app.now)),
-        at => format!("{} ago", formatting::format_age(at, app.now)),
-    }
-}
-
-pub(super) fn section_title(app: &App, text: &str, width: usize) -> Line<'static> {
-    Line::styled(formatting::pad(&format!(" {text}"), width), app.theme.header())
-}
-
 fn header_lines(app: &App, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let (status, why) = app.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
-    let place = format!("{} of {}  ", at + 1, app.state.hosts.len());
+    let (status, why) = app.model.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
+    let place = format!("{} of {}  ", at + 1, app.model.state.hosts.len());
     let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
     let link = match host.connection_status {
         ConnectionStatus::Unknown => "not tried",
@@ -191,11 +180,14 @@ fn header_lines(app: &App, at: usize, host: &HostState, width: usize) -> Vec<Lin
         ConnectionStatus::Retrying => "lost, trying again",
         ConnectionStatus::Unreachable => "unreachable",
     };
-    let since =
-        if host.connection_since > 0 { format!(" for {}", style::format_duration(app.now - host.connection_since)) } else { String::new() };
+    let since = if host.connection_since > 0 {
+        format!(" for {}", style::format_duration(app.model.now - host.connection_since))
+    } else {
+        String::new()
+    };
     let first = Line::from(vec![
-        Span::styled(format!(" {}  ", app.sanitize(&host.name)), app.theme.accent()),
-        Span::styled(app.theme.symbol(status), app.theme.status_style(status)),
+        Span::styled(format!(" {}  ", app.model.sanitize(&host.name)), app.model.theme.accent()),
+        Span::styled(app.model.theme.symbol(status), app.model.theme.status_style(status)),
         Span::raw(style::truncate_text(&format!(" {why}  {place}"), width.saturating_sub(host.name.len() + 6))),
     ]);
     vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
@@ -213,13 +205,16 @@ fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<
         }
     }
     if let Some(disk) = host.disk {
-        let age =
-            if host.host_metrics_at > 0 && disk.at + 15_000 > app.now { String::new() } else { format!(" ({})", age_text(app, disk.at)) };
+        let age = if host.host_metrics_at > 0 && disk.at + 15_000 > app.model.now {
+            String::new()
+        } else {
+            format!(" ({})", age_text(&app.model, disk.at))
+        };
         parts.push(format!("disk {} free{age}", formatting::format_part_of(disk.free, disk.total)));
     }
     let mut lines = Vec::new();
-    let age = if host.host_metrics_at > 0 { format!("  {}", age_text(app, host.host_metrics_at)) } else { String::new() };
-    let dim = if app.is_stale(host.host_metrics_at) { app.theme.dim() } else { ratatui::style::Style::new() };
+    let age = if host.host_metrics_at > 0 { format!("  {}", age_text(&app.model, host.host_metrics_at)) } else { String::new() };
+    let dim = if app.model.is_stale(host.host_metrics_at) { app.model.theme.dim() } else { ratatui::style::Style::new() };
     if !parts.is_empty() {
         lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", parts.join("  ")), width), dim));
     }
@@ -234,7 +229,7 @@ fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<
     });
     let mut row = String::new();
     for net in nets {
-        let name = app.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
+        let name = app.model.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
         let one = format!(
             " {}  in {}/s out {}/s ",
             name.trim_end(),
@@ -261,8 +256,8 @@ fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>
     }
     let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
     let count = style::count_noun(host.gpu_processes.len(), "process").replace("processs", "processes");
-    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(app, host.gpu_processes_at));
-    let mut lines = vec![section_title(app, &head, width)];
+    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(&app.model, host.gpu_processes_at));
+    let mut lines = vec![section_title(&app.model, &head, width)];
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
     all.sort_by_key(|process| (process.belongs_to_run, process.pid));
     for process in all {
@@ -271,13 +266,13 @@ fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>
         let (whose, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
         lines.push(Line::from(vec![
             Span::raw(format!("   g{gpu:<3} ")),
-            Span::styled(whose, app.theme.status_style(status)),
+            Span::styled(whose, app.model.theme.status_style(status)),
             Span::raw(style::truncate_text(
                 &format!(
                     " {:>8} {memory:>10}  {} {}",
                     process.pid,
-                    formatting::pad(&app.sanitize(&process.user), 10),
-                    app.sanitize(&process.name)
+                    formatting::pad(&app.model.sanitize(&process.user), 10),
+                    app.model.sanitize(&process.name)
                 ),
                 width.saturating_sub(15),
             )),
@@ -287,18 +282,18 @@ fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>
 }
 
 fn rank_lines(app: &App, at: usize, width: usize) -> Vec<Line<'static>> {
-    let own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host as usize == at).collect();
+    let own: Vec<_> = app.model.state.ranks.values().filter(|rank| rank.host as usize == at).collect();
     if own.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![section_title(app, "Ranks", width)];
+    let mut lines = vec![section_title(&app.model, "Ranks", width)];
     for rank in own {
-        let (status, word) = host_status::rank_status(&app.state, rank);
-        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.sanitize(&line)).unwrap_or_default();
+        let (status, word) = host_status::rank_status(&app.model.state, rank);
+        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.model.sanitize(&line)).unwrap_or_default();
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
         lines.push(Line::from(vec![
             Span::raw(format!("   {local:<4} ")),
-            Span::styled(app.theme.symbol(status), app.theme.status_style(status)),
+            Span::styled(app.model.theme.symbol(status), app.model.theme.status_style(status)),
             Span::raw(style::truncate_text(
                 &format!(" rank {:<5} {}  {last}", rank.rank, formatting::pad(&word, 12)),
                 width.saturating_sub(9),

@@ -16,7 +16,8 @@ use crate::tui::app::App;
 use crate::tui::theme::DisplayStatus;
 
 use super::host_status::{self, HostRankCounts};
-use super::{formatting, graph, render_lines};
+use super::lines::render_lines;
+use super::{formatting, graph};
 
 /// The columns of the GPUs together, and of the machine besides.
 const GPU_TOTALS_WIDTH: usize = 29;
@@ -48,7 +49,7 @@ impl HostTable {
     /// As many rows as there are hosts, or fewer where they have not so much room.
     pub(super) fn new(app: &App, room: usize) -> HostTable {
         let mut all: Vec<HostTableRow> = (0_u32..)
-            .zip(&app.host_statuses)
+            .zip(&app.model.host_statuses)
             .map(|(at, host)| HostTableRow {
                 hosts: vec![at],
                 status: host.status,
@@ -89,7 +90,7 @@ impl HostTable {
             let open = app.overview_pane.expanded.contains(&group);
             table.rows.push(row);
             if open {
-                let standing = app.host_statuses.get(first as usize).cloned().unwrap_or_default();
+                let standing = app.model.host_statuses.get(first as usize).cloned().unwrap_or_default();
                 let host_status::HostStatus { ranks, status, reason: why, last_output_at: heard } = standing;
                 table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at: heard, is_member: true });
                 table.rows.extend(others);
@@ -114,10 +115,10 @@ impl HostTable {
         let mut lines = vec![columns.header_line(app)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
             let line = columns.row_line(app, row);
-            lines.push(if n == at { line.style(app.theme.selected()) } else { line });
+            lines.push(if n == at { line.style(app.model.theme.selected()) } else { line });
         }
         if self.rows.is_empty() {
-            lines.push(Line::styled(" no host is known yet", app.theme.dim()));
+            lines.push(Line::styled(" no host is known yet", app.model.theme.dim()));
         }
         render_lines(frame, area, lines);
     }
@@ -136,7 +137,7 @@ struct HostColumns {
 
 impl HostColumns {
     fn fit(width: usize, app: &App, rows: &[HostTableRow], groups: &BTreeMap<u32, (String, u32)>) -> HostColumns {
-        let most = app.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).clamp(3, 16);
+        let most = app.model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).clamp(3, 16);
         // " name ST RANKS GPU" and, where there is room, the rest.
         let fixed = 1 + 1 + 3 + 10 + most + 1;
         let numbers = width >= fixed + 12 + GPU_TOTALS_WIDTH;
@@ -181,11 +182,11 @@ impl HostColumns {
         if self.reason_width > 0 {
             head += "STATE";
         }
-        Line::styled(head, app.theme.header())
+        Line::styled(head, app.model.theme.header())
     }
 
     fn row_line(&self, app: &App, row: &HostTableRow) -> Line<'static> {
-        let style = app.theme.status_style(row.status);
+        let style = app.model.theme.status_style(row.status);
         let tag = host_count_suffix(&row.hosts);
         let name = style::truncate_text(&row_label(app, row, self.has_folded_rows), self.name_width.saturating_sub(tag.len())) + &tag;
         let ranks = match (row.ranks.total, row.ranks.running + row.ranks.ok) {
@@ -194,7 +195,7 @@ impl HostColumns {
         };
         let mut spans = vec![
             Span::raw(format!(" {} ", formatting::pad(&name, self.name_width))),
-            Span::styled(app.theme.symbol(row.status), style),
+            Span::styled(app.model.theme.symbol(row.status), style),
             Span::raw(format!("  {} ", formatting::pad(&ranks, 9))),
         ];
         spans.extend(self.gpu_glyphs(app, row));
@@ -206,8 +207,9 @@ impl HostColumns {
         }
         if self.history_width > 0 {
             let values = host_status::mean_gpu_history(row_hosts(app, row), |look| look.utilization, self.history_width * 2);
-            let drawn = graph::render_graph(&values, self.history_width, 1, app.theme.effective_graph_style()).pop().unwrap_or_default();
-            spans.push(Span::styled(drawn + " ", app.theme.status_style(DisplayStatus::Ok)));
+            let drawn =
+                graph::render_graph(&values, self.history_width, 1, app.model.theme.effective_graph_style()).pop().unwrap_or_default();
+            spans.push(Span::styled(drawn + " ", app.model.theme.status_style(DisplayStatus::Ok)));
         }
         if self.reason_width > 0 {
             spans.push(Span::raw(style::truncate_text(&row.reason, self.reason_width)));
@@ -217,8 +219,8 @@ impl HostColumns {
 
     fn gpu_glyphs(&self, app: &App, row: &HostTableRow) -> Vec<Span<'static>> {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
-        let Some(host) = app.state.hosts.get(host as usize) else { return Vec::new() };
-        let old = app.is_stale(host.gpus_at);
+        let Some(host) = app.model.state.hosts.get(host as usize) else { return Vec::new() };
+        let old = app.model.is_stale(host.gpus_at);
         let mut spans: Vec<Span<'static>> = host
             .gpus
             .iter()
@@ -226,8 +228,8 @@ impl HostColumns {
             .map(|gpu| {
                 let (glyph, status) = host_status::gpu_glyph(gpu, old);
                 let style = match (status, gpu.utilization) {
-                    (DisplayStatus::Ok, Some(percent)) => app.theme.heat(percent),
-                    _ => app.theme.status_style(status),
+                    (DisplayStatus::Ok, Some(percent)) => app.model.theme.heat(percent),
+                    _ => app.model.theme.status_style(status),
                 };
                 Span::styled(glyph.to_string(), style)
             })
@@ -239,7 +241,7 @@ impl HostColumns {
 
 /// `+ gpu[00-89]` can be unfolded, `- gpu[00-89]` folded again.
 fn row_label(app: &App, row: &HostTableRow, folded: bool) -> String {
-    let names = style::format_hosts(&app.state, &app.sanitizer, &row.hosts);
+    let names = style::format_hosts(&app.model.state, &app.model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
         (false, ..) => "",
         (_, true, _) if is_expanded(app, row) => "- ",
@@ -260,7 +262,7 @@ fn host_count_suffix(hosts: &[u32]) -> String {
 }
 
 fn row_hosts<'a>(app: &'a App, row: &'a HostTableRow) -> impl Iterator<Item = &'a HostState> + Clone {
-    row.hosts.iter().filter_map(|at| app.state.hosts.get(*at as usize))
+    row.hosts.iter().filter_map(|at| app.model.state.hosts.get(*at as usize))
 }
 
 fn or_dash(value: Option<String>) -> String {
@@ -268,7 +270,7 @@ fn or_dash(value: Option<String>) -> String {
 }
 
 fn gpu_totals_text(app: &App, row: &HostTableRow) -> String {
-    let fresh = row_hosts(app, row).filter(|host| !app.is_stale(host.gpus_at));
+    let fresh = row_hosts(app, row).filter(|host| !app.model.is_stale(host.gpus_at));
     let all = host_status::sum_gpus(fresh.flat_map(|host| &host.gpus));
     format!(
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",
@@ -276,15 +278,16 @@ fn gpu_totals_text(app: &App, row: &HostTableRow) -> String {
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
         or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
         or_dash(all.power.map(formatting::format_watts)),
-        formatting::format_age(row.last_output_at, app.now),
+        formatting::format_age(row.last_output_at, app.model.now),
     )
 }
 
 /// Processors, memory, networks (InfiniBand alone where there is any), GPUs that are slowed down, and the age of the oldest value.
 fn machine_text(app: &App, row: &HostTableRow) -> String {
-    let all = host_status::sum_machines(row_hosts(app, row).filter(|host| host.host_metrics_at > 0 && !app.is_stale(host.host_metrics_at)));
+    let all =
+        host_status::sum_machines(row_hosts(app, row).filter(|host| host.host_metrics_at > 0 && !app.model.is_stale(host.host_metrics_at)));
     let slow = row_hosts(app, row)
-        .filter(|host| !app.is_stale(host.gpus_at))
+        .filter(|host| !app.model.is_stale(host.gpus_at))
         .flat_map(|host| &host.gpus)
         .filter(|gpu| host_status::is_throttled(gpu))
         .count();
@@ -295,6 +298,6 @@ fn machine_text(app: &App, row: &HostTableRow) -> String {
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
         or_dash(all.network.map(formatting::format_rate)),
         if slow == 0 { "-".to_owned() } else { slow.to_string() },
-        formatting::format_age(oldest, app.now),
+        formatting::format_age(oldest, app.model.now),
     )
 }

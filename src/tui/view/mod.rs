@@ -4,7 +4,7 @@
 
 pub(crate) mod dialog;
 pub(crate) mod events;
-mod formatting;
+pub(crate) mod formatting;
 mod gpu_matrix;
 mod gpu_table;
 pub(crate) mod gpus;
@@ -14,6 +14,7 @@ pub(crate) mod host;
 pub(crate) mod host_status;
 mod host_table;
 pub(crate) mod launch_matrix;
+mod lines;
 pub(crate) mod logs;
 pub(crate) mod overview;
 pub(crate) mod palette;
@@ -25,11 +26,12 @@ pub(crate) mod training;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
 
 use crate::event::Goal;
 use crate::report::style;
 use crate::state::ConnectionStatus;
+
+use lines::{render_lines, row_range};
 
 use super::app::{App, Overlay, Screen};
 use super::feed::DashboardRole;
@@ -41,15 +43,10 @@ const MIN_FULL_SIZE: (u16, u16) = (40, 10);
 /// Below this only that it is too small.
 const MIN_SIZE: (u16, u16) = (20, 3);
 
-/// `14:02:11` on a clock that is so many seconds ahead of UTC.
-pub(super) fn time_of_day(at: crate::event::UnixMillis, zone: i64) -> String {
-    formatting::format_hms((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
-}
-
 /// Draws all.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let area = frame.area();
-    app.host_statuses = host_status::compute_host_statuses(app);
+    app.model.update_host_statuses();
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         draw_tiny(frame, area, app);
     } else if area.width < MIN_FULL_SIZE.0 || area.height < MIN_FULL_SIZE.1 {
@@ -59,11 +56,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     }
     match &app.overlay {
         Some(Overlay::Help(_)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => help::draw(frame, area, app),
-        Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, app, &dialog.clone()),
+        Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, &app.model, dialog),
         Some(Overlay::Palette(_)) => palette::draw(frame, area, app),
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
-    if app.theme.ascii {
+    if app.model.theme.ascii {
         replace_non_ascii(frame.buffer_mut());
     }
 }
@@ -77,19 +74,9 @@ fn replace_non_ascii(buffer: &mut ratatui::buffer::Buffer) {
     }
 }
 
-fn row_range(area: Rect, from: u16, count: u16) -> Rect {
-    Rect { y: area.y.saturating_add(from), height: count.min(area.height.saturating_sub(from)), ..area }
-}
-
-fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
-    if area.width > 0 && area.height > 0 {
-        frame.render_widget(Paragraph::new(lines), area);
-    }
-}
-
 fn draw_tiny(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let (word, status) = run_status(app);
-    render_lines(frame, area, vec![Line::styled(word, app.theme.status_style(status)), Line::raw("too small")]);
+    render_lines(frame, area, vec![Line::styled(word, app.model.theme.status_style(status)), Line::raw("too small")]);
 }
 
 /// One line that says how it stands, and what is wrong.
@@ -101,13 +88,13 @@ fn draw_small(frame: &mut Frame<'_>, area: Rect, app: &App) {
         lines.push(problem_line(app, problem, usize::from(area.width)));
     }
     if found.is_empty() {
-        lines.push(Line::styled(" nothing is wrong; make the window larger for more", app.theme.dim()));
+        lines.push(Line::styled(" nothing is wrong; make the window larger for more", app.model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
 
 fn problem_line(app: &App, problem: &problems::RunProblem, width: usize) -> Line<'static> {
-    let symbol = Span::styled(format!(" {} ", app.theme.symbol(problem.status)), app.theme.status_style(problem.status));
+    let symbol = Span::styled(format!(" {} ", app.model.theme.symbol(problem.status)), app.model.theme.status_style(problem.status));
     Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
 }
 
@@ -162,7 +149,7 @@ fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
 
 /// How the run stands, in a word.
 pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
-    let state = &app.state;
+    let state = &app.model.state;
     if let Some((word, role)) = style::operation_outcome_label(state) {
         let status = match role {
             style::Tone::Ok => DisplayStatus::Done,
@@ -171,18 +158,18 @@ pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
         };
         return (word, status);
     }
-    if app.capabilities.start_summary.is_some() {
+    if app.model.capabilities.start_summary.is_some() {
         return ("PLAN", DisplayStatus::Pending);
     }
     match state.goal.0 {
-        _ if app.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
+        _ if app.model.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
         Goal::Stop => return ("STOPPING", DisplayStatus::Warn),
         Goal::Kill => return ("KILLING", DisplayStatus::Error),
         Goal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
         Goal::Up => {}
     }
     let counts = state.rank_counts();
-    if app.has_open_steps() {
+    if app.model.has_open_steps() {
         return ("LAUNCHING", DisplayStatus::Busy);
     }
     if counts.failed > 0 {
@@ -204,18 +191,18 @@ pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
 }
 
 fn title_line(app: &App, width: usize) -> Line<'static> {
-    let state = &app.state;
+    let state = &app.model.state;
     let (word, status) = run_status(app);
     let name = match (state.info.run_id.as_str(), state.info.name.as_str()) {
-        ("", name) => app.sanitize(name),
-        (run, name) => format!("{} {}", app.sanitize(name), app.sanitize(run)),
+        ("", name) => app.model.sanitize(name),
+        (run, name) => format!("{} {}", app.model.sanitize(name), app.model.sanitize(run)),
     };
     // The time of a run that is over stands still.
-    let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { app.now };
+    let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { app.model.now };
     // Whoever attaches counts from the launch, as everybody does.
     let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
     let (mut bad, mut warn, mut lost) = (0, 0, 0);
-    for host in &app.host_statuses {
+    for host in &app.model.host_statuses {
         match host.status {
             DisplayStatus::Error => bad += 1,
             DisplayStatus::Warn => warn += 1,
@@ -227,19 +214,19 @@ fn title_line(app: &App, width: usize) -> Line<'static> {
     for (n, status, mark) in [(bad, DisplayStatus::Error, '!'), (warn, DisplayStatus::Warn, '~'), (lost, DisplayStatus::Lost, '?')] {
         if n > 0 {
             counts.push(Span::raw(" "));
-            counts.push(Span::styled(format!("{mark}{n}"), app.theme.status_style(status)));
+            counts.push(Span::styled(format!("{mark}{n}"), app.model.theme.status_style(status)));
         }
     }
-    counts.push(Span::styled(format!(" {} ", mode_text(app)), app.theme.dim()));
+    counts.push(Span::styled(format!(" {} ", mode_text(app)), app.model.theme.dim()));
     let right = formatting::spans_width(&counts);
     let left_room = width.saturating_sub(right);
     let program = if width >= 60 { " orchestrate  " } else { " " };
     let fixed = program.len() + word.len() + elapsed.len() + 4;
     let mut left = vec![
-        Span::styled(program, app.theme.accent()),
+        Span::styled(program, app.model.theme.accent()),
         Span::raw(if left_room > fixed { style::truncate_text(&name, left_room - fixed) } else { String::new() }),
         Span::raw(" "),
-        Span::styled(word, app.theme.status_style(status)),
+        Span::styled(word, app.model.theme.status_style(status)),
         Span::raw(format!(" {elapsed} ")),
     ];
     let gap = left_room.saturating_sub(formatting::spans_width(&left));
@@ -249,10 +236,10 @@ fn title_line(app: &App, width: usize) -> Line<'static> {
 }
 
 fn mode_text(app: &App) -> String {
-    match (app.capabilities.role, app.replay_clock) {
+    match (app.model.capabilities.role, app.model.replay_clock) {
         (DashboardRole::Replay, Some(pace)) => {
             let whole = (pace.end - pace.start).max(1);
-            let percent = ((app.now - pace.start) * 100 / whole).clamp(0, 100);
+            let percent = ((app.model.now - pace.start) * 100 / whole).clamp(0, 100);
             let speed = if pace.paused { "paused".to_owned() } else { format!("x{}", pace.speed) };
             format!("replay {percent}% {speed}")
         }
@@ -266,18 +253,18 @@ fn tab_line(app: &App, width: usize) -> Line<'static> {
     for screen in Screen::ALL {
         let (key, name) = screen.title();
         let (text, style) = if screen == app.screen {
-            (format!("{key}-[{name}] "), app.theme.accent())
+            (format!("{key}-[{name}] "), app.model.theme.accent())
         } else {
-            (format!("{key}-{name} "), app.theme.dim())
+            (format!("{key}-{name} "), app.model.theme.dim())
         };
         spans.push(Span::styled(text, style));
     }
-    spans.push(Span::styled("?-help", app.theme.dim()));
+    spans.push(Span::styled("?-help", app.model.theme.dim()));
     let used = formatting::spans_width(&spans);
-    let goal = &app.state.goal.1;
-    let why = match &app.state.outcome {
-        Some((_, why)) => app.sanitize(why),
-        None if !goal.is_empty() => app.sanitize(goal),
+    let goal = &app.model.state.goal.1;
+    let why = match &app.model.state.outcome {
+        Some((_, why)) => app.model.sanitize(why),
+        None if !goal.is_empty() => app.model.sanitize(goal),
         None => String::new(),
     };
     if !why.is_empty() && width > used + 12 {
@@ -293,10 +280,14 @@ fn footer_line(app: &App, width: usize) -> Line<'static> {
         // The end of a long text is what is being typed.
         let skip = prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
         let seen: String = prompt.text.chars().skip(skip).collect();
-        return Line::from(vec![Span::styled(sign, app.theme.accent()), Span::raw(seen), Span::styled(" ", app.theme.selected())]);
+        return Line::from(vec![
+            Span::styled(sign, app.model.theme.accent()),
+            Span::raw(seen),
+            Span::styled(" ", app.model.theme.selected()),
+        ]);
     }
     if let Some((text, _)) = &app.toast {
-        return Line::styled(formatting::pad(&format!(" {text}"), width), app.theme.selected());
+        return Line::styled(formatting::pad(&format!(" {text}"), width), app.model.theme.selected());
     }
     let places = app.key_contexts();
     let mut hints: Vec<(String, &'static str)> = places
@@ -313,7 +304,7 @@ fn footer_line(app: &App, width: usize) -> Line<'static> {
         if formatting::spans_width(&spans) + more > width {
             break;
         }
-        spans.push(Span::styled(key, app.theme.accent()));
+        spans.push(Span::styled(key, app.model.theme.accent()));
         spans.push(Span::raw(format!(" {help}  ")));
     }
     Line::from(spans)

@@ -14,8 +14,9 @@ use crate::report::style;
 use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
 
+use super::lines::{render_lines, row_range};
 use super::selectable_list::SelectableList;
-use super::{formatting, host_table, launch_matrix, problems, render_lines, row_range, training};
+use super::{formatting, host_table, launch_matrix, problems, training};
 
 /// From so many columns and rows on, what is wrong has a column of its own.
 const WIDE_SIZE: (u16, u16) = (180, 36);
@@ -58,7 +59,7 @@ pub(crate) fn host_at_cursor(app: &App) -> Option<u32> {
 
 /// Obeys a command.
 pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    if app.overview_pane.list.move_cursor(cmd, app.page_rows) {
+    if app.overview_pane.list.move_cursor(cmd, app.model.page_rows) {
         return;
     }
     let Some((_, host)) = app.overview_pane.list.selected() else { return };
@@ -87,15 +88,15 @@ pub(crate) fn update(app: &mut App, cmd: UiCommand) {
 
 /// The log that tells most about a host: that of a rank that failed, of its first rank, or of its launcher.
 pub(super) fn most_relevant_log(app: &App, host: u32) -> (u32, LogFile) {
-    let mut own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host == host).collect();
-    own.sort_by_key(|rank| (!rank.has_failed() || app.state.was_stopped(rank), rank.started_at.is_none(), rank.rank));
+    let mut own: Vec<_> = app.model.state.ranks.values().filter(|rank| rank.host == host).collect();
+    own.sort_by_key(|rank| (!rank.has_failed() || app.model.state.was_stopped(rank), rank.started_at.is_none(), rank.rank));
     let seen = own.first().filter(|rank| rank.started_at.is_some());
     seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
 }
 
 /// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    let area = training::draw_header(frame, area, app);
+    let area = training::draw_header(frame, area, &app.model);
     let found = problems::collect_problems(app);
     if area.width >= WIDE_SIZE.0 && area.height >= WIDE_SIZE.1 {
         let left = Rect { width: area.width - SIDE_COLUMNS - 1, ..area };
@@ -111,17 +112,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
 fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, app: &App, found: &[problems::RunProblem]) {
     let width = usize::from(area.width);
     let room = usize::from(area.height);
-    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", found.len()), width), app.theme.header())];
+    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", found.len()), width), app.model.theme.header())];
     for (n, problem) in found.iter().enumerate() {
         let mut own = problems::problem_lines(app, problem, width);
         if lines.len() + own.len() + usize::from(n + 1 < found.len()) > room {
-            lines.push(Line::styled(format!(" {} and {} more", app.theme.ellipsis(), found.len() - n), app.theme.dim()));
+            lines.push(Line::styled(format!(" {} and {} more", app.model.theme.ellipsis(), found.len() - n), app.model.theme.dim()));
             break;
         }
         lines.append(&mut own);
     }
     if found.is_empty() {
-        lines.push(Line::styled(" nothing is wrong", app.theme.dim()));
+        lines.push(Line::styled(" nothing is wrong", app.model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
@@ -135,14 +136,14 @@ fn draw_stacked(frame: &mut Frame<'_>, area: Rect, app: &mut App, found: &[probl
     let tails = grouped_last_lines(app, height / 2);
     // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
     let most = height.saturating_sub(strip + 6);
-    let table = if app.has_open_steps() { None } else { Some(host_table::HostTable::new(app, most)) };
-    let needed = 2 + table.as_ref().map_or(app.state.hosts.len(), host_table::HostTable::len);
+    let table = if app.model.has_open_steps() { None } else { Some(host_table::HostTable::new(app, most)) };
+    let needed = 2 + table.as_ref().map_or(app.model.state.hosts.len(), host_table::HostTable::len);
     let spare = height.saturating_sub(strip + needed.min(height));
     let least = usize::from(needed + strip + 6 > height) * 5;
     let shown = tails.len().min(if height >= 30 { 12 } else { 8 }).min(spare.max(least).saturating_sub(1)).min(height / 2);
     let below = strip + if shown > 0 { shown + 1 } else { 0 };
     let upper = row_range(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
-    app.page_rows = usize::from(upper.height.saturating_sub(1));
+    app.model.page_rows = usize::from(upper.height.saturating_sub(1));
     match table {
         Some(table) => table.draw(frame, upper, app),
         None => launch_matrix::draw(frame, upper, app),
@@ -150,13 +151,13 @@ fn draw_stacked(frame: &mut Frame<'_>, area: Rect, app: &mut App, found: &[probl
     let mut lines: Vec<Line<'_>> = Vec::new();
     for (n, problem) in found.iter().take(strip).enumerate() {
         if n + 1 == strip && found.len() > strip {
-            lines.push(Line::styled(format!(" {} and {} more", app.theme.ellipsis(), found.len() - n), app.theme.dim()));
+            lines.push(Line::styled(format!(" {} and {} more", app.model.theme.ellipsis(), found.len() - n), app.model.theme.dim()));
         } else {
             lines.push(super::problem_line(app, problem, width));
         }
     }
     if shown > 0 {
-        lines.push(Line::styled(formatting::pad(" last lines", width), app.theme.header()));
+        lines.push(Line::styled(formatting::pad(" last lines", width), app.model.theme.header()));
         lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(app, &who, &line, width)));
     }
     render_lines(frame, row_range(area, upper.height, area.height - upper.height), lines);
@@ -166,7 +167,7 @@ fn tail_line(app: &App, who: &str, line: &str, width: usize) -> Line<'static> {
     let room = (width / 4).clamp(8, 24);
     Line::from(vec![
         Span::raw(" "),
-        Span::styled(formatting::pad(who, room), app.theme.dim()),
+        Span::styled(formatting::pad(who, room), app.model.theme.dim()),
         Span::raw(" "),
         Span::raw(style::truncate_text(line, width.saturating_sub(room + 2))),
     ])
@@ -175,13 +176,13 @@ fn tail_line(app: &App, who: &str, line: &str, width: usize) -> Line<'static> {
 /// Takes the last lines of those that have said something.
 fn update_last_lines(app: &mut App) {
     let mut said = std::mem::take(&mut app.overview_pane.last_lines);
-    said.retain(|rank, _| app.state.ranks.contains_key(rank));
-    for rank in app.state.ranks.values() {
+    said.retain(|rank, _| app.model.state.ranks.contains_key(rank));
+    for rank in app.model.state.ranks.values() {
         let seen = (rank.restart, rank.recent_lines.next_offset);
         if said.get(&rank.rank).is_some_and(|said| said.log_position == seen) {
             continue;
         }
-        let line = rank.recent_lines.last_lines(1).pop().map(|last| app.sanitize(&last)).unwrap_or_default();
+        let line = rank.recent_lines.last_lines(1).pop().map(|last| app.model.sanitize(&last)).unwrap_or_default();
         let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
         said.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
     }

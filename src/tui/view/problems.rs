@@ -16,8 +16,9 @@ use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
 use crate::tui::theme::DisplayStatus;
 
+use super::lines::{render_lines, row_range};
 use super::selectable_list::SelectableList;
-use super::{formatting, host_status, render_lines, row_range};
+use super::{formatting, host_status};
 
 /// How long a warning is news.
 const NOTICE_MS: i64 = 60_000;
@@ -69,9 +70,15 @@ pub(crate) fn collect_problems(app: &App) -> Vec<RunProblem> {
     add_rank_problems(app, &mut found);
     add_step_problems(app, &mut found);
     add_host_problems(app, &mut found);
-    let fresh = app.state.notices.iter().rev().filter(|note| note.warn && (app.now - note.at < NOTICE_MS || app.state.outcome.is_some()));
+    let fresh = app
+        .model
+        .state
+        .notices
+        .iter()
+        .rev()
+        .filter(|note| note.warn && (app.model.now - note.at < NOTICE_MS || app.model.state.outcome.is_some()));
     for note in fresh.take(20) {
-        let text = app.sanitize(&note.text);
+        let text = app.model.sanitize(&note.text);
         match note.host {
             Some(host) => found.push_or_merge(DisplayStatus::Warn, host, text, String::new(), None),
             None if found.0.iter().any(|known| known.text == text) => {}
@@ -82,7 +89,7 @@ pub(crate) fn collect_problems(app: &App) -> Vec<RunProblem> {
     for problem in all.iter_mut().filter(|problem| !problem.hosts.is_empty()) {
         problem.hosts.sort_unstable();
         problem.hosts.dedup();
-        problem.text = format!("{}  {}", style::format_hosts(&app.state, &app.sanitizer, &problem.hosts), problem.text);
+        problem.text = format!("{}  {}", style::format_hosts(&app.model.state, &app.model.sanitizer, &problem.hosts), problem.text);
     }
     all.sort_by_key(|problem| Reverse(problem.status));
     causes.extend(all);
@@ -92,24 +99,24 @@ pub(crate) fn collect_problems(app: &App) -> Vec<RunProblem> {
 /// What explains the failures, the first cause first.
 fn cause_problems(app: &App) -> Vec<RunProblem> {
     let told = |found: &DiagnosisFinding| {
-        let [what, why, next] = finding::finding_texts(found, app.lang, &app.sanitizer);
+        let [what, why, next] = finding::finding_texts(found, app.model.lang, &app.model.sanitizer);
         let felt = if found.affected.is_empty() { String::new() } else { format!("; felt by {}", style::format_ranks(&found.affected)) };
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let log = found.ranks.first().and_then(|rank| app.state.ranks.get(rank)).map(rank_log);
+        let log = found.ranks.first().and_then(|rank| app.model.state.ranks.get(rank)).map(rank_log);
         RunProblem {
             status: DisplayStatus::Error,
-            text: format!("{}  {what}{why}{felt}", finding::format_location(found, &app.state, &app.sanitizer)),
+            text: format!("{}  {what}{why}{felt}", finding::format_location(found, &app.model.state, &app.model.sanitizer)),
             hosts: found.hosts.clone(),
             log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
             next_step: next,
         }
     };
-    diagnose::diagnose_run(&app.evidence, &app.state).iter().map(told).collect()
+    diagnose::diagnose_run(&app.model.evidence, &app.model.state).iter().map(told).collect()
 }
 
 fn add_rank_problems(app: &App, found: &mut ProblemList) {
-    let first: Vec<u32> = app.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
-    for rank in app.state.failed_ranks() {
+    let first: Vec<u32> = app.model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
+    for rank in app.model.state.failed_ranks() {
         let exit = rank.exit.map(style::format_exit).unwrap_or_default();
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first one ended it.
@@ -118,36 +125,36 @@ fn add_rank_problems(app: &App, found: &mut ProblemList) {
             continue;
         }
         let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
-        let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", app.sanitize(&line)));
-        let next = app.evidence.advice().format_command("logs", &format!("--rank {}", rank.rank));
+        let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", app.model.sanitize(&line)));
+        let next = app.model.evidence.advice().format_command("logs", &format!("--rank {}", rank.rank));
         found.push_or_merge(DisplayStatus::Error, rank.host, format!("rank {} {exit}{mark}{last}", rank.rank), next, Some(rank_log(rank)));
     }
 }
 
 fn add_step_problems(app: &App, found: &mut ProblemList) {
-    for step in app.state.failed_steps() {
-        let text = format!("{}: {}", step.info.phase.name(), app.sanitize(&step.note));
+    for step in app.model.state.failed_steps() {
+        let text = format!("{}: {}", step.info.phase.name(), app.model.sanitize(&step.note));
         found.push_or_merge(
             DisplayStatus::Error,
             step.info.host,
             text,
-            app.sanitize(&step.hint),
+            app.model.sanitize(&step.hint),
             Some((step.info.host, LogFile::Launcher)),
         );
     }
-    for left in &app.state.leftovers {
+    for left in &app.model.state.leftovers {
         found.push_or_merge(
             DisplayStatus::Error,
             left.host,
-            format!("left: {}", app.sanitize(&left.text)),
-            app.evidence.advice().format_command("down", ""),
+            format!("left: {}", app.model.sanitize(&left.text)),
+            app.model.evidence.advice().format_command("down", ""),
             None,
         );
     }
 }
 
 fn add_host_problems(app: &App, found: &mut ProblemList) {
-    for ((at, host), standing) in (0_u32..).zip(&app.state.hosts).zip(&app.host_statuses) {
+    for ((at, host), standing) in (0_u32..).zip(&app.model.state.hosts).zip(&app.model.host_statuses) {
         let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
         let node = Some((at, LogFile::Launcher));
         match (host.connection_status, host.launcher_exit) {
@@ -155,7 +162,7 @@ fn add_host_problems(app: &App, found: &mut ProblemList) {
                 found.push_or_merge(
                     DisplayStatus::Lost,
                     at,
-                    format!("unreachable: {}", app.sanitize(&host.connection_error)),
+                    format!("unreachable: {}", app.model.sanitize(&host.connection_error)),
                     String::new(),
                     None,
                 );
@@ -165,12 +172,12 @@ fn add_host_problems(app: &App, found: &mut ProblemList) {
                 found.push_or_merge(
                     DisplayStatus::Lost,
                     at,
-                    format!("no connection, trying again: {}", app.sanitize(&host.connection_error)),
+                    format!("no connection, trying again: {}", app.model.sanitize(&host.connection_error)),
                     next,
                     None,
                 );
             }
-            (_, Some((exit, _))) if !exit.is_success() && !failing && app.state.stopping_since.is_none() => {
+            (_, Some((exit, _))) if !exit.is_success() && !failing && app.model.state.stopping_since.is_none() => {
                 found.push_or_merge(
                     DisplayStatus::Error,
                     at,
@@ -182,7 +189,7 @@ fn add_host_problems(app: &App, found: &mut ProblemList) {
             _ => {}
         }
         if let Some(why) = host_status::hardware_warning(host) {
-            found.push_or_merge(DisplayStatus::Warn, at, app.sanitize(&why), String::new(), None);
+            found.push_or_merge(DisplayStatus::Warn, at, app.model.sanitize(&why), String::new(), None);
         }
     }
 }
@@ -205,7 +212,7 @@ pub(crate) fn target_at_cursor(app: &App) -> Option<(u32, Option<u32>)> {
 
 /// Obeys a command.
 pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    if app.problems_pane.list.move_cursor(cmd, app.page_rows) {
+    if app.problems_pane.list.move_cursor(cmd, app.model.page_rows) {
         return;
     }
     let Some(problem) =
@@ -231,7 +238,7 @@ pub(crate) fn select_problem(app: &mut App, next: bool) {
     let here = app.screen == Screen::Problems;
     app.screen = Screen::Problems;
     let keys = collect_problems(app).iter().map(|p| (p.status, p.text.clone())).collect();
-    app.problems_pane.list.set_rows(keys, app.page_rows.max(1));
+    app.problems_pane.list.set_rows(keys, app.model.page_rows.max(1));
     let cmd = if next { UiCommand::Down } else { UiCommand::Up };
     app.problems_pane.list.move_cursor(if here { cmd } else { UiCommand::Top }, 1);
 }
@@ -242,17 +249,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
     let height = usize::from(area.height);
     let all = collect_problems(app);
     if all.is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing is wrong", app.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" nothing is wrong", app.model.theme.dim())]);
         return;
     }
     let room = all.len().min((height / 2).max(1));
-    app.page_rows = room;
+    app.model.page_rows = room;
     let (at, top) = app.problems_pane.list.set_rows(all.iter().map(|p| (p.status, p.text.clone())).collect(), room);
     app.problems_pane.list.set_screen_rows(area.y, room);
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (n, problem) in all.iter().enumerate().skip(top).take(room) {
         let line = super::problem_line(app, problem, width);
-        lines.push(if n == at { line.style(app.theme.selected()) } else { line });
+        lines.push(if n == at { line.style(app.model.theme.selected()) } else { line });
     }
     render_lines(frame, row_range(area, 0, area.height), lines);
     let Some(problem) = all.get(at) else { return };
@@ -265,14 +272,14 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
 }
 
 fn evidence_lines(app: &App, problem: &RunProblem, width: usize, height: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(formatting::pad(" evidence", width), app.theme.header())];
+    let mut lines = vec![Line::styled(formatting::pad(" evidence", width), app.model.theme.header())];
     lines.extend(wrap_at_spaces(&problem.text, width.saturating_sub(2)).into_iter().map(|row| Line::raw(format!(" {row}"))));
     let tail = problem.log.map(|(host, file)| match file {
         LogFile::Launcher => {
-            app.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
+            app.model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
         }
         LogFile::Rank { rank, .. } => {
-            app.state.ranks.get(&rank).map(|rank| rank.recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
+            app.model.state.ranks.get(&rank).map(|rank| rank.recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
         }
     });
     // The last lines are the ones that tell: they end where the room does.
@@ -280,11 +287,11 @@ fn evidence_lines(app: &App, problem: &RunProblem, width: usize, height: usize) 
     let fit = height.saturating_sub(lines.len() + next.len());
     let tail = tail.unwrap_or_default();
     for line in tail.iter().skip(tail.len().saturating_sub(fit)) {
-        let text = style::truncate_text(&app.sanitize(line), width.saturating_sub(4));
-        lines.push(Line::from(vec![Span::styled("  | ", app.theme.dim()), Span::raw(text)]));
+        let text = style::truncate_text(&app.model.sanitize(line), width.saturating_sub(4));
+        lines.push(Line::from(vec![Span::styled("  | ", app.model.theme.dim()), Span::raw(text)]));
     }
     for (n, row) in next.into_iter().enumerate() {
-        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, app.theme.accent()), Span::raw(row)]));
+        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, app.model.theme.accent()), Span::raw(row)]));
     }
     lines
 }
@@ -293,11 +300,11 @@ fn evidence_lines(app: &App, problem: &RunProblem, width: usize, height: usize) 
 pub(super) fn problem_lines(app: &App, problem: &RunProblem, width: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (n, row) in wrap_at_spaces(&problem.text, width.saturating_sub(3)).into_iter().take(4).enumerate() {
-        let mark = if n == 0 { app.theme.symbol(problem.status) } else { " " };
-        lines.push(Line::from(vec![Span::styled(format!(" {mark} "), app.theme.status_style(problem.status)), Span::raw(row)]));
+        let mark = if n == 0 { app.model.theme.symbol(problem.status) } else { " " };
+        lines.push(Line::from(vec![Span::styled(format!(" {mark} "), app.model.theme.status_style(problem.status)), Span::raw(row)]));
     }
     for row in style::wrap_text(&problem.next_step, width.saturating_sub(3), true).into_iter().filter(|row| !row.is_empty()) {
-        lines.push(Line::styled(format!("   {row}"), app.theme.dim()));
+        lines.push(Line::styled(format!("   {row}"), app.model.theme.dim()));
     }
     lines
 }

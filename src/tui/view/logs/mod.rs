@@ -173,7 +173,7 @@ pub(crate) fn log_at_cursor(app: &App) -> Option<(u32, LogFile)> {
 }
 
 fn shown_log(app: &App) -> Option<(u32, LogFile)> {
-    app.logs_pane.selected_log.or_else(|| all_logs(&app.state).first().copied())
+    app.logs_pane.selected_log.or_else(|| all_logs(&app.model.state).first().copied())
 }
 
 /// Whose line it is, for filters.
@@ -188,7 +188,7 @@ fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
 /// Obeys a command.
 pub(crate) fn update(app: &mut App, cmd: UiCommand) {
     update_merged(app);
-    let page = app.page_rows.max(1);
+    let page = app.model.page_rows.max(1);
     let half = page.div_ceil(2);
     match cmd {
         UiCommand::Up => scroll_up(app, 1),
@@ -264,7 +264,7 @@ fn open_own_log(app: &mut App) {
 }
 
 fn show_adjacent_log(app: &mut App, next: bool) {
-    let all = all_logs(&app.state);
+    let all = all_logs(&app.model.state);
     let Some(at) =
         shown_log(app).and_then(|who| all.iter().position(|log| *log == who).or_else(|| all.iter().position(|log| log.0 == who.0)))
     else {
@@ -275,10 +275,10 @@ fn show_adjacent_log(app: &mut App, next: bool) {
 }
 
 fn show_adjacent_host(app: &mut App, next: bool) {
-    let hosts = u32::try_from(app.state.hosts.len()).unwrap_or(u32::MAX);
+    let hosts = u32::try_from(app.model.state.hosts.len()).unwrap_or(u32::MAX);
     let Some((host, _)) = shown_log(app).filter(|_| hosts > 0) else { return };
     let to = if next { (host + 1) % hosts } else { (host + hosts - 1) % hosts };
-    let first = all_logs(&app.state).into_iter().find(|log| log.0 == to).unwrap_or((to, LogFile::Launcher));
+    let first = all_logs(&app.model.state).into_iter().find(|log| log.0 == to).unwrap_or((to, LogFile::Launcher));
     let mode = app.logs_pane.scope;
     app.logs_pane.show_log(first);
     if mode == LogScope::Host {
@@ -290,7 +290,7 @@ fn toggle_launcher_log(app: &mut App) {
     let Some((host, file)) = shown_log(app) else { return };
     let to = match file {
         LogFile::Rank { .. } => (host, LogFile::Launcher),
-        LogFile::Launcher => all_logs(&app.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Launcher)),
+        LogFile::Launcher => all_logs(&app.model.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Launcher)),
     };
     app.logs_pane.show_log(to);
 }
@@ -346,7 +346,7 @@ fn seek_row(app: &mut App, next: bool, passes: impl Fn(&LogRow) -> bool, what: &
             stop_following(app);
             app.logs_pane.found_position = Some(at);
             // A few lines of what went before help to understand it.
-            let above = rows_before(app, at, app.page_rows / 3).ok();
+            let above = rows_before(app, at, app.model.page_rows / 3).ok();
             app.logs_pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(at);
         }
         Ok(LogSearchResult::NotFound) => app.show_toast(&format!("no {} line {what}", if next { "further" } else { "earlier" })),
@@ -435,7 +435,7 @@ pub(crate) fn go_to_offset(app: &mut App, place: u64) {
         Ok(Some(line)) => {
             stop_following(app);
             app.logs_pane.found_position = Some(line);
-            let above = rows_before(app, line, app.page_rows / 3).ok();
+            let above = rows_before(app, line, app.model.page_rows / 3).ok();
             app.logs_pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(line);
         }
         Ok(None) => {}
@@ -458,7 +458,7 @@ fn scroll_down(app: &mut App, by: usize) {
     if app.logs_pane.follow {
         return;
     }
-    let (from, page) = (app.logs_pane.first_position, app.page_rows.max(1));
+    let (from, page) = (app.logs_pane.first_position, app.model.page_rows.max(1));
     let found = rows_from(app, from, by + 1).and_then(|rows| {
         let end = rows_before(app, u64::MAX, page)?.first().map_or(0, |row| row.position);
         Ok(rows.last().map_or(from, |row| row.position).min(end.max(from)))
@@ -480,7 +480,7 @@ fn toggle_mark(app: &mut App) {
         None => {
             app.logs_pane.marks.push(mark);
             let text = String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned();
-            app.timeline.add_mark(app.now, &text, mark.log);
+            app.model.timeline.add_mark(app.model.now, &text, mark.log);
         }
     }
 }
@@ -505,18 +505,11 @@ pub(crate) fn is_indexing(app: &App) -> bool {
 
 /// Time goes by: looks at more of the log. Whether that shows.
 pub(crate) fn index_on_tick(app: &mut App) -> bool {
-    let before = (
-        app.logs_pane.index.errors.offsets().len(),
-        app.logs_pane.index.filtered.offsets().len(),
-        app.logs_pane.index.matches.offsets().len(),
-    );
-    let percent = index_more(app, SCAN_BYTES_PER_TICK);
-    let now = (
-        app.logs_pane.index.errors.offsets().len(),
-        app.logs_pane.index.filtered.offsets().len(),
-        app.logs_pane.index.matches.offsets().len(),
-    );
-    before != now || percent
+    let counts =
+        |app: &App| [&app.logs_pane.index.errors, &app.logs_pane.index.filtered, &app.logs_pane.index.matches].map(|at| at.offsets().len());
+    let before = counts(app);
+    let whole = index_more(app, SCAN_BYTES_PER_TICK);
+    before != counts(app) || whole
 }
 
 /// Looks at so many bytes more of the one log; whether its beginning was reached just now.
@@ -528,7 +521,11 @@ fn index_more(app: &mut App, budget: u64) -> bool {
     let whole = scan.is_complete();
     let done = with_log(app, |source| {
         let (text, filter) = (app.logs_pane.search.as_ref(), app.logs_pane.filter.as_ref());
-        scan.scan_more(source, LineQuery { pattern: text, filter, origin: line_origin(&app.state, (source.host, source.file)) }, budget)
+        scan.scan_more(
+            source,
+            LineQuery { pattern: text, filter, origin: line_origin(&app.model.state, (source.host, source.file)) },
+            budget,
+        )
     });
     app.logs_pane.index = scan;
     match done {

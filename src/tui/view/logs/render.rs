@@ -16,17 +16,18 @@ use crate::tui::theme::DisplayStatus;
 
 use super::rows::{LogRow, count_lines, read_visible, with_log};
 use super::{LogScope, TimeColumn, shown_log};
-use crate::tui::view::{formatting, host_status, render_lines, row_range};
+use crate::tui::view::lines::{render_lines, row_range};
+use crate::tui::view::{formatting, host_status};
 
 /// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
     let width = usize::from(area.width);
     let head_rows = usize::from(!app.logs_pane.zoomed);
     let room = usize::from(area.height).saturating_sub(head_rows);
-    app.page_rows = room;
+    app.model.page_rows = room;
     super::index_more(app, 1 << 20);
     let Some(_) = shown_log(app) else {
-        render_lines(frame, area, vec![Line::styled(" no log is known yet", app.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no log is known yet", app.model.theme.dim())]);
         return;
     };
     let read = read_visible(app, room);
@@ -44,7 +45,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
             let skip = if app.logs_pane.follow { shown.len().saturating_sub(room) } else { 0 };
             lines.extend(shown.into_iter().skip(skip).take(room));
             if found.is_empty() {
-                lines.push(Line::styled(empty_log_text(app), app.theme.dim()));
+                lines.push(Line::styled(empty_log_text(app), app.model.theme.dim()));
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
@@ -53,7 +54,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
             }
         }
         Err(error) => {
-            lines.push(Line::styled(format!(" the log cannot be read: {}", app.sanitize(&error.to_string())), app.theme.dim()));
+            lines.push(Line::styled(format!(" the log cannot be read: {}", app.model.sanitize(&error.to_string())), app.model.theme.dim()));
             render_lines(frame, area, lines);
         }
     }
@@ -64,8 +65,8 @@ fn older_lines_note(app: &App, first: Option<&LogRow>, width: usize) -> Option<L
     if !super::rows::is_oldest_kept(app, first?) {
         return None;
     }
-    let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", app.theme.ellipsis());
-    Some(Line::styled(style::truncate_text(&text, width), app.theme.dim()))
+    let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", app.model.theme.ellipsis());
+    Some(Line::styled(style::truncate_text(&text, width), app.model.theme.dim()))
 }
 
 fn empty_log_text(app: &App) -> &'static str {
@@ -77,7 +78,7 @@ fn empty_log_text(app: &App) -> &'static str {
 }
 
 fn header_line(app: &App, width: usize, size: u64) -> Line<'static> {
-    let mut spans = vec![Span::styled(" LOG ", app.theme.header())];
+    let mut spans = vec![Span::styled(" LOG ", app.model.theme.header())];
     spans.extend(subject_spans(app));
     spans.push(Span::raw("  "));
     let used = formatting::spans_width(&spans);
@@ -86,15 +87,15 @@ fn header_line(app: &App, width: usize, size: u64) -> Line<'static> {
     let room = width.saturating_sub(used);
     let long = right.chars().count() + 1;
     let right = if long > room { right.chars().skip(long - room).collect() } else { right };
-    spans.push(Span::styled(formatting::pad_left(&format!("{right} "), room), app.theme.dim()));
+    spans.push(Span::styled(formatting::pad_left(&format!("{right} "), room), app.model.theme.dim()));
     Line::from(spans)
 }
 
 /// Whose lines.
 fn subject_spans(app: &App) -> Vec<Span<'static>> {
-    let state = &app.state;
+    let state = &app.model.state;
     let Some((host, file)) = shown_log(app) else { return Vec::new() };
-    let place = app.sanitize(state.host_name(host));
+    let place = app.model.sanitize(state.host_name(host));
     let fold = if app.logs_pane.fold { "folded" } else { "each line" };
     match (app.logs_pane.scope, file) {
         (LogScope::All, _) => vec![Span::raw(format!("of all, {fold}"))],
@@ -106,7 +107,7 @@ fn subject_spans(app: &App) -> Vec<Span<'static>> {
             let again = if restart > 0 { format!(" restart {restart}") } else { String::new() };
             let mut spans = vec![Span::raw(format!("r{rank} {place}{gpu}{again}  "))];
             if let Some((status, word)) = known.map(|rank| host_status::rank_status(state, rank)) {
-                spans.push(Span::styled(format!("{} {word}", app.theme.symbol(status)), app.theme.status_style(status)));
+                spans.push(Span::styled(format!("{} {word}", app.model.theme.symbol(status)), app.model.theme.status_style(status)));
             }
             spans
         }
@@ -115,18 +116,18 @@ fn subject_spans(app: &App) -> Vec<Span<'static>> {
 
 /// How it is shown, the least important first.
 fn status_facts(app: &App, size: u64) -> Vec<String> {
-    let logs = &app.logs_pane;
+    let (logs, model) = (&app.logs_pane, &app.model);
     let mut facts = Vec::new();
     if logs.scope == LogScope::Single {
-        let heard = shown_log(app).and_then(|who| app.log_times.last_output(who)).unwrap_or(0);
+        let heard = shown_log(app).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
         if heard > 0 {
-            facts.push(format!("last {} ago", formatting::format_age(heard, app.now)));
+            facts.push(format!("last {} ago", formatting::format_age(heard, model.now)));
         }
-    } else if app.log_ring.skipped_lines > 0 {
-        facts.push(format!("{} not shown", style::count_noun(usize::try_from(app.log_ring.skipped_lines).unwrap_or(usize::MAX), "line")));
+    } else if model.log_ring.skipped_lines > 0 {
+        facts.push(format!("{} not shown", style::count_noun(usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX), "line")));
     }
     // Lines carry no time of their own: it is when their bytes came here, live or in the journal.
-    let source = if app.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
+    let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
     match logs.time_column {
         TimeColumn::Off => {}
         TimeColumn::Relative => facts.push(format!("ago by {source}")),
@@ -149,7 +150,7 @@ fn status_facts(app: &App, size: u64) -> Vec<String> {
         let part = logs.index.percent_scanned(size);
         let part =
             if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% looked at)") } else { String::new() };
-        facts.push(format!("&{}{part}", style::truncate_text(&app.sanitize(&filter.text), 24)));
+        facts.push(format!("&{}{part}", style::truncate_text(&model.sanitize(&filter.text), 24)));
     }
     if let Some(wanted) = &logs.search {
         let hits = &logs.index.matches;
@@ -163,7 +164,7 @@ fn status_facts(app: &App, size: u64) -> Vec<String> {
             Some(at) if hits.offsets().contains(&at) => format!(" {}/{all}", hits.count_before(at) + 1),
             _ => format!(" {all}"),
         };
-        facts.push(format!("/{}{count}", style::truncate_text(&app.sanitize(wanted.as_str()), 20)));
+        facts.push(format!("/{}{count}", style::truncate_text(&model.sanitize(wanted.as_str()), 20)));
     }
     let new = count_lines(app).saturating_sub(logs.lines_when_left);
     facts.push(match (logs.follow, new) {
@@ -185,12 +186,12 @@ fn format_size(n: u64) -> String {
 
 /// A row's text, safe to show.
 pub(super) fn safe_text(app: &App, row: &LogRow) -> String {
-    let text = app.sanitize(&String::from_utf8_lossy(&row.bytes));
+    let text = app.model.sanitize(&String::from_utf8_lossy(&row.bytes));
     if app.logs_pane.show_bytes && row.group.is_none() {
         let escaped = escape_bytes(&row.bytes);
         // An escape within a secret must not save it.
         let plain = crate::text::sanitize::sanitize_text(&String::from_utf8_lossy(&row.bytes)).replace('\t', "    ");
-        return if plain == text || !app.sanitizer.has_secrets() { app.sanitize(&escaped) } else { text };
+        return if plain == text || !app.model.sanitizer.has_secrets() { app.model.sanitize(&escaped) } else { text };
     }
     text
 }
@@ -219,7 +220,7 @@ pub(super) fn escape_bytes(bytes: &[u8]) -> String {
 
 /// Who wrote a row of several logs.
 pub(super) fn writer_label(app: &App, row: &LogRow) -> String {
-    let hosts = |list: &[u32]| style::format_hosts(&app.state, &app.sanitizer, list);
+    let hosts = |list: &[u32]| style::format_hosts(&app.model.state, &app.model.sanitizer, list);
     match &row.group {
         Some((logs, _)) => log_groups::format_writers(logs, hosts),
         None => log_groups::format_writers(&[row.log], hosts),
@@ -234,15 +235,15 @@ fn row_lines(app: &App, row: &LogRow, width: usize) -> Vec<Line<'static>> {
         (_, true) => "*",
         _ => " ",
     };
-    let mut before = vec![Span::styled(sign, app.theme.accent())];
+    let mut before = vec![Span::styled(sign, app.model.theme.accent())];
     match (app.logs_pane.time_column, row.received_at) {
         (TimeColumn::Off, _) => {}
         (TimeColumn::Relative, time) => before.push(Span::styled(
-            formatting::pad_left(&time.map_or("-".to_owned(), |at| format!("-{} ", formatting::format_age(at, app.now))), 6),
-            app.theme.dim(),
+            formatting::pad_left(&time.map_or("-".to_owned(), |at| format!("-{} ", formatting::format_age(at, app.model.now))), 6),
+            app.model.theme.dim(),
         )),
-        (TimeColumn::TimeOfDay, Some(at)) => before.push(Span::styled(format!("{} ", app.format_time(at)), app.theme.dim())),
-        (TimeColumn::TimeOfDay, None) => before.push(Span::styled("   -     ", app.theme.dim())),
+        (TimeColumn::TimeOfDay, Some(at)) => before.push(Span::styled(format!("{} ", app.model.format_time(at)), app.model.theme.dim())),
+        (TimeColumn::TimeOfDay, None) => before.push(Span::styled("   -     ", app.model.theme.dim())),
     }
     if app.logs_pane.scope != LogScope::Single {
         let room = (width / 4).clamp(6, 28);
@@ -251,7 +252,7 @@ fn row_lines(app: &App, row: &LogRow, width: usize) -> Vec<Line<'static>> {
             let count = format!(" {}", logs.len());
             who = format!("{}{count}", formatting::pad(&who, room.saturating_sub(count.len())));
         }
-        before.push(Span::styled(formatting::pad(&who, room), app.theme.dim()));
+        before.push(Span::styled(formatting::pad(&who, room), app.model.theme.dim()));
         before.push(Span::raw(" "));
     }
     let used = formatting::spans_width(&before);
@@ -272,7 +273,7 @@ fn row_lines(app: &App, row: &LogRow, width: usize) -> Vec<Line<'static>> {
         for (text, differs) in spans {
             let part = style::truncate_text(text, left);
             left = left.saturating_sub(formatting::spans_width(&[Span::raw(part.clone())]));
-            before.push(if *differs { Span::styled(part, app.theme.accent()) } else { Span::raw(part) });
+            before.push(if *differs { Span::styled(part, app.model.theme.accent()) } else { Span::raw(part) });
             if left == 0 {
                 break;
             }
@@ -281,7 +282,7 @@ fn row_lines(app: &App, row: &LogRow, width: usize) -> Vec<Line<'static>> {
     }
     let rest: String = skip_columns(&text, app.logs_pane.first_column);
     let (shown, more) = truncate_columns(&rest, room);
-    let more = more.then(|| Span::styled(app.theme.ellipsis(), app.theme.dim()));
+    let more = more.then(|| Span::styled(app.model.theme.ellipsis(), app.model.theme.dim()));
     vec![Line::from_iter(before.into_iter().chain(highlight_matches(app, shown)).chain(more))]
 }
 
@@ -290,24 +291,24 @@ fn scrollbar(app: &App, size: u64, found: &[LogRow], room: usize) -> Vec<Line<'s
     let logs = &app.logs_pane;
     let (from, to) = match (logs.scope, logs.fold) {
         (LogScope::Single, _) => (0, size),
-        (_, false) => app.log_ring.seq_range(),
+        (_, false) => app.model.log_ring.seq_range(),
         (_, true) => logs.groups.id_range(),
     };
     let span = to.saturating_sub(from).max(1);
     let row = |at: u64| {
         usize::try_from(u128::from(at.saturating_sub(from)) * room as u128 / u128::from(span)).unwrap_or(0).min(room.saturating_sub(1))
     };
-    let (track, thumb) = if app.theme.ascii { ("|", "#") } else { ("│", "█") };
-    let mut cells = vec![(track, app.theme.dim()); room];
+    let (track, thumb) = if app.model.theme.ascii { ("|", "#") } else { ("│", "█") };
+    let mut cells = vec![(track, app.model.theme.dim()); room];
     if let (Some(first), Some(last)) = (found.first(), found.last()) {
         let last = if logs.follow { room.saturating_sub(1) } else { row(last.position) };
         for cell in cells.iter_mut().take(last + 1).skip(row(first.position).min(last)) {
-            *cell = (thumb, app.theme.dim());
+            *cell = (thumb, app.model.theme.dim());
         }
     }
     let mut tick = |at: u64, sign: &'static str, status: DisplayStatus| {
         if let Some(cell) = cells.get_mut(row(at)) {
-            *cell = (sign, app.theme.status_style(status));
+            *cell = (sign, app.model.theme.status_style(status));
         }
     };
     match (logs.scope, logs.fold) {
@@ -331,7 +332,7 @@ fn highlight_matches(app: &App, text: String) -> Vec<Span<'static>> {
         // A pattern of bytes may cut a character: then it is not marked.
         let (Some(before), Some(inside)) = (text.get(done..hit.start()), text.get(hit.range())) else { continue };
         spans.push(Span::raw(before.to_owned()));
-        spans.push(Span::styled(inside.to_owned(), app.theme.selected()));
+        spans.push(Span::styled(inside.to_owned(), app.model.theme.selected()));
         done = hit.end();
     }
     spans.push(Span::raw(text.get(done..).unwrap_or_default().to_owned()));

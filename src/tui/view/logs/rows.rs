@@ -12,6 +12,7 @@ use crate::tui::feed::{DashboardRole, StoredLogs};
 use crate::tui::line_filter::{LogLevel, detect_level};
 use crate::tui::log_pager::{self, LogSource};
 use crate::tui::log_ring::RingLine;
+use crate::tui::model::Model;
 use crate::tui::progress_lines;
 
 use super::{LogScope, line_origin, shown_log};
@@ -92,14 +93,14 @@ impl StoredLogs for TailLog {
 /// Gives `act` the log that is shown: whole and live, or as far as the replay has come.
 pub(super) fn with_log<T>(app: &App, act: impl FnOnce(&LogSource<'_>) -> io::Result<T>) -> io::Result<Option<T>> {
     let Some((host, file)) = shown_log(app) else { return Ok(None) };
-    let last = TailLog::from_state(&app.state, host, file);
-    let stored: &dyn StoredLogs = app.stored_logs.as_deref().unwrap_or(&last);
-    let name = app.state.host_name(host);
+    let last = TailLog::from_state(&app.model.state, host, file);
+    let stored: &dyn StoredLogs = app.model.stored_logs.as_deref().unwrap_or(&last);
+    let name = app.model.state.host_name(host);
     let mut len = stored.len(name, file)?;
-    if app.capabilities.role == DashboardRole::Replay && app.stored_logs.is_some() {
+    if app.model.capabilities.role == DashboardRole::Replay && app.model.stored_logs.is_some() {
         let told = match file {
-            LogFile::Launcher => app.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
-            LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
+            LogFile::Launcher => app.model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
+            LogFile::Rank { rank, .. } => app.model.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
         };
         len = len.min(told.unwrap_or(0));
     }
@@ -109,12 +110,12 @@ pub(super) fn with_log<T>(app: &App, act: impl FnOnce(&LogSource<'_>) -> io::Res
 /// How much there is: ended lines of the one log, or lines that came of all.
 pub(super) fn count_lines(app: &App) -> u64 {
     if app.logs_pane.scope != LogScope::Single {
-        return app.log_ring.seq_range().1;
+        return app.model.log_ring.seq_range().1;
     }
     let Some((host, file)) = shown_log(app) else { return 0 };
     let tail = match file {
-        LogFile::Launcher => app.state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
-        LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| &rank.recent_lines),
+        LogFile::Launcher => app.model.state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
+        LogFile::Rank { rank, .. } => app.model.state.ranks.get(&rank).map(|rank| &rank.recent_lines),
     };
     tail.map_or(0, |tail| tail.total_lines)
 }
@@ -126,7 +127,7 @@ pub(super) fn update_merged(app: &mut App) {
     }
     let host = shown_log(app).map(|(host, _)| host);
     let of = (app.logs_pane.scope == LogScope::Host).then_some(host).flatten();
-    let App { log_ring: ring, logs_pane: logs, state, sanitizer: cleaner, .. } = app;
+    let App { model: Model { log_ring: ring, state, sanitizer: cleaner, .. }, logs_pane: logs, .. } = app;
     let (first, next) = ring.seq_range();
     let kept = &mut logs.merged;
     for entry in ring.lines_from(kept.next_seq) {
@@ -196,14 +197,14 @@ pub(super) fn rows_from(app: &App, from: u64, count: usize) -> io::Result<Vec<Lo
 
 /// Whether this is the oldest row of several logs that is kept, and older lines were let go or never came here.
 pub(super) fn is_oldest_kept(app: &App, row: &LogRow) -> bool {
-    let (first, _) = app.log_ring.seq_range();
-    let begun = app.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
+    let (first, _) = app.model.log_ring.seq_range();
+    let begun = app.model.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
     let (oldest, gone) = match (app.logs_pane.scope, app.logs_pane.fold) {
         (LogScope::Single, _) => return false,
         (_, false) => (app.logs_pane.merged.seqs.front().copied(), false),
         (_, true) => (Some(app.logs_pane.groups.id_range().0), app.logs_pane.groups.id_range().0 > 0),
     };
-    oldest == Some(row.position) && (gone || first > 0 || !begun || app.log_ring.skipped_lines > 0)
+    oldest == Some(row.position) && (gone || first > 0 || !begun || app.model.log_ring.skipped_lines > 0)
 }
 
 fn ring_rows(app: &App, range: std::ops::Range<usize>) -> Vec<LogRow> {
@@ -217,7 +218,7 @@ fn ring_rows(app: &App, range: std::ops::Range<usize>) -> Vec<LogRow> {
         draw_count: 1,
         group: None,
     };
-    app.logs_pane.merged.seqs.range(range).filter_map(|seq| app.log_ring.get(*seq)).map(row).collect()
+    app.logs_pane.merged.seqs.range(range).filter_map(|seq| app.model.log_ring.get(*seq)).map(row).collect()
 }
 
 fn group_rows(app: &App, from: u64, to: u64) -> Vec<LogRow> {
@@ -269,7 +270,7 @@ fn lines_to_rows(app: &App, source: &LogSource<'_>, lines: &[log_pager::StoredLi
         next_position: next,
         log,
         offset: at,
-        received_at: app.log_times.received_at(log, at),
+        received_at: app.model.log_times.received_at(log, at),
         bytes,
         draw_count: drawn,
         group: None,
@@ -287,7 +288,7 @@ pub(super) fn read_visible(app: &mut App, room: usize) -> io::Result<(u64, Vec<L
     update_merged(app);
     let Some(who) = shown_log(app) else { return Ok((0, Vec::new())) };
     let several = app.logs_pane.scope != LogScope::Single;
-    let size = if several { app.log_ring.seq_range().1 } else { with_log(app, |source| Ok(source.len))?.unwrap_or(0) };
+    let size = if several { app.model.log_ring.seq_range().1 } else { with_log(app, |source| Ok(source.len))?.unwrap_or(0) };
     let place = (!app.logs_pane.follow).then_some(app.logs_pane.first_position);
     let kept = app.logs_pane.index.filtered.offsets().len();
     let key = RowCacheKey {
