@@ -261,7 +261,7 @@ mod tests {
             let mut scene = fixtures::healthy();
             scene.app.update(cmd);
             scene.advance(CONFIRM_DELAY_MS);
-            let Some(super::super::app::Overlay::Dialog(dialog)) = &scene.app.overlay else { panic!("{cmd:?} asks") };
+            let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("{cmd:?} asks") };
             let words = dialog.choices.iter().map(|(_, label, _)| label.split([':', ' ', ',']).next().unwrap_or("").to_owned()).collect();
             keys.iter().for_each(|key| {
                 scene.app.handle_overlay_key(key);
@@ -314,7 +314,7 @@ mod tests {
     fn dialog_lists_unreachable_hosts() {
         let mut scene = fixtures::bad_day();
         scene.app.update(UiCommand::TearDown);
-        let Some(super::super::app::Overlay::Dialog(dialog)) = &scene.app.overlay else { panic!("it asks") };
+        let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("it asks") };
         assert!(dialog.text.contains(&"NOT REACHED  gpu09: 8 ranks may go on there".to_owned()), "{:?}", dialog.text);
         assert!(dialog.text.iter().any(|line| line.contains("gpu[00-15]")), "{:?}", dialog.text);
         assert!(dialog.text.iter().all(|line| line.len() <= TEXT_WIDTH), "{:?}", dialog.text);
@@ -327,7 +327,7 @@ mod tests {
         scene.app.set_readonly();
         for cmd in [UiCommand::TearDown, UiCommand::Kill, UiCommand::Restart, UiCommand::Halt] {
             scene.app.update(cmd);
-            assert_eq!((&scene.app.overlay, &scene.app.pending_actions), (&None, &vec![]), "{cmd:?}");
+            assert_eq!((&scene.app.ui.overlay, &scene.app.pending_actions), (&None, &vec![]), "{cmd:?}");
         }
         let choices = Dialog::choose_exit(&scene.app.model).choices;
         assert!(choices.iter().all(|(.., choice)| !choice.is_destructive()), "{choices:?}");
@@ -336,6 +336,6 @@ mod tests {
             ..Capabilities::view_only(DashboardRole::Observer)
         }));
         scene.app.update(UiCommand::Start);
-        assert_eq!(scene.app.overlay, None);
+        assert_eq!(scene.app.ui.overlay, None);
     }
 }

@@ -8,12 +8,13 @@ use proptest::prelude::*;
 use crate::event::{Event, EventKind, LogFile, RunInfo};
 use crate::text::sanitize::Sanitizer;
 
-use super::app::{App, Screen};
+use super::app::App;
 use super::feed::{Clipboard, DashboardRole, FeedMessage, StoredLogs};
 use super::fixtures;
 use super::keymap::UiCommand;
 use super::tests::{TextLog, draw, press_keys, snapshot_text};
 use super::theme::Theme;
+use super::ui::Screen;
 
 /// What was given away.
 type CapturedTexts = Arc<Mutex<Vec<(String, String)>>>;
@@ -40,7 +41,7 @@ fn screen_text(app: &mut App) -> String {
 fn fixture_with_log(text: &str) -> fixtures::Fixture {
     let mut scene = fixtures::healthy();
     scene.app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text.to_owned()))));
-    scene.app.screen = Screen::Logs;
+    scene.app.ui.screen = Screen::Logs;
     scene
 }
 
@@ -224,13 +225,13 @@ fn event_opens_log_at_its_time() {
     assert!(screen_text(&mut scene.app).contains("EVENTS  LIVE"));
     while !scene.app.model.timeline.items()[0].text.is_empty() && !screen_text(&mut scene.app).contains("LOG r37") {
         press_keys(&mut scene.app, ", enter");
-        if scene.app.screen == Screen::Logs && !screen_text(&mut scene.app).contains("LOG r37") {
+        if scene.app.ui.screen == Screen::Logs && !screen_text(&mut scene.app).contains("LOG r37") {
             press_keys(&mut scene.app, "6");
         }
     }
     assert!(screen_text(&mut scene.app).contains("RuntimeError: CUDA error"));
     press_keys(&mut scene.app, "1 e");
-    assert_eq!(scene.app.screen, Screen::Problems, "outside of logs the next problem");
+    assert_eq!(scene.app.ui.screen, Screen::Problems, "outside of logs the next problem");
 }
 
 /// A log of a GiB that is nowhere: every line has its number and a hundred bytes.
@@ -284,7 +285,7 @@ proptest! {
         }
         app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text))));
         let given = install_fake_clipboard(&mut app, true);
-        app.screen = Screen::Logs;
+        app.ui.screen = Screen::Logs;
         for _ in 0..clock {
             app.update(UiCommand::Times);
         }
@@ -298,7 +299,7 @@ proptest! {
                 app.update(take);
             }
         }
-        app.screen = Screen::Events;
+        app.ui.screen = Screen::Events;
         prop_assert!(draw(&mut app, 60, 12).content().iter().all(|cell| safe(cell.symbol())));
         let given = given.lock().expect("no panic");
         prop_assert!(given.len() >= 20);

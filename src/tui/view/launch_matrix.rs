@@ -12,11 +12,11 @@ use ratatui::text::{Line, Span};
 use crate::event::{Phase, UnixMillis};
 use crate::report::style;
 use crate::state::{StepState, StepStatus};
-use crate::tui::app::App;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
+use super::host_list::HostList;
 use super::lines::render_lines;
 
 /// The width of a phase's column.
@@ -45,36 +45,36 @@ struct PhaseRow {
 }
 
 /// Draws it.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
     let width = usize::from(area.width);
-    let phases: Vec<Phase> = app.model.state.step_table.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
+    let phases: Vec<Phase> = model.state.step_table.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
     let room = usize::from(area.height).saturating_sub(2);
-    let longest = app.model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
+    let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
     // The names of several hosts in one are as long as there is room.
-    let name = if app.model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
+    let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
     // The phase under way is always among those that fit.
     let fit = (width.saturating_sub(name + 2) / PHASE_COLUMN_WIDTH).max(1);
-    let current = current_phase(&app.model).and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
+    let current = current_phase(model).and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
     let first = (current + 1).saturating_sub(fit);
     let shown: Vec<Phase> = phases.into_iter().skip(first).take(fit).collect();
-    let rows = phase_rows(app, &shown, room);
-    app.overview_pane.host_groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
+    let rows = phase_rows(model, list, &shown, room);
+    list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
     let drawn = rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
-    let (at, top) = app.overview_pane.list.set_rows(drawn, room);
-    app.overview_pane.list.set_screen_rows(area.y + 2, room);
+    let (at, top) = list.rows.set_rows(drawn, room);
+    list.rows.set_screen_rows(area.y + 2, room);
     let left = width.saturating_sub(name + 2 + shown.len() * PHASE_COLUMN_WIDTH);
     let heads: String = shown.iter().map(|phase| formatting::pad(phase.name(), PHASE_COLUMN_WIDTH)).collect();
     let mut lines = vec![
-        Line::styled(formatting::pad(&format!(" {}", progress_text(&app.model)), width), app.model.theme.dim()),
-        Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), app.model.theme.header()),
+        Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
+        Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), model.theme.header()),
     ];
     for (n, row) in rows.iter().enumerate().skip(top).take(room) {
-        let label = row_label(app, row);
+        let label = row_label(model, list, row);
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&label, name)))];
         for cell in &row.cells {
             match cell {
                 Some(cell) => {
-                    spans.push(Span::styled(app.model.theme.symbol(cell.status), app.model.theme.status_style(cell.status)));
+                    spans.push(Span::styled(model.theme.symbol(cell.status), model.theme.status_style(cell.status)));
                     spans.push(Span::raw(formatting::pad(&format!(" {}", cell.text), PHASE_COLUMN_WIDTH - 1)));
                 }
                 None => spans.push(Span::raw(" ".repeat(PHASE_COLUMN_WIDTH))),
@@ -82,7 +82,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
         }
         spans.push(Span::raw(style::truncate_text(&row.note, left)));
         let line = Line::from(spans);
-        lines.push(if n == at { line.style(app.model.theme.selected()) } else { line });
+        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
     render_lines(frame, area, lines);
 }
@@ -123,8 +123,8 @@ pub(super) fn progress_text(model: &Model) -> String {
     format!("{}: {title} on {}{time} ({ended} of {} ended{ranks}){rest}", phase.name(), style::truncate_text(&hosts, 40), steps.len())
 }
 
-fn phase_rows(app: &App, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
-    let mut rows: Vec<PhaseRow> = (0_u32..).zip(&app.model.state.hosts).map(|(at, _)| host_row(&app.model, at, phases)).collect();
+fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
+    let mut rows: Vec<PhaseRow> = (0_u32..).zip(&model.state.hosts).map(|(at, _)| host_row(model, at, phases)).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.urgency), row.hosts[0]));
     if rows.len() <= room {
         return rows;
@@ -141,13 +141,13 @@ fn phase_rows(app: &App, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
             None => folded.push(row),
         }
     }
-    folded.into_iter().flat_map(|row| expand_row(app, row)).collect()
+    folded.into_iter().flat_map(|row| expand_row(list, row)).collect()
 }
 
 /// A row, and beneath it those of its hosts where it is unfolded.
-fn expand_row(app: &App, mut row: PhaseRow) -> Vec<PhaseRow> {
+fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
     let others = std::mem::take(&mut row.members);
-    if others.is_empty() || !app.overview_pane.expanded.contains(&group_key(&row)) {
+    if others.is_empty() || !list.expanded.contains(&group_key(&row)) {
         return vec![row];
     }
     let first = PhaseRow { hosts: vec![row.hosts[0]], is_member: true, ..row.clone() };
@@ -166,10 +166,10 @@ fn group_entries(row: &PhaseRow) -> Vec<(u32, (String, u32))> {
 }
 
 /// `+ gpu[00-89]` can be unfolded, `- gpu[00-89]` folded again.
-fn row_label(app: &App, row: &PhaseRow) -> String {
-    let names = style::format_hosts(&app.model.state, &app.model.sanitizer, &row.hosts);
+fn row_label(model: &Model, list: &HostList, row: &PhaseRow) -> String {
+    let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (row.hosts.len() > 1, row.is_member) {
-        (true, _) if app.overview_pane.expanded.contains(&group_key(row)) => "- ",
+        (true, _) if list.expanded.contains(&group_key(row)) => "- ",
         (true, _) => "+ ",
         (_, true) => "    ",
         _ => "",
