@@ -14,11 +14,11 @@ use orchestrate::event::{Event, EventKind, GpuSample, HostMetrics, JOURNAL_FORMA
 use orchestrate::report::runs::RunDir;
 use orchestrate::report::{ReportSink, Reporter};
 use orchestrate::text::sanitize::Sanitizer;
-use orchestrate::tui::app::Screen;
 use orchestrate::tui::feed::{DashboardRole, FeedMessage};
 use orchestrate::tui::headless::HeadlessDashboard;
 use orchestrate::tui::settings::DashboardSettings;
 use orchestrate::tui::theme::{ColorScheme, Theme};
+use orchestrate::tui::ui::Screen;
 
 const FRAMES: usize = 2_000;
 

@@ -1,64 +1,175 @@
-//! What changes something on hosts: asked for by a key, and mostly asked back.
+//! What panes and overlays ask for, done: another screen, text that leaves, and what changes something on hosts, which is mostly asked back.
 //!
-//! Uses the app and its dialogs.
+//! Uses the app and its dialogs. It is said which way a text went, since a terminal may refuse it and never says so.
 
-use crate::event::LogFile;
-
-use super::app::{App, Overlay, Screen};
-use super::dialog::Dialog;
+use super::app::App;
+use super::dialog::{Dialog, DialogChoice};
 use super::feed::UserAction;
 use super::keymap::UiCommand;
-use super::view::{events, gpus, logs, overview, problems, ranks};
+use super::palette::PaletteOutcome;
+use super::pane_action::{ExportedText, PaneAction};
+use super::text_input::InputOutcome;
+use super::ui::{Overlay, Screen};
+use super::view::{gpus, host, logs};
+
+/// The longest text for a clipboard, bytes; a longer one goes to a file.
+const MAX_CLIPBOARD_BYTES: usize = 64 << 10;
 
 impl App {
     /// Asks before anything is changed, or says why it cannot be.
     pub(super) fn confirm_action(&mut self, cmd: UiCommand) {
-        let offer = self.capabilities.clone();
+        let offer = self.model.capabilities.clone();
         let dialog = match cmd {
-            _ if self.readonly => return,
+            _ if self.model.readonly => return,
             UiCommand::Shell => return self.request_shell(),
             UiCommand::Start => match &offer.start_summary {
-                Some(what) => Dialog::confirm_start(&self.sanitize(&self.state.info.name), what),
+                Some(what) => Dialog::confirm_start(&self.model.sanitize(&self.model.state.info.name), what),
                 None => return self.show_toast("there is no plan that waits for its start"),
             },
-            UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(self),
-            UiCommand::Halt if offer.can_control && self.state.stopping_since.is_none() => Dialog::confirm_stop(self),
-            UiCommand::Kill if offer.can_control => Dialog::confirm_kill(self),
-            UiCommand::Restart if offer.can_control && offer.can_restart && self.state.stopping_since.is_none() => {
-                Dialog::confirm_restart(self)
+            UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(&self.model),
+            UiCommand::Halt if offer.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
+            UiCommand::Kill if offer.can_control => Dialog::confirm_kill(&self.model),
+            UiCommand::Restart if offer.can_control && offer.can_restart && self.model.state.stopping_since.is_none() => {
+                Dialog::confirm_restart(&self.model)
             }
-            UiCommand::Restart if offer.can_control && self.state.stopping_since.is_none() => {
+            UiCommand::Restart if offer.can_control && self.model.state.stopping_since.is_none() => {
                 return self.show_toast("what was attached to cannot be launched again from here: use `tui` or `up`");
             }
             _ if offer.can_control => return self.show_toast("the run is being stopped already"),
             _ => return self.show_toast("no run is followed"),
         };
-        self.overlay = Some(Overlay::Dialog(dialog));
+        self.ui.overlay = Some(Overlay::Dialog(dialog));
     }
 
     /// A shell where what is under the cursor runs.
     fn request_shell(&mut self) {
-        match self.target_at_cursor() {
+        match self.ui.target_at_cursor(&self.model) {
             Some((host, rank)) => self.pending_actions.push(UserAction::OpenShell(host, rank)),
             None => self.show_toast("there is no host under the cursor"),
         }
     }
 
-    /// The host under the cursor, and the rank where it is one.
-    fn target_at_cursor(&self) -> Option<(u32, Option<u32>)> {
-        let own = |host| Some((host, None));
-        let of = |(host, file): (u32, LogFile)| match file {
-            LogFile::Rank { rank, .. } => (host, Some(rank)),
-            LogFile::Launcher => (host, None),
+    /// Does what a pane asked for.
+    pub(super) fn perform(&mut self, action: Option<PaneAction>) {
+        match action {
+            None => {}
+            Some(PaneAction::ShowHost(host)) => {
+                self.ui.host = host::HostPane::new(host);
+                self.ui.screen = Screen::Host;
+            }
+            Some(PaneAction::ShowLog(log)) => {
+                self.ui.logs.show_log(log);
+                self.ui.screen = Screen::Logs;
+            }
+            Some(PaneAction::ShowLogAt(log, when)) => {
+                self.ui.logs.show_log(log);
+                self.ui.screen = Screen::Logs;
+                if let Some(place) = self.model.log_times.offset_at(log, when) {
+                    let failed = logs::go_to_offset(&mut self.ui.logs, &self.model, place);
+                    self.perform(failed);
+                }
+            }
+            Some(PaneAction::AddMark(log, text)) => self.model.timeline.add_mark(self.model.now, &text, log),
+            Some(PaneAction::CopyText(text)) => self.copy_text(text),
+            Some(PaneAction::SaveText(text)) => {
+                let said = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved in {path}", text.label));
+                self.show_toast(&said);
+            }
+            Some(PaneAction::ShowToast(text)) => self.show_toast(&text),
+            Some(PaneAction::Request(action)) => self.pending_actions.push(action),
+        }
+    }
+
+    fn copy_text(&mut self, export: ExportedText) {
+        let what = &export.label;
+        if export.text.len() > MAX_CLIPBOARD_BYTES {
+            let saved = self.save_text(&export);
+            return self.show_toast(&saved.map_or_else(|why| why, |path| format!("{what}, too long for a clipboard: saved in {path}")));
+        }
+        let said = match self.clipboard.as_ref().and_then(|clipboard| clipboard.copy_to_multiplexer(&export.text)) {
+            Some(Ok(())) => format!("{what} copied: tmux has it, and gives it to the clipboard where it may"),
+            Some(Err(error)) => {
+                self.pending_clipboard = Some(export.text);
+                format!("tmux did not take it ({error}): {what} sent to the terminal (OSC 52), which may refuse")
+            }
+            None => {
+                self.pending_clipboard = Some(export.text);
+                format!("{what} sent to the terminal's clipboard (OSC 52), which it may refuse; ctrl-s saves a file")
+            }
         };
-        match self.screen {
-            Screen::Overview => overview::host_at_cursor(self).and_then(own),
-            Screen::Host => own(self.host_pane.host).filter(|(host, _)| self.state.hosts.len() > *host as usize),
-            Screen::Ranks => ranks::rank_at_cursor(self).map(|(host, rank)| (host, Some(rank))),
-            Screen::Logs => logs::log_at_cursor(self).map(of),
-            Screen::Gpus => own(gpus::host_at_cursor(self)),
-            Screen::Problems => problems::target_at_cursor(self),
-            Screen::Events => events::target_at_cursor(self),
+        self.show_toast(&said);
+    }
+
+    /// Writes a file; its path, or why not.
+    fn save_text(&self, export: &ExportedText) -> Result<String, String> {
+        let Some(clipboard) = &self.clipboard else { return Err("there is no place for files here".to_owned()) };
+        clipboard.save_to_file(&export.name, &export.text).map_err(|error| format!("not saved: {error}"))
+    }
+
+    /// A key for the question or prompt on top; `false`: there is none.
+    pub fn handle_overlay_key(&mut self, key: &str) -> bool {
+        if let Some(Overlay::Find(_) | Overlay::Filter(_)) = &self.ui.overlay {
+            self.handle_prompt_key(key);
+            return true;
+        }
+        let places = self.ui.key_contexts(&self.model);
+        if let Some(Overlay::Palette(palette)) = &mut self.ui.overlay {
+            match palette.handle_key(key, &self.ui.bindings, &places) {
+                PaletteOutcome::StillOpen => {}
+                PaletteOutcome::Cancelled => self.ui.overlay = None,
+                PaletteOutcome::Selected(cmd) => {
+                    self.ui.overlay = None;
+                    self.update(cmd);
+                }
+            }
+            return true;
+        }
+        let Some(Overlay::Dialog(dialog)) = &mut self.ui.overlay else { return false };
+        if let Some(choice) = dialog.handle_key(key, self.model.now) {
+            self.ui.overlay = None;
+            self.answer_dialog(choice);
+        }
+        true
+    }
+
+    /// A key for the line that is being typed.
+    fn handle_prompt_key(&mut self, key: &str) {
+        let filters = matches!(self.ui.overlay, Some(Overlay::Filter(_)));
+        let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &mut self.ui.overlay else { return };
+        match prompt.handle_key(key) {
+            InputOutcome::Editing => {}
+            InputOutcome::Cancelled => self.ui.overlay = None,
+            InputOutcome::Submitted => {
+                let text = std::mem::take(&mut prompt.text);
+                self.ui.overlay = None;
+                let action = match self.ui.screen {
+                    _ if filters => logs::set_filter(&mut self.ui.logs, &self.model, &text),
+                    Screen::Gpus => gpus::set_filter(&mut self.ui.gpus, &text),
+                    _ => logs::set_search(&mut self.ui.logs, &self.model, &text),
+                };
+                self.perform(action);
+            }
+        }
+    }
+
+    fn answer_dialog(&mut self, choice: DialogChoice) {
+        match choice {
+            DialogChoice::Cancel => {}
+            DialogChoice::Start => self.pending_actions.push(UserAction::Start),
+            DialogChoice::Detach => {
+                if !self.model.capabilities.can_control {
+                    self.show_toast("leaving once every rank has been started; the run goes on");
+                }
+                self.pending_actions.push(UserAction::Detach);
+            }
+            DialogChoice::Stop => self.pending_actions.push(UserAction::Stop),
+            DialogChoice::Kill => self.pending_actions.push(UserAction::Kill),
+            DialogChoice::Restart => self.pending_actions.push(UserAction::Restart),
+            DialogChoice::TearDown => {
+                self.pending_actions.push(UserAction::TearDown);
+                self.ui.screen = Screen::Overview;
+            }
+            DialogChoice::LeaveNow => self.pending_actions.push(UserAction::LeaveNow),
         }
     }
 }
@@ -67,6 +178,7 @@ impl App {
 mod tests {
     use super::super::fixtures;
     use super::super::tests::draw;
+    use super::super::view::problems;
     use super::*;
 
     /// From every line of the lists of what happened and of what is wrong that is about a host, one gets there.
@@ -74,15 +186,15 @@ mod tests {
     fn shell_opens_on_selected_host() {
         for screen in [Screen::Events, Screen::Problems] {
             let mut app = fixtures::bad_day().app;
-            app.screen = screen;
+            app.ui.screen = screen;
             draw(&mut app, 120, 40);
             app.update(UiCommand::Top);
             let (mut hosts, mut ranks) = (0, 0);
             for line in 0..40 {
                 draw(&mut app, 120, 40);
                 let about = match screen {
-                    Screen::Events => app.timeline.items().get(line).map(|item| item.hosts.first().copied()),
-                    _ => problems::collect_problems(&app).get(line).map(|problem| problem.hosts.first().copied()),
+                    Screen::Events => app.model.timeline.items().get(line).map(|item| item.hosts.first().copied()),
+                    _ => problems::collect_problems(&app.model).get(line).map(|problem| problem.hosts.first().copied()),
                 };
                 let Some(about) = about else { break };
                 app.update(UiCommand::Shell);

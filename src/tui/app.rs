@@ -1,79 +1,25 @@
-//! What the dashboard knows: the fold of its feed, and what the person at it looks at. Notes and commands change it, panes draw it.
+//! The dashboard but for its terminal: what is known and what the person looks at. Notes and commands change it.
 //!
-//! Uses `event`, `state`, `diagnose`, `report` and the panes' own states. Reads no clock; `now` comes from the feed.
+//! Uses the model and the ui, the only file besides the event loop that knows all panes. Reads no clock; `now` comes from the feed.
 
-use crate::diagnose::{Evidence, Lang};
-use crate::event::{Event, EventKind, Phase, UnixMillis};
-use crate::state::{RunState, StepStatus};
+use ratatui::Frame;
+
+use crate::event::{Event, EventKind, UnixMillis};
 use crate::text::sanitize::Sanitizer;
 
-use super::bindings::KeyBindings;
-use super::dialog::{Dialog, DialogChoice};
-use super::feed::{Capabilities, Clipboard, DashboardRole, FeedMessage, ReplayClock, StoredLogs, UserAction};
-use super::keymap::{KeyContext, UiCommand};
-use super::log_ring::LogRing;
-use super::log_times::LogTimes;
-use super::palette::{CommandPalette, PaletteOutcome};
+use super::dialog::Dialog;
+use super::feed::{Clipboard, DashboardRole, FeedMessage, UserAction};
+use super::keymap::UiCommand;
+use super::model::Model;
+use super::palette::CommandPalette;
 use super::settings::{DashboardSettings, MouseMode};
-use super::text_input::{InputOutcome, TextInput};
+use super::text_input::TextInput;
 use super::theme::Theme;
-use super::timeline::Timeline;
-use super::view::{self, events, gpus, host, host_status, logs, overview, problems, ranks};
+use super::ui::{Overlay, Screen, Ui};
+use super::view::{self, logs, problems};
 
 /// How long a line for the person stays.
 const TOAST_MS: i64 = 5_000;
-/// A screen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Screen {
-    /// Hosts, the worst first; during a launch the matrix of hosts and phases.
-    Overview,
-    /// One host.
-    Host,
-    /// Every rank.
-    Ranks,
-    /// The log of one rank or launcher.
-    Logs,
-    /// Every GPU.
-    Gpus,
-    /// What happened.
-    Events,
-    /// What is wrong.
-    Problems,
-}
-
-impl Screen {
-    /// All, in the order of their keys.
-    pub const ALL: [Screen; 7] =
-        [Screen::Overview, Screen::Host, Screen::Ranks, Screen::Logs, Screen::Gpus, Screen::Events, Screen::Problems];
-
-    /// Its key and name.
-    pub fn title(self) -> (&'static str, &'static str) {
-        match self {
-            Screen::Overview => ("1", "Overview"),
-            Screen::Host => ("2", "Host"),
-            Screen::Ranks => ("3", "Ranks"),
-            Screen::Logs => ("4", "Logs"),
-            Screen::Gpus => ("5", "GPUs"),
-            Screen::Events => ("6", "Events"),
-            Screen::Problems => ("7", "Problems"),
-        }
-    }
-}
-
-/// What lies on top of the screen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Overlay {
-    /// The keys; scrolled by so many rows.
-    Help(usize),
-    /// A question.
-    Dialog(Dialog),
-    /// What to look for in the logs.
-    Find(TextInput),
-    /// A command being chosen.
-    Palette(CommandPalette),
-    /// Which of their lines to show.
-    Filter(TextInput),
-}
 
 /// What must be drawn anew, the least urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,72 +34,18 @@ pub enum RedrawPriority {
     Input,
 }
 
-/// All that a pane may look at.
+/// What is known, what is looked at, and what is to be done about it.
 pub struct App {
-    /// What is known of the run.
-    pub state: RunState,
-    /// What explains its failures.
-    pub evidence: Evidence,
-    /// The language of what is said of failures.
-    pub lang: Lang,
-    /// The time of the feed.
-    pub now: UnixMillis,
-    /// What can be asked for.
-    pub capabilities: Capabilities,
-    /// Where a journal that is played stands.
-    pub replay_clock: Option<ReplayClock>,
-    /// What makes remote text safe.
-    pub sanitizer: Sanitizer,
-    /// Colours and symbols.
-    pub theme: Theme,
-    /// Which keys count.
-    pub bindings: KeyBindings,
-    /// When the mouse is ours.
-    pub mouse_mode: MouseMode,
-    /// Nothing may be changed from here.
-    pub readonly: bool,
-    /// The screen is kept as it is since then.
-    pub frozen_since: Option<UnixMillis>,
-    /// Where log text is.
-    pub stored_logs: Option<Box<dyn StoredLogs>>,
+    /// What is known.
+    pub model: Model,
+    /// What the person looks at.
+    pub ui: Ui,
     /// Who takes copies of text.
     pub clipboard: Option<Box<dyn Clipboard>>,
     /// Text on its way to the terminal's clipboard.
     pub pending_clipboard: Option<String>,
-    /// The newest lines of all logs.
-    pub log_ring: LogRing,
-    /// When which part of a log came.
-    pub log_times: LogTimes,
-    /// What happened.
-    pub timeline: Timeline,
-    /// Seconds that the person's clock is ahead of UTC.
-    pub utc_offset: i64,
     /// Log bytes that were not shown, since the screen was slower.
     pub skipped_log_bytes: u64,
-    /// How every host stood when the last frame was begun.
-    pub host_statuses: Vec<host_status::HostStatus>,
-    /// Which screen.
-    pub screen: Screen,
-    /// What lies on top.
-    pub overlay: Option<Overlay>,
-    /// A line for the person, and until when.
-    pub toast: Option<(String, UnixMillis)>,
-    /// The overview's own.
-    pub overview_pane: overview::OverviewPane,
-    /// The host's own.
-    pub host_pane: host::HostPane,
-    /// The ranks' own.
-    pub ranks_pane: ranks::RanksPane,
-    /// The logs' own.
-    pub logs_pane: logs::LogsPane,
-    /// The GPUs' own.
-    pub gpus_pane: gpus::GpusPane,
-    /// The events' own.
-    pub events_pane: events::EventsPane,
-    /// The problems' own.
-    pub problems_pane: problems::ProblemsPane,
-    /// A page of the pane that is shown, in rows; as it was drawn last.
-    pub page_rows: usize,
     /// Asked for by keys, not yet sent.
     pub pending_actions: Vec<UserAction>,
     /// Suspend after this round.
@@ -166,38 +58,11 @@ impl App {
     /// Nothing is known yet.
     pub fn new(role: DashboardRole, cleaner: Sanitizer, theme: Theme) -> Self {
         App {
-            state: RunState::new(),
-            now: 0,
-            capabilities: Capabilities::view_only(role),
-            replay_clock: None,
-            sanitizer: cleaner,
-            theme,
-            bindings: KeyBindings::default(),
-            mouse_mode: MouseMode::Auto,
-            readonly: false,
-            frozen_since: None,
-            stored_logs: None,
-            evidence: Evidence::with_built_in_rules(),
-            lang: Lang::default(),
+            model: Model::new(role, cleaner, theme),
+            ui: Ui::default(),
             clipboard: None,
             pending_clipboard: None,
-            log_ring: LogRing::default(),
-            log_times: LogTimes::default(),
-            timeline: Timeline::default(),
-            utc_offset: 0,
             skipped_log_bytes: 0,
-            host_statuses: Vec::new(),
-            screen: Screen::Overview,
-            overlay: None,
-            toast: None,
-            overview_pane: overview::OverviewPane::default(),
-            host_pane: host::HostPane::default(),
-            ranks_pane: ranks::RanksPane::default(),
-            logs_pane: logs::LogsPane::default(),
-            gpus_pane: gpus::GpusPane::default(),
-            events_pane: events::EventsPane::default(),
-            problems_pane: problems::ProblemsPane::default(),
-            page_rows: 10,
             pending_actions: Vec::new(),
             suspend_requested: false,
             full_redraw: false,
@@ -206,7 +71,7 @@ impl App {
 
     /// Takes what the person has set.
     pub fn apply_settings(&mut self, settings: DashboardSettings) {
-        (self.theme, self.mouse_mode, self.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
+        (self.model.theme, self.ui.mouse_mode, self.ui.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
             self.set_readonly();
         }
@@ -214,8 +79,14 @@ impl App {
 
     /// From now on nothing can be changed from here.
     pub fn set_readonly(&mut self) {
-        self.readonly = true;
-        self.bindings.remove_mutating();
+        self.model.readonly = true;
+        self.ui.bindings.remove_mutating();
+    }
+
+    /// Draws a frame.
+    pub fn draw(&mut self, frame: &mut Frame<'_>) {
+        self.model.update_host_statuses();
+        self.model.page_rows = view::draw(frame, &self.model, &mut self.ui);
     }
 
     /// Takes one thing that was told; what it makes dirty.
@@ -223,11 +94,11 @@ impl App {
         match note {
             FeedMessage::Event(event) => return self.handle_event(&event),
             FeedMessage::Tick(now) => {
-                let second = now / 1000 != self.now / 1000;
+                let second = now / 1000 != self.model.now / 1000;
                 self.advance_clock(now);
-                let over = self.toast.take_if(|(_, until)| *until <= now).is_some();
-                let waits = matches!(self.overlay, Some(Overlay::Dialog(_)));
-                if self.screen == Screen::Logs && logs::index_on_tick(self) {
+                let over = self.ui.toast.take_if(|(_, until)| *until <= now).is_some();
+                let waits = self.ui.has_dialog();
+                if self.ui.screen == Screen::Logs && logs::index_on_tick(&mut self.ui.logs, &self.model) {
                     return RedrawPriority::Event;
                 }
                 return if waits {
@@ -238,147 +109,61 @@ impl App {
                     RedrawPriority::None
                 };
             }
-            FeedMessage::DiagnosisRules(evidence, lang) => (self.evidence, self.lang) = (*evidence, lang),
-            FeedMessage::StoredLogs(stored) => self.stored_logs = Some(stored),
+            FeedMessage::DiagnosisRules(evidence, lang) => (self.model.evidence, self.model.lang) = (*evidence, lang),
+            FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
             FeedMessage::Clipboard(hand) => self.clipboard = Some(hand),
             FeedMessage::Capabilities(offer) => {
-                if matches!(self.overlay, Some(Overlay::Dialog(_))) && self.capabilities != offer {
+                if self.ui.has_dialog() && self.model.capabilities != offer {
                     // What was asked is no longer the question.
-                    self.overlay = None;
+                    self.ui.overlay = None;
                 }
-                self.capabilities = offer;
+                self.model.capabilities = offer;
             }
-            FeedMessage::ReplayClock(pace) => self.replay_clock = Some(pace),
+            FeedMessage::ReplayClock(pace) => self.model.replay_clock = Some(pace),
             FeedMessage::Reset => {
-                self.state = RunState::new();
-                self.evidence.clear();
-                self.log_times.clear();
-                self.log_ring = LogRing::default();
-                self.logs_pane.reset();
-                self.timeline = Timeline::default();
-                self.now = 0;
+                self.model.reset();
+                self.ui.logs.reset();
             }
             FeedMessage::ShowToast(text) => self.show_toast(&text),
             #[cfg(debug_assertions)]
             #[expect(clippy::panic, reason = "that is what is rehearsed")]
             FeedMessage::Panic => panic!("rehearsed in the screen"),
-            FeedMessage::UtcOffset(zone) => self.utc_offset = zone,
+            FeedMessage::UtcOffset(zone) => self.model.utc_offset = zone,
         }
         RedrawPriority::Event
     }
 
     fn handle_event(&mut self, event: &Event) -> RedrawPriority {
-        self.state.apply(event);
-        self.evidence.apply(event);
         self.advance_clock(event.at);
-        self.timeline.record(event, &self.state);
-        if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
-            self.log_times.record_growth((*host, *file), *offset, event.at);
-            self.log_ring.push_chunk((*host, *file), *offset, bytes, *len, event.at);
-        }
-        if let EventKind::LogTruncated { host, file, .. } = event.kind {
-            self.log_times.restart_log((host, file));
-            self.log_ring.restart_log((host, file));
-            self.logs_pane.reset();
+        self.model.record(event);
+        if matches!(event.kind, EventKind::LogTruncated { .. }) {
+            self.ui.logs.reset();
         }
         if event.kind.is_sample() { RedrawPriority::Sample } else { RedrawPriority::Event }
     }
 
     fn advance_clock(&mut self, now: UnixMillis) {
         // What was said before any time was known begins now.
-        if self.now == 0
-            && let Some((_, until)) = &mut self.toast
+        if self.model.now == 0
+            && let Some((_, until)) = &mut self.ui.toast
         {
             *until += now;
         }
-        self.now = self.now.max(now);
+        self.model.now = self.model.now.max(now);
     }
 
     /// Shows a line for a moment.
     pub fn show_toast(&mut self, text: &str) {
-        self.toast = Some((self.sanitizer.sanitize_line(text), self.now + TOAST_MS));
-    }
-
-    /// Remote text, safe and on one line.
-    pub fn sanitize(&self, text: &str) -> String {
-        self.sanitizer.sanitize_line(text).replace('\t', "    ")
-    }
-
-    /// The time of day on the person's clock.
-    pub fn format_time(&self, at: UnixMillis) -> String {
-        super::view::time_of_day(at, self.utc_offset)
-    }
-
-    /// Whether a value of then is too old to be believed now: three rounds of the sampler, or of what a journal keeps of it. What was last
-    /// seen of a run that is over stays.
-    pub fn is_stale(&self, at: UnixMillis) -> bool {
-        let limit = if self.capabilities.role == DashboardRole::Replay { 30_000 } else { 6_000 };
-        at > 0 && self.now - at > limit && self.state.outcome.is_none()
-    }
-
-    /// Whether a value of then is older than that, while the run goes on.
-    pub fn is_older_than(&self, at: UnixMillis, limit: i64) -> bool {
-        self.now - at > limit && self.state.outcome.is_none()
-    }
-
-    /// Whether steps of a plan wait or run: then their matrix is the overview.
-    pub fn has_open_steps(&self) -> bool {
-        let open = |status: StepStatus| matches!(status, StepStatus::Waiting | StepStatus::Running);
-        self.state.outcome.is_none() && self.state.step_table.steps().iter().any(|step| open(step.status))
-            || self.capabilities.start_summary.is_some() && !self.state.step_table.steps().is_empty()
-    }
-
-    /// The places whose keys count now, the nearest first.
-    pub fn key_contexts(&self) -> Vec<KeyContext> {
-        let mut places = Vec::new();
-        if self.capabilities.start_summary.is_some() {
-            places.push(KeyContext::Plan);
-        }
-        // Both the journal and the events have steps: those of the screen win.
-        if self.screen == Screen::Events {
-            places.push(KeyContext::Events);
-        }
-        if self.capabilities.role == DashboardRole::Replay {
-            places.push(KeyContext::Replay);
-        }
-        let own = match self.screen {
-            Screen::Overview => KeyContext::Overview,
-            Screen::Host => KeyContext::Host,
-            Screen::Ranks => KeyContext::Ranks,
-            Screen::Logs => KeyContext::Logs,
-            Screen::Gpus => KeyContext::Gpus,
-            Screen::Events => KeyContext::Events,
-            Screen::Problems => KeyContext::Problems,
-        };
-        if !places.contains(&own) {
-            places.push(own);
-        }
-        if self.capabilities.can_control || self.capabilities.can_tear_down {
-            places.push(KeyContext::Run);
-        }
-        places.push(KeyContext::Global);
-        places
+        self.ui.toast = Some((self.model.sanitizer.sanitize_line(text), self.model.now + TOAST_MS));
     }
 
     /// Obeys a command.
     pub fn update(&mut self, cmd: UiCommand) {
-        match (&mut self.overlay, cmd) {
+        match (&self.ui.overlay, cmd) {
             (_, UiCommand::Interrupt) => self.handle_interrupt(),
             (_, UiCommand::Redraw) => self.full_redraw = true,
             (_, UiCommand::Suspend) => self.suspend_requested = true,
-            (Some(Overlay::Help(top)), _) => {
-                let page = self.page_rows.max(1);
-                match cmd {
-                    UiCommand::Up => *top = top.saturating_sub(1),
-                    UiCommand::Down => *top += 1,
-                    UiCommand::PageUp | UiCommand::HalfUp => *top = top.saturating_sub(page),
-                    UiCommand::PageDown | UiCommand::HalfDown => *top += page,
-                    UiCommand::Top => *top = 0,
-                    UiCommand::Bottom => *top = usize::MAX / 2,
-                    UiCommand::Help | UiCommand::Back | UiCommand::Quit => self.overlay = None,
-                    _ => {}
-                }
-            }
+            (Some(Overlay::Help(_)), _) => self.ui.update_help(cmd, self.model.page_rows.max(1)),
             (Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)), _) => {}
             (None, _) => self.dispatch_command(cmd),
         }
@@ -386,35 +171,30 @@ impl App {
 
     fn dispatch_command(&mut self, cmd: UiCommand) {
         match cmd {
-            UiCommand::Help => self.overlay = Some(Overlay::Help(0)),
-            UiCommand::Overview => self.screen = Screen::Overview,
-            UiCommand::Host => self.screen = Screen::Host,
-            UiCommand::Ranks => self.screen = Screen::Ranks,
-            UiCommand::Logs => self.screen = Screen::Logs,
-            UiCommand::Gpus => self.screen = Screen::Gpus,
-            UiCommand::Events => self.screen = Screen::Events,
-            UiCommand::Problems => self.screen = Screen::Problems,
-            UiCommand::Find => self.overlay = Some(Overlay::Find(TextInput::default())),
-            UiCommand::Filter => self.overlay = Some(Overlay::Filter(TextInput { text: self.logs_pane.filter_text() })),
-            UiCommand::NextError | UiCommand::PrevError if self.screen != Screen::Logs => {
-                problems::select_problem(self, cmd == UiCommand::NextError)
-            }
-            UiCommand::NextScreen | UiCommand::PrevScreen => {
-                self.cycle_screen(if cmd == UiCommand::NextScreen { 1 } else { Screen::ALL.len() - 1 })
-            }
-            UiCommand::Back => self.screen = Screen::Overview,
-            UiCommand::Quit if self.screen != Screen::Overview => self.screen = Screen::Overview,
+            UiCommand::Help => self.ui.overlay = Some(Overlay::Help(0)),
+            UiCommand::Overview | UiCommand::Back => self.ui.screen = Screen::Overview,
+            UiCommand::Host => self.ui.screen = Screen::Host,
+            UiCommand::Ranks => self.ui.screen = Screen::Ranks,
+            UiCommand::Logs => self.ui.screen = Screen::Logs,
+            UiCommand::Gpus => self.ui.screen = Screen::Gpus,
+            UiCommand::Events => self.ui.screen = Screen::Events,
+            UiCommand::Problems => self.ui.screen = Screen::Problems,
+            UiCommand::Find => self.ui.overlay = Some(Overlay::Find(TextInput::default())),
+            UiCommand::Filter => self.ui.overlay = Some(Overlay::Filter(TextInput { text: self.ui.logs.filter_text() })),
+            UiCommand::NextError | UiCommand::PrevError if self.ui.screen != Screen::Logs => self.select_problem(cmd),
+            UiCommand::NextScreen | UiCommand::PrevScreen => self.ui.cycle_screen(cmd == UiCommand::NextScreen),
+            UiCommand::Quit if self.ui.screen != Screen::Overview => self.ui.screen = Screen::Overview,
             UiCommand::Quit => self.request_quit(),
-            UiCommand::Palette => self.overlay = Some(Overlay::Palette(CommandPalette::default())),
-            UiCommand::Freeze => self.frozen_since = if self.frozen_since.is_some() { None } else { Some(self.now) },
+            UiCommand::Palette => self.ui.overlay = Some(Overlay::Palette(CommandPalette::default())),
+            UiCommand::Freeze => self.ui.frozen_since = if self.ui.frozen_since.is_some() { None } else { Some(self.model.now) },
             UiCommand::Theme => {
-                self.theme.color_scheme = self.theme.color_scheme.next();
+                self.model.theme.color_scheme = self.model.theme.color_scheme.next();
                 self.full_redraw = true;
-                self.show_toast(&format!("colours: {}", self.theme.color_scheme.name()));
+                self.show_toast(&format!("colours: {}", self.model.theme.color_scheme.name()));
             }
             UiCommand::Mouse => {
-                self.mouse_mode = self.mouse_mode.next();
-                self.show_toast(match self.mouse_mode {
+                self.ui.mouse_mode = self.ui.mouse_mode.next();
+                self.show_toast(match self.ui.mouse_mode {
                     MouseMode::Auto => "mouse: auto; in logs text is marked with the terminal's own means",
                     MouseMode::On => "mouse: on; with Shift most terminals mark text by their own means",
                     MouseMode::Off => "mouse: off; clicks and wheel are the terminal's",
@@ -424,35 +204,34 @@ impl App {
             UiCommand::DetachNow => self.pending_actions.push(UserAction::Detach),
             UiCommand::Pause => self.pending_actions.push(UserAction::TogglePause),
             UiCommand::Step => self.pending_actions.push(UserAction::StepEvent),
-            UiCommand::Faster | UiCommand::Slower => {
-                self.pending_actions.push(UserAction::ScaleSpeed(if cmd == UiCommand::Faster { 2.0 } else { 0.5 }));
-            }
+            UiCommand::Faster => self.pending_actions.push(UserAction::ScaleSpeed(2.0)),
+            UiCommand::Slower => self.pending_actions.push(UserAction::ScaleSpeed(0.5)),
             UiCommand::Earlier | UiCommand::Later => {
-                if let Some(pace) = self.replay_clock {
+                if let Some(pace) = self.model.replay_clock {
                     let part = ((pace.end - pace.start) / 20).max(1000);
                     self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { part } else { -part }));
                 }
             }
-            _ => match self.screen {
-                Screen::Overview => overview::update(self, cmd),
-                Screen::Host => host::update(self, cmd),
-                Screen::Ranks => ranks::update(self, cmd),
-                Screen::Logs => logs::update(self, cmd),
-                Screen::Gpus => gpus::update(self, cmd),
-                Screen::Events => events::update(self, cmd),
-                Screen::Problems => problems::update(self, cmd),
-            },
+            _ => {
+                let action = self.ui.update_pane(&self.model, cmd);
+                self.perform(action);
+            }
         }
     }
 
-    /// Whether keys answer a question or are typed into a line now.
-    pub fn overlay_captures_keys(&self) -> bool {
-        matches!(self.overlay, Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)))
+    /// Goes to the next problem, or the one before; from another screen to the first one.
+    fn select_problem(&mut self, cmd: UiCommand) {
+        let step = match std::mem::replace(&mut self.ui.screen, Screen::Problems) {
+            Screen::Problems if cmd == UiCommand::NextError => UiCommand::Down,
+            Screen::Problems => UiCommand::Up,
+            _ => UiCommand::Top,
+        };
+        problems::select_problem(&mut self.ui.problems, &self.model, step);
     }
 
     /// A click; whether there was something.
     pub fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
-        if self.overlay.is_some() || !view::handle_click(self, x, y) {
+        if self.ui.overlay.is_some() || !view::handle_click(&self.model, &mut self.ui, x, y) {
             return false;
         }
         if twice && y > 1 {
@@ -461,112 +240,29 @@ impl App {
         true
     }
 
-    /// Whether clicks and the wheel should come here.
-    pub fn wants_mouse(&self) -> bool {
-        match self.mouse_mode {
-            MouseMode::Auto => self.screen != Screen::Logs,
-            MouseMode::On => true,
-            MouseMode::Off => false,
-        }
-    }
-
-    fn cycle_screen(&mut self, by: usize) {
-        let at = Screen::ALL.iter().position(|screen| *screen == self.screen).unwrap_or(0);
-        self.screen = Screen::ALL[(at + by) % Screen::ALL.len()];
-    }
-
     fn request_quit(&mut self) {
-        let harmless =
-            self.capabilities.role == DashboardRole::Replay || self.capabilities.start_summary.is_some() || self.state.outcome.is_some();
+        let harmless = self.model.capabilities.role == DashboardRole::Replay
+            || self.model.capabilities.start_summary.is_some()
+            || self.model.state.outcome.is_some();
         // One who merely looks and has nothing to look at yet.
-        let early =
-            self.capabilities.role == DashboardRole::Observer && !self.capabilities.can_control && self.state.step_table.steps().is_empty();
+        let early = self.model.capabilities.role == DashboardRole::Observer
+            && !self.model.capabilities.can_control
+            && self.model.state.step_table.steps().is_empty();
         if harmless || early {
             self.pending_actions.push(UserAction::Detach);
         } else {
-            self.overlay = Some(Overlay::Dialog(Dialog::choose_exit(self)));
+            self.ui.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&self.model)));
         }
     }
 
     fn handle_interrupt(&mut self) {
-        self.overlay = None;
+        self.ui.overlay = None;
         self.pending_actions.push(UserAction::Interrupt);
-        if self.capabilities.role == DashboardRole::Owner && self.capabilities.start_summary.is_none() {
-            self.show_toast(match self.state.stopping_since {
+        if self.model.capabilities.role == DashboardRole::Owner && self.model.capabilities.start_summary.is_none() {
+            self.show_toast(match self.model.state.stopping_since {
                 None => "Ctrl-C: stopping the ranks; once more kills them",
                 Some(_) => "Ctrl-C: killing the ranks; once more leaves at once",
             });
         }
-    }
-
-    /// Text that was pasted: taken where one types, and nowhere else.
-    pub fn handle_paste(&mut self, text: &str) {
-        match &mut self.overlay {
-            Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) => prompt.paste(text),
-            Some(Overlay::Palette(palette)) => palette.prompt.paste(text),
-            // A name that is pasted was not typed.
-            Some(Overlay::Dialog(_) | Overlay::Help(_)) | None => {}
-        }
-    }
-
-    /// A key for the question or prompt on top; `false`: there is none.
-    pub fn handle_overlay_key(&mut self, key: &str) -> bool {
-        let filters = matches!(self.overlay, Some(Overlay::Filter(_)));
-        if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &mut self.overlay {
-            match prompt.handle_key(key) {
-                InputOutcome::Editing => {}
-                InputOutcome::Cancelled => self.overlay = None,
-                InputOutcome::Submitted => {
-                    let text = std::mem::take(&mut prompt.text);
-                    self.overlay = None;
-                    match self.screen {
-                        _ if filters => logs::set_filter(self, &text),
-                        Screen::Gpus => gpus::set_filter(self, &text),
-                        _ => logs::set_search(self, &text),
-                    }
-                }
-            }
-            return true;
-        }
-        let places = self.key_contexts();
-        if let Some(Overlay::Palette(palette)) = &mut self.overlay {
-            match palette.handle_key(key, &self.bindings, &places) {
-                PaletteOutcome::StillOpen => {}
-                PaletteOutcome::Cancelled => self.overlay = None,
-                PaletteOutcome::Selected(cmd) => {
-                    self.overlay = None;
-                    self.update(cmd);
-                }
-            }
-            return true;
-        }
-        let Some(Overlay::Dialog(dialog)) = &mut self.overlay else { return false };
-        let Some(choice) = dialog.handle_key(key, self.now) else { return true };
-        self.overlay = None;
-        match choice {
-            DialogChoice::Cancel => {}
-            DialogChoice::Start => self.pending_actions.push(UserAction::Start),
-            DialogChoice::Detach => {
-                if !self.capabilities.can_control {
-                    self.show_toast("leaving once every rank has been started; the run goes on");
-                }
-                self.pending_actions.push(UserAction::Detach);
-            }
-            DialogChoice::Stop => self.pending_actions.push(UserAction::Stop),
-            DialogChoice::Kill => self.pending_actions.push(UserAction::Kill),
-            DialogChoice::Restart => self.pending_actions.push(UserAction::Restart),
-            DialogChoice::TearDown => {
-                self.pending_actions.push(UserAction::TearDown);
-                self.screen = Screen::Overview;
-            }
-            DialogChoice::LeaveNow => self.pending_actions.push(UserAction::LeaveNow),
-        }
-        true
-    }
-
-    /// Whether a teardown is under way.
-    pub fn is_tearing_down(&self) -> bool {
-        let back = |phase: Phase| matches!(phase, Phase::Stop | Phase::Remove | Phase::Fetch | Phase::Clean | Phase::Verify);
-        self.state.step_table.steps().iter().any(|step| back(step.info.phase)) && self.has_open_steps()
     }
 }

@@ -1,6 +1,6 @@
 //! Questions: what is about to happen in words, and the answers with their keys. The harmless answer has the focus.
 //!
-//! Uses the app for what is the case. A question about a run that has changed meanwhile is taken away, not answered. What destroys cannot be
+//! Uses the model for what is the case. A question about a run that has changed meanwhile is taken away, not answered. What destroys cannot be
 //! answered at once: keys that were typed before one could read the question must not answer it.
 
 use crate::event::UnixMillis;
@@ -8,8 +8,8 @@ use crate::report::style::count_noun;
 use crate::state::ConnectionStatus;
 use crate::text::host_patterns::fold_names;
 
-use super::app::App;
 use super::feed::DashboardRole;
+use super::model::Model;
 use super::text_input::{InputOutcome, TextInput};
 
 /// How long an answer that destroys is dead, milliseconds of the feed.
@@ -82,71 +82,71 @@ impl Dialog {
     }
 
     /// How to leave, and what each way does to the run.
-    pub fn choose_exit(app: &App) -> Dialog {
+    pub fn choose_exit(model: &Model) -> Dialog {
         let cancel = ("esc", "Cancel: stay here".to_owned(), DialogChoice::Cancel);
         let mut choices = Vec::new();
         let mut text = Vec::new();
-        let counts = app.state.rank_counts();
-        if app.capabilities.can_control {
-            text.push(format!("{} on {}", count_noun(counts.running, "running rank"), count_noun(app.state.hosts.len(), "host")));
+        let counts = model.state.rank_counts();
+        if model.capabilities.can_control {
+            text.push(format!("{} on {}", count_noun(counts.running, "running rank"), count_noun(model.state.hosts.len(), "host")));
             choices.push(("d", "Detach: this screen ends, the run goes on".to_owned(), DialogChoice::Detach));
-            if app.state.stopping_since.is_none() && !app.readonly {
+            if model.state.stopping_since.is_none() && !model.readonly {
                 choices.push((
                     "S",
                     "Stop: TERM to every rank, KILL after the grace; then as `teardown` says".to_owned(),
                     DialogChoice::Stop,
                 ));
             }
-            if !app.readonly {
+            if !model.readonly {
                 choices.push(("K", "Kill: KILL to every rank, nothing is saved".to_owned(), DialogChoice::Kill));
             }
-        } else if app.is_tearing_down() {
+        } else if model.is_tearing_down() {
             text.push("A teardown is under way; it ends by itself.".to_owned());
             choices.push(("w", "Wait for its end".to_owned(), DialogChoice::Cancel));
             choices.push(("L", "Leave at once: what is left stays until `down`".to_owned(), DialogChoice::LeaveNow));
-            return Dialog::new("LEAVE", text, choices, app.now);
+            return Dialog::new("LEAVE", text, choices, model.now);
         } else {
             text.push("The launch is under way.".to_owned());
-            if app.capabilities.role == DashboardRole::Owner {
+            if model.capabilities.role == DashboardRole::Owner {
                 choices.push(("d", "Detach: once every rank has been started; the run goes on".to_owned(), DialogChoice::Detach));
-                if !app.readonly {
+                if !model.readonly {
                     choices.push(("S", "Stop: no further step is begun, what was begun is undone".to_owned(), DialogChoice::Stop));
                 }
             }
             choices.push(("L", "Leave at once: what was begun stays until `down`".to_owned(), DialogChoice::LeaveNow));
         }
         choices.push(cancel);
-        Dialog::new("LEAVE", text, choices, app.now)
+        Dialog::new("LEAVE", text, choices, model.now)
     }
 
     /// Before every rank is told to end.
-    pub fn confirm_stop(app: &App) -> Dialog {
-        let text = vec![run_summary_line(app), "effect   TERM to every rank, KILL after the grace; then as `teardown` says".to_owned()];
-        Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(app, text), "Stop", DialogChoice::Stop, app.now)
+    pub fn confirm_stop(model: &Model) -> Dialog {
+        let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then as `teardown` says".to_owned()];
+        Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Stop", DialogChoice::Stop, model.now)
     }
 
     /// Before every rank is killed.
-    pub fn confirm_kill(app: &App) -> Dialog {
-        let text = vec![run_summary_line(app), "effect   KILL to every rank: nothing is saved; then as `teardown` says".to_owned()];
-        Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(app, text), "Kill", DialogChoice::Kill, app.now)
+    pub fn confirm_kill(model: &Model) -> Dialog {
+        let text = vec![run_summary_line(model), "effect   KILL to every rank: nothing is saved; then as `teardown` says".to_owned()];
+        Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Kill", DialogChoice::Kill, model.now)
     }
 
     /// Before the gang is stopped and launched again.
-    pub fn confirm_restart(app: &App) -> Dialog {
+    pub fn confirm_restart(model: &Model) -> Dialog {
         let text = vec![
-            run_summary_line(app),
+            run_summary_line(model),
             "effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned(),
             "         then the same plan again, in the containers that are there".to_owned(),
             LOST_WORK_LINE.to_owned(),
         ];
-        Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(app, text), "Restart", DialogChoice::Restart, app.now)
+        Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Restart", DialogChoice::Restart, model.now)
     }
 
     /// Before everything is removed: the name is typed.
-    pub fn confirm_teardown(app: &App) -> Dialog {
-        let name = app.sanitize(&app.state.info.name);
-        let mut text = vec![run_summary_line(app)];
-        if app.capabilities.can_control {
+    pub fn confirm_teardown(model: &Model) -> Dialog {
+        let name = model.sanitize(&model.state.info.name);
+        let mut text = vec![run_summary_line(model)];
+        if model.capabilities.can_control {
             text.push("effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned());
             text.push("         then containers, processes, files and locks of this name go".to_owned());
             text.push(LOST_WORK_LINE.to_owned());
@@ -154,13 +154,13 @@ impl Dialog {
             text.push("effect   the logs are fetched; then containers, processes, files and".to_owned());
             text.push("         locks of this name are removed".to_owned());
         }
-        let text = append_unreachable_hosts(app, text);
+        let text = append_unreachable_hosts(model, text);
         let choices = vec![
             ("esc", "Cancel: leave all as it is".to_owned(), DialogChoice::Cancel),
             ("enter", format!("Tear down, once `{name}` is typed"), DialogChoice::TearDown),
         ];
         let word = Some(TypedConfirmation { expected: name, input: TextInput::default() });
-        Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, app.now) }
+        Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, model.now) }
     }
 
     fn yes_no(title: &str, text: Vec<String>, verb: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
@@ -208,23 +208,23 @@ impl Dialog {
 const LOST_WORK_LINE: &str = "lost     what the ranks have not saved by themselves";
 
 /// Who runs where.
-fn run_summary_line(app: &App) -> String {
-    let counts = app.state.rank_counts();
-    let names: Vec<String> = app.state.hosts.iter().map(|host| app.sanitize(&host.name)).collect();
-    let ranks = if app.capabilities.can_control { format!(", {}", count_noun(counts.running, "running rank")) } else { String::new() };
-    let text = format!("run      {}  {}{ranks}", app.sanitize(&app.state.info.name), count_noun(names.len(), "host"));
+fn run_summary_line(model: &Model) -> String {
+    let counts = model.state.rank_counts();
+    let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
+    let ranks = if model.capabilities.can_control { format!(", {}", count_noun(counts.running, "running rank")) } else { String::new() };
+    let text = format!("run      {}  {}{ranks}", model.sanitize(&model.state.info.name), count_noun(names.len(), "host"));
     let names = fold_names(&names);
     if text.len() + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
 /// And whom an order does not reach.
-fn append_unreachable_hosts(app: &App, mut text: Vec<String>) -> Vec<String> {
-    for (at, host) in (0_u32..).zip(&app.state.hosts) {
+fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String> {
+    for (at, host) in (0_u32..).zip(&model.state.hosts) {
         if !matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable) {
             continue;
         }
-        let ranks = app.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
-        text.push(format!("NOT REACHED  {}: {} may go on there", app.sanitize(&host.name), count_noun(ranks, "rank")));
+        let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
+        text.push(format!("NOT REACHED  {}: {} may go on there", model.sanitize(&host.name), count_noun(ranks, "rank")));
     }
     // A dialog is no list: of many hosts the first few.
     let head = text.iter().take_while(|line| !line.starts_with("NOT")).count();
@@ -261,7 +261,7 @@ mod tests {
             let mut scene = fixtures::healthy();
             scene.app.update(cmd);
             scene.advance(CONFIRM_DELAY_MS);
-            let Some(super::super::app::Overlay::Dialog(dialog)) = &scene.app.overlay else { panic!("{cmd:?} asks") };
+            let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("{cmd:?} asks") };
             let words = dialog.choices.iter().map(|(_, label, _)| label.split([':', ' ', ',']).next().unwrap_or("").to_owned()).collect();
             keys.iter().for_each(|key| {
                 scene.app.handle_overlay_key(key);
@@ -314,7 +314,7 @@ mod tests {
     fn dialog_lists_unreachable_hosts() {
         let mut scene = fixtures::bad_day();
         scene.app.update(UiCommand::TearDown);
-        let Some(super::super::app::Overlay::Dialog(dialog)) = &scene.app.overlay else { panic!("it asks") };
+        let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("it asks") };
         assert!(dialog.text.contains(&"NOT REACHED  gpu09: 8 ranks may go on there".to_owned()), "{:?}", dialog.text);
         assert!(dialog.text.iter().any(|line| line.contains("gpu[00-15]")), "{:?}", dialog.text);
         assert!(dialog.text.iter().all(|line| line.len() <= TEXT_WIDTH), "{:?}", dialog.text);
@@ -327,15 +327,15 @@ mod tests {
         scene.app.set_readonly();
         for cmd in [UiCommand::TearDown, UiCommand::Kill, UiCommand::Restart, UiCommand::Halt] {
             scene.app.update(cmd);
-            assert_eq!((&scene.app.overlay, &scene.app.pending_actions), (&None, &vec![]), "{cmd:?}");
+            assert_eq!((&scene.app.ui.overlay, &scene.app.pending_actions), (&None, &vec![]), "{cmd:?}");
         }
-        let choices = Dialog::choose_exit(&scene.app).choices;
+        let choices = Dialog::choose_exit(&scene.app.model).choices;
         assert!(choices.iter().all(|(.., choice)| !choice.is_destructive()), "{choices:?}");
         scene.app.handle_message(crate::tui::feed::FeedMessage::Capabilities(Capabilities {
             start_summary: Some("new".to_owned()),
             ..Capabilities::view_only(DashboardRole::Observer)
         }));
         scene.app.update(UiCommand::Start);
-        assert_eq!(scene.app.overlay, None);
+        assert_eq!(scene.app.ui.overlay, None);
     }
 }

@@ -18,13 +18,15 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::app::{self, App, Overlay, RedrawPriority};
+use super::app::{App, RedrawPriority};
 use super::background_query::{self, LateReplyFilter};
 use super::compact_backend::CompactBackend;
 use super::feed::{FeedMessage, FeedReceiver, UserAction};
 use super::keymap::{self, UiCommand};
+use super::terminal;
 use super::theme::ColorScheme;
-use super::{terminal, view};
+use super::ui::Screen;
+use super::view::logs;
 
 /// How long to wait when a frame was drawn so long ago: without anything to draw there is no hurry.
 fn frame_wait(dirt: RedrawPriority, slow: bool, since: Duration) -> Duration {
@@ -45,7 +47,7 @@ fn frame_interval(dirt: RedrawPriority, slow: bool) -> Duration {
 
 /// Whether something goes on here although nothing is told: a question that waits for its answer, a log that is looked through.
 fn has_background_work(app: &App) -> bool {
-    matches!(app.overlay, Some(Overlay::Dialog(_))) || app.screen == app::Screen::Logs && view::logs::is_indexing(app)
+    app.ui.has_dialog() || app.ui.screen == Screen::Logs && logs::is_indexing(&app.ui.logs)
 }
 
 /// The longest wait while something goes on here.
@@ -126,7 +128,7 @@ impl EventLoop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
             }
-            let slow = self.unfocused || self.app.frozen_since.is_some();
+            let slow = self.unfocused || self.app.ui.frozen_since.is_some();
             let works = has_background_work(&self.app);
             self.wait_for_input(frame_wait(dirt, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
             let (notes, skipped, closed) = self.feed.drain();
@@ -134,7 +136,7 @@ impl EventLoop {
                 dirt = dirt.max(self.app.handle_message(note));
             }
             if works {
-                dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.now)));
+                dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
             }
             self.app.skipped_log_bytes += skipped;
             if closed {
@@ -158,10 +160,10 @@ impl EventLoop {
             if now != size {
                 (size, dirt) = (now, RedrawPriority::Input);
                 // What was frozen has another shape.
-                self.app.frozen_since = None;
+                self.app.ui.frozen_since = None;
                 self.app.full_redraw = true;
             }
-            terminal::set_mouse_capture(self.app.wants_mouse())?;
+            terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
             if dirt > RedrawPriority::None && drawn.elapsed() >= frame_interval(dirt, slow) {
                 if std::mem::take(&mut self.app.full_redraw) {
                     terminal = open_cleared(size)?;
@@ -185,15 +187,15 @@ impl EventLoop {
     /// One frame: what is, or what was when the screen was frozen.
     fn draw_frame(&mut self, terminal: &mut DashboardTerminal) -> io::Result<()> {
         let app = &mut self.app;
-        let Some(since) = app.frozen_since else {
+        let Some(since) = app.ui.frozen_since else {
             self.frozen_buffer = None;
-            return terminal.draw(|frame| view::draw(frame, app)).map(|_| ());
+            return terminal.draw(|frame| app.draw(frame)).map(|_| ());
         };
         if self.frozen_buffer.is_none() {
-            self.frozen_buffer = Some(terminal.draw(|frame| view::draw(frame, app))?.buffer.clone());
+            self.frozen_buffer = Some(terminal.draw(|frame| app.draw(frame))?.buffer.clone());
         }
         let held = &self.frozen_buffer;
-        let badge = Line::styled(format!(" FROZEN {}s ", (app.now - since).max(0) / 1000), app.theme.selected());
+        let badge = Line::styled(format!(" FROZEN {}s ", (app.model.now - since).max(0) / 1000), app.model.theme.selected());
         terminal.draw(|frame| {
             let area = frame.area();
             if let Some(held) = held.as_ref().filter(|held| held.area == area) {
@@ -233,7 +235,7 @@ impl EventLoop {
             }
         };
         if answer.brightness.is_some_and(|light| light > 0.5) {
-            self.app.theme.color_scheme = ColorScheme::Light;
+            self.app.model.theme.color_scheme = ColorScheme::Light;
         }
         self.late_reply = LateReplyFilter::from_reply(&answer);
         self.pending_keys.extend(answer.keys);
@@ -272,10 +274,9 @@ impl EventLoop {
             match input {
                 Input::Key(key) if key.kind != KeyEventKind::Release && !self.late_reply.consumes(key) => {
                     any = true;
-                    let questions = |app: &App| matches!(app.overlay, Some(Overlay::Dialog(_)));
-                    let asked = questions(&self.app);
+                    let asked = self.app.ui.has_dialog();
                     self.handle_key(key);
-                    if questions(&self.app) && !asked {
+                    if self.app.ui.has_dialog() && !asked {
                         // What was typed before the question could be read is no answer to it.
                         self.pending_keys.clear();
                         while event::poll(INPUT_POLL)? {
@@ -286,7 +287,7 @@ impl EventLoop {
                 }
                 Input::Paste(text) => {
                     any = true;
-                    self.app.handle_paste(&text);
+                    self.app.ui.handle_paste(&text);
                 }
                 Input::Mouse(mouse) => any |= self.handle_mouse(mouse),
                 Input::FocusGained => {
@@ -305,15 +306,15 @@ impl EventLoop {
     }
 
     fn handle_key(&mut self, key: KeyEvent) {
-        let found = self.app.bindings.command_for_key(key, &self.app.key_contexts());
-        if self.app.overlay_captures_keys() && found != Some(UiCommand::Interrupt) {
+        let found = self.app.ui.bindings.command_for_key(key, &self.app.ui.key_contexts(&self.app.model));
+        if self.app.ui.overlay_captures_keys() && found != Some(UiCommand::Interrupt) {
             if let Some(name) = keymap::key_name(key) {
                 self.app.handle_overlay_key(&name);
             }
             return;
         }
         // Any key thaws the screen: nobody acts on what is not so any more.
-        if self.app.frozen_since.take().is_some() && found == Some(UiCommand::Freeze) {
+        if self.app.ui.frozen_since.take().is_some() && found == Some(UiCommand::Freeze) {
             return;
         }
         if let Some(cmd) = found {
@@ -332,12 +333,12 @@ impl EventLoop {
                 if twice {
                     self.last_click = None;
                 }
-                self.app.frozen_since = None;
+                self.app.ui.frozen_since = None;
                 return self.app.handle_click(mouse.column, mouse.row, twice);
             }
             _ => return false,
         };
-        self.app.frozen_since = None;
+        self.app.ui.frozen_since = None;
         (0..WHEEL_ROWS).for_each(|_| self.app.update(cmd));
         true
     }

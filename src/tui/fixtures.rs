@@ -90,7 +90,7 @@ impl Fixture {
         std::fs::create_dir_all(dir).expect("a folder");
         let mut journal = Journal::open(dir, Sanitizer::default()).expect("a journal");
         let mut logs = open_logs(dir).expect("a store");
-        let names: Vec<String> = self.app.state.hosts.iter().map(|host| host.name.clone()).collect();
+        let names: Vec<String> = self.app.model.state.hosts.iter().map(|host| host.name.clone()).collect();
         logs.set_default_hosts(&names);
         for event in &self.events {
             if let EventKind::Log { host, file, offset, bytes, .. } = &event.kind {
@@ -123,15 +123,15 @@ impl Fixture {
 
     fn emit_log(&mut self, host: u32, file: LogFile, text: &str) {
         let offset = match file {
-            LogFile::Launcher => self.app.state.hosts[host as usize].launcher_recent_lines.next_offset,
-            LogFile::Rank { rank, .. } => self.app.state.ranks[&rank].recent_lines.next_offset,
+            LogFile::Launcher => self.app.model.state.hosts[host as usize].launcher_recent_lines.next_offset,
+            LogFile::Rank { rank, .. } => self.app.model.state.ranks[&rank].recent_lines.next_offset,
         };
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         self.emit(1, EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes });
     }
 
     fn emit_rank_log(&mut self, rank: u32, text: &str) {
-        let host = self.app.state.ranks[&rank].host;
+        let host = self.app.model.state.ranks[&rank].host;
         self.emit_log(host, LogFile::Rank { rank, restart: 0 }, text);
     }
 

@@ -11,11 +11,11 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use crate::text::sanitize::Sanitizer;
 
-use super::app::{App, Screen};
+use super::app::App;
 use super::compact_backend::CompactBackend;
 use super::feed::{DashboardRole, FeedMessage};
 use super::theme::Theme;
-use super::view;
+use super::ui::Screen;
 
 /// A dashboard that nobody sees.
 pub struct HeadlessDashboard {
@@ -58,7 +58,7 @@ impl HeadlessDashboard {
 
     /// Shows another screen.
     pub fn show_screen(&mut self, screen: Screen) {
-        self.app.screen = screen;
+        self.app.ui.screen = screen;
     }
 
     /// Draws a frame; the bytes that a terminal would be told.
@@ -67,7 +67,7 @@ impl HeadlessDashboard {
     /// When it cannot be drawn.
     pub fn draw_frame(&mut self) -> io::Result<usize> {
         let before = self.written_bytes.load(Ordering::Relaxed);
-        self.terminal.draw(|frame| view::draw(frame, &mut self.app))?;
+        self.terminal.draw(|frame| self.app.draw(frame))?;
         Ok(self.written_bytes.load(Ordering::Relaxed) - before)
     }
 
@@ -76,7 +76,7 @@ impl HeadlessDashboard {
     /// # Errors
     /// When it cannot be drawn.
     pub fn draw_cells(&mut self) -> io::Result<String> {
-        let frame = self.terminal.draw(|frame| view::draw(frame, &mut self.app))?;
+        let frame = self.terminal.draw(|frame| self.app.draw(frame))?;
         Ok(frame.buffer.content.iter().map(|cell| cell.symbol()).collect())
     }
 }

@@ -8,12 +8,13 @@ use proptest::prelude::*;
 use crate::event::{Event, EventKind, LogFile, RunInfo};
 use crate::text::sanitize::Sanitizer;
 
-use super::app::{App, Screen};
+use super::app::App;
 use super::feed::{Clipboard, DashboardRole, FeedMessage, StoredLogs};
 use super::fixtures;
 use super::keymap::UiCommand;
 use super::tests::{TextLog, draw, press_keys, snapshot_text};
 use super::theme::Theme;
+use super::ui::Screen;
 
 /// What was given away.
 type CapturedTexts = Arc<Mutex<Vec<(String, String)>>>;
@@ -40,7 +41,7 @@ fn screen_text(app: &mut App) -> String {
 fn fixture_with_log(text: &str) -> fixtures::Fixture {
     let mut scene = fixtures::healthy();
     scene.app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text.to_owned()))));
-    scene.app.screen = Screen::Logs;
+    scene.app.ui.screen = Screen::Logs;
     scene
 }
 
@@ -73,7 +74,7 @@ fn equal_lines_fold_across_ranks() {
 #[test]
 fn empty_lines_are_not_folded() {
     let mut scene = fixtures::healthy();
-    let offset = scene.app.state.ranks[&3].recent_lines.next_offset;
+    let offset = scene.app.model.state.ranks[&3].recent_lines.next_offset;
     let bytes = bytes::Bytes::from_static(b"\n \t\n\x1b[0m\n3.14\n");
     scene.emit(1, EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset, len: bytes.len() as u64, bytes });
     press_keys(&mut scene.app, "4 o");
@@ -111,10 +112,10 @@ fn errors_and_marks_can_be_visited() {
     assert!(screen_text(&mut scene.app).contains("no further line says that something is wrong"));
     press_keys(&mut scene.app, "e e e '");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 4500"), "the mark");
-    assert!(scene.app.timeline.items().back().is_some_and(|item| item.text == "mark: ValueError: 4500"));
-    let before = scene.app.timeline.items().len();
+    assert!(scene.app.model.timeline.items().back().is_some_and(|item| item.text == "mark: ValueError: 4500"));
+    let before = scene.app.model.timeline.items().len();
     press_keys(&mut scene.app, "m '");
-    assert!(screen_text(&mut scene.app).contains("no line is marked") && scene.app.timeline.items().len() == before);
+    assert!(screen_text(&mut scene.app).contains("no line is marked") && scene.app.model.timeline.items().len() == before);
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn new_lines_do_not_scroll_but_count() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o u pgup");
     let before = screen_text(&mut scene.app);
-    let offset = scene.app.state.ranks[&3].recent_lines.next_offset;
+    let offset = scene.app.model.state.ranks[&3].recent_lines.next_offset;
     let bytes = bytes::Bytes::from_static(b"new one\nnew two\n");
     let log = EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset, len: bytes.len() as u64, bytes };
     scene.emit(1, log);
@@ -179,7 +180,7 @@ fn merged_logs_point_to_older_lines() {
     let rank = LogFile::Rank { rank: 3, restart: 0 };
     for part in 0..40 {
         let text: String = (0..1_500).map(|n| format!("flood {part} {n}\n")).collect();
-        let offset = scene.app.state.ranks[&3].recent_lines.next_offset;
+        let offset = scene.app.model.state.ranks[&3].recent_lines.next_offset;
         let bytes = bytes::Bytes::from(text.into_bytes());
         scene.emit(1, EventKind::Log { host: 0, file: rank, offset, len: bytes.len() as u64, bytes });
     }
@@ -222,15 +223,15 @@ fn event_opens_log_at_its_time() {
     let mut scene = fixtures::bad_day();
     press_keys(&mut scene.app, "6");
     assert!(screen_text(&mut scene.app).contains("EVENTS  LIVE"));
-    while !scene.app.timeline.items()[0].text.is_empty() && !screen_text(&mut scene.app).contains("LOG r37") {
+    while !scene.app.model.timeline.items()[0].text.is_empty() && !screen_text(&mut scene.app).contains("LOG r37") {
         press_keys(&mut scene.app, ", enter");
-        if scene.app.screen == Screen::Logs && !screen_text(&mut scene.app).contains("LOG r37") {
+        if scene.app.ui.screen == Screen::Logs && !screen_text(&mut scene.app).contains("LOG r37") {
             press_keys(&mut scene.app, "6");
         }
     }
     assert!(screen_text(&mut scene.app).contains("RuntimeError: CUDA error"));
     press_keys(&mut scene.app, "1 e");
-    assert_eq!(scene.app.screen, Screen::Problems, "outside of logs the next problem");
+    assert_eq!(scene.app.ui.screen, Screen::Problems, "outside of logs the next problem");
 }
 
 /// A log of a GiB that is nowhere: every line has its number and a hundred bytes.
@@ -284,7 +285,7 @@ proptest! {
         }
         app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text))));
         let given = install_fake_clipboard(&mut app, true);
-        app.screen = Screen::Logs;
+        app.ui.screen = Screen::Logs;
         for _ in 0..clock {
             app.update(UiCommand::Times);
         }
@@ -298,7 +299,7 @@ proptest! {
                 app.update(take);
             }
         }
-        app.screen = Screen::Events;
+        app.ui.screen = Screen::Events;
         prop_assert!(draw(&mut app, 60, 12).content().iter().all(|cell| safe(cell.symbol())));
         let given = given.lock().expect("no panic");
         prop_assert!(given.len() >= 20);

@@ -19,13 +19,16 @@ pub mod log_index;
 pub mod log_pager;
 pub mod log_ring;
 pub mod log_times;
+pub mod model;
 pub mod palette;
+mod pane_action;
 pub mod progress_lines;
 pub mod settings;
 pub mod terminal;
 pub mod text_input;
 pub mod theme;
 pub mod timeline;
+pub mod ui;
 pub mod view;
 
 use std::io;

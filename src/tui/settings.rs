@@ -6,9 +6,10 @@ use super::bindings::KeyBindings;
 use super::theme::Theme;
 
 /// When clicks and the wheel come to this program instead of the terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MouseMode {
     /// Where there is something to click; not in logs, so that text can be marked with the terminal's own means.
+    #[default]
     Auto,
     /// Always.
     On,

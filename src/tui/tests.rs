@@ -12,15 +12,17 @@ use ratatui::style::{Color, Modifier};
 
 use crate::event::LogFile;
 
-use super::app::{App, Overlay, Screen};
+use super::app::App;
 use super::dialog::Dialog;
 use super::fixtures::{self, BuildFixture, Fixture};
 use super::keymap::{DEFAULT_BINDINGS, UiCommand};
+use super::model::Model;
+use super::ui::{Overlay, Screen};
 use super::view;
 
 pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal of memory");
-    terminal.draw(|frame| view::draw(frame, app)).expect("drawn");
+    terminal.draw(|frame| app.draw(frame)).expect("drawn");
     terminal.backend().buffer().clone()
 }
 
@@ -88,17 +90,17 @@ fn screens_match_snapshots() {
         let mut scene = make();
         for (width, height) in [(80, 24), (120, 40)] {
             for screen in Screen::ALL {
-                scene.app.screen = screen;
+                scene.app.ui.screen = screen;
                 let title = screen.title().1.to_lowercase();
                 assert_snapshot(&format!("{title}-{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
             }
         }
-        scene.app.screen = Screen::Overview;
+        scene.app.ui.screen = Screen::Overview;
         assert_snapshot(&format!("overview-{name}-200x60"), &draw(&mut scene.app, 200, 60));
     }
     for (name, make) in &FIXTURES[..2] {
         let mut scene = make();
-        scene.app.screen = Screen::Logs;
+        scene.app.ui.screen = Screen::Logs;
         scene.app.update(UiCommand::Merge);
         scene.app.update(UiCommand::Times);
         assert_snapshot(&format!("logs-merged-{name}-80x24"), &draw(&mut scene.app, 80, 24));
@@ -115,26 +117,26 @@ fn overlays_match_snapshots() {
         let mut scene = fixtures::healthy();
         let shot =
             |scene: &mut Fixture, name: &str| assert_snapshot(&format!("{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
-        scene.app.overlay = Some(Overlay::Help(0));
+        scene.app.ui.overlay = Some(Overlay::Help(0));
         shot(&mut scene, "help");
-        scene.app.overlay = Some(Overlay::Palette(super::palette::CommandPalette::default()));
+        scene.app.ui.overlay = Some(Overlay::Palette(super::palette::CommandPalette::default()));
         shot(&mut scene, "palette");
         for (name, ask) in [
-            ("leave", Dialog::choose_exit as fn(&App) -> Dialog),
+            ("leave", Dialog::choose_exit as fn(&Model) -> Dialog),
             ("stop", Dialog::confirm_stop),
             ("kill", Dialog::confirm_kill),
             ("restart", Dialog::confirm_restart),
             ("tear-down", Dialog::confirm_teardown),
         ] {
-            scene.app.overlay = Some(Overlay::Dialog(ask(&scene.app)));
+            scene.app.ui.overlay = Some(Overlay::Dialog(ask(&scene.app.model)));
             shot(&mut scene, name);
         }
-        scene.app.overlay =
+        scene.app.ui.overlay =
             Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there; 2 hosts would be launched")));
         shot(&mut scene, "start");
         let mut scene = fixtures::tearing_down();
         shot(&mut scene, "overview-tearing-down");
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app)));
+        scene.app.ui.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app.model)));
         shot(&mut scene, "leave-tearing-down");
     }
 }
@@ -150,7 +152,7 @@ fn readme_images_are_current() {
     ];
     for (name, title, make, screen) in shown {
         let mut scene = make();
-        scene.app.screen = screen;
+        scene.app.ui.screen = screen;
         let height = if screen == Screen::Host { 40 } else { 24 };
         let now = super::svg::render_svg(&draw(&mut scene.app, if height == 40 { 120 } else { 100 }, height), title);
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
@@ -210,13 +212,13 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
         let scene = case / Screen::ALL.len();
         let scene = if FIXTURES[scene].0 == "many" && (width + height) % 8 > 0 { 0 } else { scene };
         let app = &mut all[scene].app;
-        app.screen = Screen::ALL[case % Screen::ALL.len()];
-        app.host_pane.show_smi = height % 2 == 0;
-        app.gpus_pane.only_faults = width % 3 == 0;
-        app.logs_pane = view::logs::LogsPane::default();
-        app.overlay = match (width + height) % 13 {
+        app.ui.screen = Screen::ALL[case % Screen::ALL.len()];
+        app.ui.host.show_smi = height % 2 == 0;
+        app.ui.gpus.selection.only_faults = width % 3 == 0;
+        app.ui.logs = view::logs::LogsPane::default();
+        app.ui.overlay = match (width + height) % 13 {
             0 => Some(Overlay::Help(usize::from(height))),
-            1 => Some(Overlay::Dialog(Dialog::choose_exit(app))),
+            1 => Some(Overlay::Dialog(Dialog::choose_exit(&app.model))),
             2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there"))),
             _ => None,
         };
@@ -231,9 +233,9 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
 #[test]
 fn cells_hold_no_control_characters() {
     let mut scene = fixtures::bad_day();
-    scene.app.logs_pane.show_log((5, LogFile::Rank { rank: 40, restart: 0 }));
+    scene.app.ui.logs.show_log((5, LogFile::Rank { rank: 40, restart: 0 }));
     for screen in Screen::ALL {
-        scene.app.screen = screen;
+        scene.app.ui.screen = screen;
         let buffer = draw(&mut scene.app, 120, 40);
         for cell in buffer.content() {
             assert!(cell.symbol().chars().all(|c| !c.is_control() && !('\u{202a}'..='\u{202e}').contains(&c)), "{:?}", cell.symbol());
@@ -246,10 +248,10 @@ fn cells_hold_no_control_characters() {
 fn ascii_mono_theme_is_respected() {
     for (name, make) in FIXTURES {
         let mut scene = make();
-        scene.app.theme = super::theme::Theme::new(super::theme::ColorScheme::Mono, true);
-        scene.app.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app)));
+        scene.app.model.theme = super::theme::Theme::new(super::theme::ColorScheme::Mono, true);
+        scene.app.ui.overlay = Some(Overlay::Dialog(Dialog::choose_exit(&scene.app.model)));
         for screen in Screen::ALL {
-            scene.app.screen = screen;
+            scene.app.ui.screen = screen;
             for cell in draw(&mut scene.app, 120, 40).content() {
                 assert!(cell.symbol().is_ascii() && cell.fg == Color::Reset && cell.bg == Color::Reset, "{name}: {cell:?}");
             }
@@ -264,8 +266,8 @@ fn every_key_is_safe_on_every_screen() {
         let mut scene = make();
         for screen in Screen::ALL {
             for row in DEFAULT_BINDINGS {
-                scene.app.screen = screen;
-                scene.app.overlay = None;
+                scene.app.ui.screen = screen;
+                scene.app.ui.overlay = None;
                 scene.app.update(row.command);
                 draw(&mut scene.app, 80, 24);
             }
@@ -357,7 +359,7 @@ fn nvidia_smi_output_is_requested_and_shown() {
     assert!(shown.contains("nvidia-smi  4s ago") && shown.contains("ERR! |") && shown.contains("it said 9"), "{shown}");
     press_keys(&mut scene.app, "]");
     assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0), UserAction::QueryNvidiaSmi(1)], "the next host is asked too");
-    scene.app.capabilities.role = super::feed::DashboardRole::Replay;
+    scene.app.model.capabilities.role = super::feed::DashboardRole::Replay;
     press_keys(&mut scene.app, "[ r ]");
     assert_eq!(scene.app.pending_actions.len(), 2, "there is nobody to ask");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));
@@ -385,8 +387,9 @@ pub(super) fn press_keys(app: &mut App, keys: &str) {
                 key => KeyCode::Char(key.chars().next().expect("a key")),
             };
             let cmd = app
+                .ui
                 .bindings
-                .command_for_key(KeyEvent::new(code, KeyModifiers::NONE), &app.key_contexts())
+                .command_for_key(KeyEvent::new(code, KeyModifiers::NONE), &app.ui.key_contexts(&app.model))
                 .unwrap_or_else(|| panic!("{key} means nothing"));
             app.update(cmd);
         }

@@ -9,17 +9,17 @@ use ratatui::widgets::{Block, Clear};
 use unicode_width::UnicodeWidthStr;
 
 use crate::report::style;
-use crate::tui::app::App;
 use crate::tui::dialog::{Dialog, TEXT_WIDTH};
+use crate::tui::model::Model;
 
-use super::render_lines;
+use super::lines::render_lines;
 
 /// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, dialog: &Dialog) {
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Dialog) {
     let label = |(key, label, _): &(&'static str, String, _)| format!("{:>5}  {label}", format!("[{key}]"));
     let mut text = dialog.text.clone();
-    if app.is_tearing_down() {
-        text.push(style::truncate_text(&super::launch_matrix::progress_text(app), TEXT_WIDTH));
+    if model.is_tearing_down() {
+        text.push(style::truncate_text(&super::launch_matrix::progress_text(model), TEXT_WIDTH));
     }
     if let Some(word) = &dialog.confirmation {
         text.push(String::new());
@@ -34,8 +34,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, dialog: &Dialog
     frame.render_widget(Clear, place);
     let framed = place.width > 8 && place.height > 4;
     let inner = if framed {
-        let mut block = Block::bordered().title(format!(" {} ", dialog.title)).border_style(app.theme.accent());
-        if app.theme.ascii {
+        let mut block = Block::bordered().title(format!(" {} ", dialog.title)).border_style(model.theme.accent());
+        if model.theme.ascii {
             block = block.border_set(ASCII_BORDER);
         }
         let inner = block.inner(place);
@@ -51,7 +51,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, dialog: &Dialog
         usize::from(inner.height).saturating_sub(if framed { text.len() + 1 } else { usize::from(dialog.confirmation.is_some()) }).max(1);
     let skip = (dialog.focus + 1).saturating_sub(fit);
     if framed {
-        lines.extend(text.iter().map(|line| Line::raw(style::truncate_text(&format!(" {}", app.sanitize(line)), room))));
+        lines.extend(text.iter().map(|line| Line::raw(style::truncate_text(&format!(" {}", model.sanitize(line)), room))));
         lines.push(Line::raw(""));
     } else if let (Some(_), Some(last)) = (&dialog.confirmation, text.last()) {
         lines.push(Line::raw(style::truncate_text(last, room)));
@@ -59,10 +59,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, dialog: &Dialog
     for (n, choice) in dialog.choices.iter().enumerate().skip(skip) {
         let span = Span::raw(style::truncate_text(&label(choice), room));
         let line = Line::from(span);
-        lines.push(match (n == dialog.focus, dialog.is_enabled(choice.2, app.now)) {
-            (true, _) => line.style(app.theme.selected()),
+        lines.push(match (n == dialog.focus, dialog.is_enabled(choice.2, model.now)) {
+            (true, _) => line.style(model.theme.selected()),
             (false, true) => line,
-            (false, false) => line.style(app.theme.dim()),
+            (false, false) => line.style(model.theme.dim()),
         });
     }
     render_lines(frame, inner, lines);

@@ -9,12 +9,14 @@ use ratatui::text::{Line, Span};
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
 use crate::text::hostlist;
-use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
+use crate::tui::model::Model;
+use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 use crate::tui::timeline::TimelineItem;
 
-use super::{formatting, render_lines, row_range};
+use super::formatting;
+use super::lines::{render_lines, row_range};
 
 /// The narrowest window of time, milliseconds.
 const MIN_WINDOW_MS: i64 = 1_000;
@@ -29,11 +31,11 @@ pub struct EventsPane {
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    let count = app.timeline.items().len();
+pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    let count = model.timeline.items().len();
     let last = count.saturating_sub(1);
-    let at = cursor_index(app);
-    let page = app.page_rows.max(1);
+    let at = cursor_index(view, model);
+    let page = model.page_rows.max(1);
     let to = match cmd {
         UiCommand::Up | UiCommand::PrevEvent => at.saturating_sub(1),
         UiCommand::Down | UiCommand::NextEvent => at + 1,
@@ -43,26 +45,31 @@ pub(crate) fn update(app: &mut App, cmd: UiCommand) {
         UiCommand::HalfDown => at + page.div_ceil(2),
         UiCommand::Top => 0,
         UiCommand::Bottom | UiCommand::Live => {
-            app.events_pane.selected_item = None;
-            return;
+            view.selected_item = None;
+            return None;
         }
         UiCommand::ZoomIn => {
-            app.events_pane.zoom_level = (app.events_pane.zoom_level + 1).min(20);
-            return;
+            view.zoom_level = (view.zoom_level + 1).min(20);
+            return None;
         }
         UiCommand::ZoomOut => {
-            app.events_pane.zoom_level = app.events_pane.zoom_level.saturating_sub(1);
-            return;
+            view.zoom_level = view.zoom_level.saturating_sub(1);
+            return None;
         }
-        UiCommand::Open | UiCommand::Output => return open_log(app, at),
-        _ => return,
+        UiCommand::Open | UiCommand::Output => {
+            let item = model.timeline.items().get(at)?;
+            let nothing = || PaneAction::ShowToast("it is about no log".to_owned());
+            return Some(item.log.map_or_else(nothing, |log| PaneAction::ShowLogAt(log, item.at)));
+        }
+        _ => return None,
     };
-    app.events_pane.selected_item = (count > 0).then(|| item_number(app, to.min(last)));
+    view.selected_item = (count > 0).then(|| item_number(model, to.min(last)));
+    None
 }
 
 /// The host of the item under the cursor, and its rank where it is about one.
-pub(crate) fn target_at_cursor(app: &App) -> Option<(u32, Option<u32>)> {
-    let item = app.timeline.items().get(cursor_index(app))?;
+pub(crate) fn target_at_cursor(view: &EventsPane, model: &Model) -> Option<(u32, Option<u32>)> {
+    let item = model.timeline.items().get(cursor_index(view, model))?;
     let host = item.log.map(|(host, _)| host).or_else(|| item.hosts.first().copied())?;
     let rank = match item.log {
         Some((_, LogFile::Rank { rank, .. })) => Some(rank),
@@ -71,86 +78,70 @@ pub(crate) fn target_at_cursor(app: &App) -> Option<(u32, Option<u32>)> {
     Some((host, rank))
 }
 
-/// The log around that time.
-fn open_log(app: &mut App, at: usize) {
-    let Some(item) = app.timeline.items().get(at) else { return };
-    let (when, log) = (item.at, item.log);
-    match log {
-        Some(log) => {
-            app.logs_pane.show_log(log);
-            if let Some(place) = app.log_times.offset_at(log, when) {
-                super::logs::go_to_offset(app, place);
-            }
-            app.screen = Screen::Logs;
-        }
-        None => app.show_toast("it is about no log"),
-    }
-}
-
-fn item_number(app: &App, at: usize) -> u64 {
-    app.timeline.dropped_items + at as u64
+fn item_number(model: &Model, at: usize) -> u64 {
+    model.timeline.dropped_items + at as u64
 }
 
 /// Where the cursor stands in what is kept.
-fn cursor_index(app: &App) -> usize {
-    let last = app.timeline.items().len().saturating_sub(1);
-    let at = app.events_pane.selected_item.map(|at| usize::try_from(at.saturating_sub(app.timeline.dropped_items)).unwrap_or(last));
+fn cursor_index(view: &EventsPane, model: &Model) -> usize {
+    let last = model.timeline.items().len().saturating_sub(1);
+    let at = view.selected_item.map(|at| usize::try_from(at.saturating_sub(model.timeline.dropped_items)).unwrap_or(last));
     at.unwrap_or(last).min(last)
 }
 
-/// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+/// Draws it. The rows of a page.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
     let width = usize::from(area.width);
-    if app.timeline.items().is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing has happened yet", app.theme.dim())]);
-        return;
+    if model.timeline.items().is_empty() {
+        render_lines(frame, area, vec![Line::styled(" nothing has happened yet", model.theme.dim())]);
+        return model.page_rows;
     }
-    let at = cursor_index(app);
+    let at = cursor_index(view, model);
     let room = usize::from(area.height).saturating_sub(4).max(1);
-    app.page_rows = room;
-    let window = time_window(app, at);
-    let mut lines = vec![header_line(app, at, width), histogram_line(app, window, width), axis_line(app, at, window, width)];
-    let items = app.timeline.items();
+    let window = time_window(model, view, at);
+    let mut lines = vec![header_line(model, view, at, width), histogram_line(model, window, width), axis_line(model, at, window, width)];
+    let items = model.timeline.items();
     // The cursor stays in the middle where there is something on both sides of it.
     let top = at.saturating_sub(room / 2).min(items.len().saturating_sub(room));
     for (n, item) in items.iter().enumerate().skip(top).take(room) {
-        let line = event_row(app, item, width);
-        lines.push(if n == at { line.style(app.theme.selected()) } else { line });
+        let line = event_row(model, item, width);
+        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
     render_lines(frame, row_range(area, 0, area.height), lines);
+    room
 }
 
-fn header_line(app: &App, at: usize, width: usize) -> Line<'static> {
-    let live = if app.events_pane.selected_item.is_none() { "LIVE" } else { "at a place" };
-    let all = app.timeline.items().len();
+fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Line<'static> {
+    let live = if view.selected_item.is_none() { "LIVE" } else { "at a place" };
+    let all = model.timeline.items().len();
     let left = format!(" EVENTS  {live}");
-    let gone = if app.timeline.dropped_items > 0 { format!(", {} older forgotten", app.timeline.dropped_items) } else { String::new() };
+    let gone = if model.timeline.dropped_items > 0 { format!(", {} older forgotten", model.timeline.dropped_items) } else { String::new() };
     let right = format!("{} of {all}{gone} ", at + 1);
     Line::from(vec![
-        Span::styled(left.clone(), app.theme.header()),
-        Span::styled(formatting::pad_left(&right, width.saturating_sub(left.len())), app.theme.dim()),
+        Span::styled(left.clone(), model.theme.header()),
+        Span::styled(formatting::pad_left(&right, width.saturating_sub(left.len())), model.theme.dim()),
     ])
 }
 
 /// The window of time that the bar shows: all, or half of it as often as was asked, around the cursor.
-fn time_window(app: &App, at: usize) -> (UnixMillis, UnixMillis) {
-    let items = app.timeline.items();
+fn time_window(model: &Model, view: &EventsPane, at: usize) -> (UnixMillis, UnixMillis) {
+    let items = model.timeline.items();
     let from = items.front().map_or(0, |item| item.at);
-    let to = items.back().map_or(0, |item| item.at).max(app.now).max(from + MIN_WINDOW_MS);
-    let span = ((to - from) >> app.events_pane.zoom_level.min(62)).max(MIN_WINDOW_MS);
+    let to = items.back().map_or(0, |item| item.at).max(model.now).max(from + MIN_WINDOW_MS);
+    let span = ((to - from) >> view.zoom_level.min(62)).max(MIN_WINDOW_MS);
     let middle = items.get(at).map_or(to, |item| item.at);
-    let start = if app.events_pane.selected_item.is_none() { to - span } else { (middle - span / 2).min(to - span) }.max(from);
+    let start = if view.selected_item.is_none() { to - span } else { (middle - span / 2).min(to - span) }.max(from);
     (start, start + span)
 }
 
 /// How much happened when, the worst of each column in its colour.
-fn histogram_line(app: &App, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
+fn histogram_line(model: &Model, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
     const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
     const ASCII_BARS: [&str; 8] = [".", ":", "-", "=", "+", "*", "%", "#"];
-    let bars = if app.theme.ascii { ASCII_BARS } else { BARS };
+    let bars = if model.theme.ascii { ASCII_BARS } else { BARS };
     let room = width.saturating_sub(2);
     let mut columns: Vec<(usize, Option<DisplayStatus>)> = vec![(0, None); room];
-    for item in app.timeline.items() {
+    for item in model.timeline.items() {
         if let Some((count, worst)) = time_to_column(item.at, from, to, room).and_then(|at| columns.get_mut(at)) {
             *count += item.affected_count();
             *worst = (*worst).max(Some(item.status));
@@ -159,12 +150,12 @@ fn histogram_line(app: &App, (from, to): (UnixMillis, UnixMillis), width: usize)
     let mut spans = vec![Span::raw(" ")];
     for (count, worst) in columns {
         let Some(worst) = worst else {
-            spans.push(Span::styled(if app.theme.ascii { "_" } else { "─" }, app.theme.dim()));
+            spans.push(Span::styled(if model.theme.ascii { "_" } else { "─" }, model.theme.dim()));
             continue;
         };
         // One, two, four, … of them.
         let level = (usize::BITS - count.leading_zeros()).saturating_sub(1) as usize;
-        spans.push(Span::styled(bars[level.min(7)], app.theme.status_style(worst)));
+        spans.push(Span::styled(bars[level.min(7)], model.theme.status_style(worst)));
     }
     Line::from(spans)
 }
@@ -179,11 +170,11 @@ fn time_to_column(at: UnixMillis, from: UnixMillis, to: UnixMillis, room: usize)
 }
 
 /// Under the bar: its ends, and where the cursor is.
-fn axis_line(app: &App, at: usize, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
+fn axis_line(model: &Model, at: usize, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
     let room = width.saturating_sub(2);
-    let (left, right) = (app.format_time(from), format!("{} ({})", app.format_time(to), style::format_duration(to - from)));
-    let cursor = app.timeline.items().get(at).and_then(|item| time_to_column(item.at, from, to, room));
-    Line::styled(format!(" {}", axis_text(&left, &right, cursor, room)), app.theme.dim())
+    let (left, right) = (model.format_time(from), format!("{} ({})", model.format_time(to), style::format_duration(to - from)));
+    let cursor = model.timeline.items().get(at).and_then(|item| time_to_column(item.at, from, to, room));
+    Line::styled(format!(" {}", axis_text(&left, &right, cursor, room)), model.theme.dim())
 }
 
 /// The times at both ends, and a mark at the cursor: a time that would stand there stands beside it.
@@ -205,23 +196,23 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
     row.into_iter().collect()
 }
 
-fn event_row(app: &App, item: &TimelineItem, width: usize) -> Line<'static> {
+fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> {
     let who = match (&item.ranks[..], &item.hosts[..]) {
         ([], []) => String::new(),
-        ([], hosts) => style::format_hosts(&app.state, &app.sanitizer, hosts),
-        ([rank], [host]) => format!("r{rank} {}", app.sanitize(app.state.host_name(*host))),
+        ([], hosts) => style::format_hosts(&model.state, &model.sanitizer, hosts),
+        ([rank], [host]) => format!("r{rank} {}", model.sanitize(model.state.host_name(*host))),
         ([rank], _) => format!("r{rank}"),
         (ranks, _) => format!("r[{}]", hostlist::fold_numbers(ranks)),
     };
     let count = if item.affected_count() > 1 { format!(" ({})", item.affected_count()) } else { String::new() };
     let room = (width / 4).clamp(8, 30);
     let mut spans = vec![
-        Span::styled(format!(" {} ", app.format_time(item.at)), app.theme.dim()),
-        Span::styled(app.theme.symbol(item.status), app.theme.status_style(item.status)),
+        Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
+        Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),
         Span::raw(format!(" {} ", formatting::pad(&who, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
-    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", app.sanitize(&item.text)), rest)));
+    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.sanitize(&item.text)), rest)));
     Line::from(spans)
 }
 

@@ -47,6 +47,11 @@ pub(super) fn format_hms(millis: i64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds % 3600 / 60, seconds % 60)
 }
 
+/// `14:02:11` on a clock that is so many seconds ahead of UTC.
+pub(crate) fn time_of_day(at: UnixMillis, zone: i64) -> String {
+    format_hms((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
+}
+
 /// `412W`, `5.1kW`.
 pub(super) fn format_watts(watts: f32) -> String {
     match watts {

@@ -8,7 +8,7 @@ use ratatui::text::Span;
 
 use crate::event::GpuSample;
 use crate::state::{HostState, RankState};
-use crate::tui::app::App;
+use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::host_status;
@@ -116,26 +116,41 @@ impl GpuFilter {
     }
 }
 
+/// Which GPU is under the cursor, what cells tell, and which of them are meant.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct MatrixSelection {
+    pub(super) metric: GpuMetric,
+    /// The host and the place of the GPU under the cursor.
+    pub(super) host: usize,
+    pub(super) gpu: usize,
+    /// What is looked for; empty: nothing.
+    pub(super) filter: GpuFilter,
+    /// Only what is wrong.
+    pub(crate) only_faults: bool,
+}
+
 /// What the cells of a frame have in common.
 pub(super) struct GpuMatrix<'a> {
+    pub(super) model: &'a Model,
+    pub(super) selection: &'a MatrixSelection,
     /// Of every host its ranks, by their numbers there.
     ranks: Vec<Vec<(u32, &'a RankState)>>,
 }
 
 impl<'a> GpuMatrix<'a> {
-    pub(super) fn new(app: &'a App) -> GpuMatrix<'a> {
+    pub(super) fn new(model: &'a Model, selection: &'a MatrixSelection) -> GpuMatrix<'a> {
         let paired = |rank: &&RankState| {
             let host = rank.host as usize;
-            let gpus = app.state.hosts.get(host).map_or(0, |host| host.gpus.len());
-            app.host_statuses.get(host).is_some_and(|host| host.ranks.total == gpus)
+            let gpus = model.state.hosts.get(host).map_or(0, |host| host.gpus.len());
+            model.host_statuses.get(host).is_some_and(|host| host.ranks.total == gpus)
         };
-        let mut ranks = vec![Vec::new(); app.state.hosts.len()];
-        for rank in app.state.ranks.values().filter(paired) {
+        let mut ranks = vec![Vec::new(); model.state.hosts.len()];
+        for rank in model.state.ranks.values().filter(paired) {
             if let (Some(own), Some(local)) = (ranks.get_mut(rank.host as usize), rank.local_rank) {
                 own.push((local, rank));
             }
         }
-        GpuMatrix { ranks }
+        GpuMatrix { model, selection, ranks }
     }
 
     /// The rank that has this GPU.
@@ -143,55 +158,55 @@ impl<'a> GpuMatrix<'a> {
         self.ranks.get(host)?.iter().find(|(local, _)| *local == gpu).map(|(_, rank)| *rank)
     }
 
-    fn rank_failed(&self, app: &App, host: usize, gpu: u32) -> bool {
-        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !app.state.was_stopped(rank))
+    fn rank_failed(&self, host: usize, gpu: u32) -> bool {
+        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !self.model.state.was_stopped(rank))
     }
 
     /// Whether something is wrong with it, or nothing is known of it any more.
-    fn is_faulty(&self, app: &App, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
-        has_stale_gpus(app, host)
+    fn is_faulty(&self, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
+        has_stale_gpus(self.model, host)
             || gpu.ecc_errors.is_some_and(|errors| errors > 0.0)
             || host_status::is_throttled(gpu)
             || gpu.utilization.is_none()
-            || self.rank_failed(app, at, gpu.index)
+            || self.rank_failed(at, gpu.index)
     }
 
     /// Whether it is meant by what is looked for.
-    pub(super) fn is_match(&self, app: &App, at: usize, place: usize) -> bool {
-        let Some((host, gpu)) = app.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
-        (!app.gpus_pane.only_faults || self.is_faulty(app, at, host, gpu)) && app.gpus_pane.filter.matches(&host.name, gpu)
+    pub(super) fn is_match(&self, at: usize, place: usize) -> bool {
+        let Some((host, gpu)) = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
+        (!self.selection.only_faults || self.is_faulty(at, host, gpu)) && self.selection.filter.matches(&host.name, gpu)
     }
 
     /// How many are meant, of how many.
-    pub(super) fn count_matches(&self, app: &App) -> (usize, usize) {
-        let all = || app.state.hosts.iter().enumerate().flat_map(|(at, host)| (0..host.gpus.len()).map(move |gpu| (at, gpu)));
-        (all().filter(|(at, gpu)| self.is_match(app, *at, *gpu)).count(), all().count())
+    pub(super) fn count_matches(&self) -> (usize, usize) {
+        let all = || self.model.state.hosts.iter().enumerate().flat_map(|(at, host)| (0..host.gpus.len()).map(move |gpu| (at, gpu)));
+        (all().filter(|(at, gpu)| self.is_match(*at, *gpu)).count(), all().count())
     }
 
     /// It, in a cell of so many columns; one and more than one have a space before them.
-    pub(super) fn render_cell(&self, app: &App, at: usize, place: usize, width: usize) -> Span<'static> {
-        let under = at == app.gpus_pane.host && place == app.gpus_pane.gpu;
-        let found = app.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
+    pub(super) fn render_cell(&self, at: usize, place: usize, width: usize) -> Span<'static> {
+        let under = at == self.selection.host && place == self.selection.gpu;
+        let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
         let Some((host, gpu)) = found else {
-            let style = if under { app.theme.selected() } else { Style::new() };
+            let style = if under { self.model.theme.selected() } else { Style::new() };
             return Span::styled(" ".repeat(width), style);
         };
-        let value = app.gpus_pane.metric.value(gpu);
+        let value = self.selection.metric.value(gpu);
         let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
-        let (glyph, status) = match host_status::gpu_glyph(&shown, has_stale_gpus(app, host)) {
-            (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(app, at, gpu.index) => ('!', DisplayStatus::Error),
+        let (glyph, status) = match host_status::gpu_glyph(&shown, has_stale_gpus(self.model, host)) {
+            (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => ('!', DisplayStatus::Error),
             told => told,
         };
         let mut style = match (status, value) {
-            (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => app.theme.status_style(DisplayStatus::Warn),
-            (DisplayStatus::Ok, Some(value)) => app.theme.heat(value),
-            _ => app.theme.status_style(status),
+            (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => self.model.theme.status_style(DisplayStatus::Warn),
+            (DisplayStatus::Ok, Some(value)) => self.model.theme.heat(value),
+            _ => self.model.theme.status_style(status),
         };
-        if !self.is_match(app, at, place) {
-            style = app.theme.dim();
+        if !self.is_match(at, place) {
+            style = self.model.theme.dim();
         }
         if under {
-            style = app.theme.selected();
+            style = self.model.theme.selected();
         }
         let most: f32 = if width == 3 { 99.0 } else { 999.0 };
         let text = match (width, status, value) {
@@ -202,8 +217,8 @@ impl<'a> GpuMatrix<'a> {
     }
 }
 
-fn has_stale_gpus(app: &App, host: &HostState) -> bool {
-    app.is_stale(host.gpus_at) || host.gpus_error.is_some()
+fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
+    model.is_stale(host.gpus_at) || host.gpus_error.is_some()
 }
 
 #[cfg(test)]

@@ -8,38 +8,38 @@ use crate::event::GpuSample;
 use crate::model::gpu::throttle_reason_names;
 use crate::report::style;
 use crate::state::{GpuTracePoint, HostState};
-use crate::tui::app::App;
+use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::host::{age_text, section_title};
+use super::lines::{age_text, section_title};
 use super::{formatting, graph, host_status};
 
 /// The longest row of bars.
 const MAX_BARS: usize = 60;
 
 /// A row a GPU.
-pub(super) fn gpu_rows(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let name = host.gpus.first().map_or_else(String::new, |gpu| app.sanitize(&gpu.name));
-    let age = if host.gpus.is_empty() { String::new() } else { age_text(app, host.gpus_at) };
-    let mut lines = vec![section_title(app, &format!("GPUs  {name}  {age}"), width)];
+pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
+    let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
+    let mut lines = vec![section_title(model, &format!("GPUs  {name}  {age}"), width)];
     if let Some((error, at)) = &host.gpus_error {
-        let text = format!(" nvidia-smi gives no values since {}: {}", formatting::format_age(*at, app.now), app.sanitize(error));
-        lines.push(Line::styled(style::truncate_text(&text, width), app.theme.status_style(DisplayStatus::Warn)));
+        let text = format!(" nvidia-smi gives no values since {}: {}", formatting::format_age(*at, model.now), model.sanitize(error));
+        lines.push(Line::styled(style::truncate_text(&text, width), model.theme.status_style(DisplayStatus::Warn)));
     }
     if host.gpus.is_empty() {
-        lines.push(Line::styled(" no values were told", app.theme.dim()));
+        lines.push(Line::styled(" no values were told", model.theme.dim()));
         return lines;
     }
     lines.push(Line::styled(
         style::truncate_text("   #  UTIL      MEM GiB      POWER   TEMP    CLOCK  LAST MINUTES", width),
-        app.theme.dim(),
+        model.theme.dim(),
     ));
-    let stale = app.is_stale(host.gpus_at) || host.gpus_error.is_some();
-    lines.extend(host.gpus.iter().map(|gpu| gpu_row(app, host, gpu, stale, width)));
+    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
+    lines.extend(host.gpus.iter().map(|gpu| gpu_row(model, host, gpu, stale, width)));
     lines
 }
 
-fn gpu_row(app: &App, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
+fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
     let dash = || "-".to_owned();
     let (glyph, status) = host_status::gpu_glyph(gpu, stale);
     let util = gpu.utilization.map_or_else(dash, |v| format!("{v:.0}%"));
@@ -56,8 +56,8 @@ fn gpu_row(app: &App, host: &HostState, gpu: &GpuSample, stale: bool, width: usi
     let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}C"));
     let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
     let values = format!(" {:>2}  {util:>4} {memory:>12} {power:>10} {temperature:>6} {clock:>8}  ", gpu.index);
-    let look = if stale { app.theme.dim() } else { ratatui::style::Style::new() };
-    let mut spans = vec![Span::styled(format!(" {glyph}"), app.theme.status_style(status)), Span::styled(values, look)];
+    let look = if stale { model.theme.dim() } else { ratatui::style::Style::new() };
+    let mut spans = vec![Span::styled(format!(" {glyph}"), model.theme.status_style(status)), Span::styled(values, look)];
     let mut why: Vec<String> =
         gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()).collect();
     why.extend(gpu.ecc_errors.filter(|errors| *errors > 0.0).map(|errors| format!("{errors:.0} ECC errors")));
@@ -65,10 +65,10 @@ fn gpu_row(app: &App, host: &HostState, gpu: &GpuSample, stale: bool, width: usi
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     let why = why.join(", ");
     let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.len() + 1 }).min(MAX_BARS);
-    let bars = graph::sparkline(&gpu_values(host, gpu.index, |look| look.utilization), room, app.theme.uses_ascii_graphs());
-    spans.push(Span::styled(bars, app.theme.status_style(if stale { DisplayStatus::Pending } else { DisplayStatus::Ok })));
+    let bars = graph::sparkline(&gpu_values(host, gpu.index, |look| look.utilization), room, model.theme.uses_ascii_graphs());
+    spans.push(Span::styled(bars, model.theme.status_style(if stale { DisplayStatus::Pending } else { DisplayStatus::Ok })));
     if !why.is_empty() {
-        spans.push(Span::styled(style::truncate_text(&format!(" {why}"), rest), app.theme.status_style(DisplayStatus::Warn)));
+        spans.push(Span::styled(style::truncate_text(&format!(" {why}"), rest), model.theme.status_style(DisplayStatus::Warn)));
     }
     Line::from(spans)
 }
@@ -78,34 +78,34 @@ fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>
 }
 
 /// The means over the host's GPUs, utilisation and power side by side.
-pub(super) fn mean_graphs(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     if host.gpu_traces.is_empty() {
         return Vec::new();
     }
     let half = width.saturating_sub(3) / 2;
     let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
-    graph_pair(app, ("utilisation, mean", of(|look| look.utilization)), ("power, of the limit, mean", of(|look| look.power)), half, 3)
+    graph_pair(model, ("utilisation, mean", of(|look| look.utilization)), ("power, of the limit, mean", of(|look| look.power)), half, 3)
 }
 
 /// Two graphs a GPU: utilisation and power, as large as there is room for all of them.
-pub(super) fn gpu_graphs(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![section_title(app, "Last minutes  v: what nvidia-smi prints", width)];
+pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![section_title(model, "Last minutes  v: what nvidia-smi prints", width)];
     if host.gpu_traces.is_empty() {
-        lines.push(Line::styled(" no values were told", app.theme.dim()));
+        lines.push(Line::styled(" no values were told", model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
     let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
     for gpu in host.gpu_traces.keys() {
         let names = [format!("g{gpu} utilisation"), format!("g{gpu} power, of the limit")];
         let utilization = (names[0].as_str(), gpu_values(host, *gpu, |look| look.utilization));
-        lines.extend(graph_pair(app, utilization, (names[1].as_str(), gpu_values(host, *gpu, |look| look.power)), half, height));
+        lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |look| look.power)), half, height));
     }
     lines
 }
 
 /// Two graphs with their names and last values above them.
 fn graph_pair(
-    app: &App,
+    model: &Model,
     (left, left_values): (&str, Vec<Option<f32>>),
     (right, right_values): (&str, Vec<Option<f32>>),
     half: usize,
@@ -114,10 +114,10 @@ fn graph_pair(
     let last = |values: &[Option<f32>]| values.last().copied().flatten().map_or_else(|| "-".to_owned(), |v| format!("{v:.0}%"));
     let head = |name: &str, values: &[Option<f32>]| formatting::pad(&format!(" {name} {}", last(values)), half + 1);
     let names = head(left, &left_values) + &head(right, &right_values);
-    let mut lines = vec![Line::styled(names.trim_end().to_owned(), app.theme.dim())];
-    let drawn = |values: &[Option<f32>]| graph::render_graph(values, half, height, app.theme.effective_graph_style());
+    let mut lines = vec![Line::styled(names.trim_end().to_owned(), model.theme.dim())];
+    let drawn = |values: &[Option<f32>]| graph::render_graph(values, half, height, model.theme.effective_graph_style());
     for (left, right) in drawn(&left_values).into_iter().zip(drawn(&right_values)) {
-        let look = app.theme.status_style(DisplayStatus::Ok);
+        let look = model.theme.status_style(DisplayStatus::Ok);
         lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, look), Span::raw(" "), Span::styled(right, look)]));
     }
     lines

@@ -9,42 +9,37 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use crate::report::style;
-use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
+use crate::tui::model::Model;
+use crate::tui::pane_action::PaneAction;
 
-use super::gpu_matrix::{GpuFilter, GpuMatrix, GpuMetric};
-use super::{formatting, host_status, render_lines, row_range};
+use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
+use super::lines::{render_lines, row_range};
+use super::{formatting, host_status};
 
 /// What the matrix remembers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpusPane {
-    pub(super) metric: GpuMetric,
-    /// The host and the place of the GPU under the cursor.
-    pub(super) host: usize,
-    pub(super) gpu: usize,
+    pub(crate) selection: MatrixSelection,
     /// How many hosts stood in a row.
     hosts_per_row: usize,
     /// The first row of hosts that is shown.
     first_row: usize,
-    /// What is looked for; empty: nothing.
-    pub(super) filter: GpuFilter,
-    /// Only what is wrong.
-    pub(crate) only_faults: bool,
     /// Where the first GPU is drawn, the columns of a host, and those of a GPU.
     cell_layout: (u16, u16, usize, usize),
 }
 
 /// A click; `false`: nothing is there.
-pub(super) fn handle_click(app: &mut App, x: u16, y: u16) -> bool {
-    let (left, upper, block, cell) = app.gpus_pane.cell_layout;
+pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -> bool {
+    let (left, upper, block, cell) = view.cell_layout;
     let (Some(x), Some(y)) = (x.checked_sub(left), y.checked_sub(upper)) else { return false };
     let (across, gpu) = (usize::from(x) / block.max(1), usize::from(x) % block.max(1) / cell.max(1));
-    let host = (app.gpus_pane.first_row + usize::from(y)) * app.gpus_pane.hosts_per_row + across;
-    if across >= app.gpus_pane.hosts_per_row || gpu >= max_gpus(app) || usize::from(y) >= app.page_rows || host >= app.state.hosts.len() {
-        return false;
+    let host = (view.first_row + usize::from(y)) * view.hosts_per_row + across;
+    let inside = across < view.hosts_per_row && gpu < max_gpus(model) && usize::from(y) < model.page_rows && host < model.state.hosts.len();
+    if inside {
+        (view.selection.host, view.selection.gpu) = (host, gpu);
     }
-    (app.gpus_pane.host, app.gpus_pane.gpu) = (host, gpu);
-    true
+    inside
 }
 
 /// How large a GPU is drawn.
@@ -72,73 +67,68 @@ impl GpuLayout {
 /// The columns of a host's totals.
 const TOTALS_WIDTH: usize = 25;
 
-fn max_gpus(app: &App) -> usize {
-    app.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
+fn max_gpus(model: &Model) -> usize {
+    model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
 }
 
 /// Takes what is looked for.
-pub(crate) fn set_filter(app: &mut App, words: &str) {
+pub(crate) fn set_filter(view: &mut GpusPane, words: &str) -> Option<PaneAction> {
     match GpuFilter::parse(words) {
-        Ok(filter) => app.gpus_pane.filter = filter,
-        Err(why) => app.show_toast(&why),
+        Ok(filter) => view.selection.filter = filter,
+        Err(why) => return Some(PaneAction::ShowToast(why)),
     }
+    None
 }
 
 /// The host under the cursor.
-pub(crate) fn host_at_cursor(app: &App) -> u32 {
-    u32::try_from(app.gpus_pane.host).unwrap_or(0)
+pub(crate) fn host_at_cursor(view: &GpusPane) -> u32 {
+    u32::try_from(view.selection.host).unwrap_or(0)
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    let hosts = app.state.hosts.len().max(1);
-    let wide = max_gpus(app);
-    let across = app.gpus_pane.hosts_per_row.max(1);
-    let view = &mut app.gpus_pane;
+pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    let hosts = model.state.hosts.len().max(1);
+    let wide = max_gpus(model);
+    let across = view.hosts_per_row.max(1);
+    let under = host_at_cursor(view);
+    let cursor = &mut view.selection;
     let last = hosts - 1;
     match cmd {
-        UiCommand::Metric => view.metric = view.metric.next(),
-        UiCommand::Faults => view.only_faults = !view.only_faults,
-        UiCommand::Left if view.gpu > 0 => view.gpu -= 1,
-        UiCommand::Left if view.host > 0 => (view.host, view.gpu) = (view.host - 1, wide - 1),
-        UiCommand::Right if view.gpu + 1 < wide => view.gpu += 1,
-        UiCommand::Right if view.host < last => (view.host, view.gpu) = (view.host + 1, 0),
-        UiCommand::Up => view.host = view.host.checked_sub(across).unwrap_or(view.host),
-        UiCommand::Down if view.host + across <= last => view.host += across,
-        UiCommand::PageUp | UiCommand::HalfUp => view.host = view.host.saturating_sub(across * 8),
-        UiCommand::PageDown | UiCommand::HalfDown => view.host = (view.host + across * 8).min(last),
-        UiCommand::PrevHost => view.host = view.host.saturating_sub(1),
-        UiCommand::NextHost => view.host = (view.host + 1).min(last),
-        UiCommand::FindNext | UiCommand::FindPrev => select_next_match(app, cmd == UiCommand::FindPrev),
-        UiCommand::Top => (view.host, view.gpu) = (0, 0),
-        UiCommand::Bottom => view.host = last,
-        UiCommand::Open => {
-            app.host_pane = super::host::HostPane::new(u32::try_from(view.host).unwrap_or(0));
-            app.screen = Screen::Host;
-        }
-        UiCommand::Output => {
-            let log = super::overview::most_relevant_log(app, u32::try_from(app.gpus_pane.host).unwrap_or(0));
-            app.logs_pane.show_log(log);
-            app.screen = Screen::Logs;
-        }
+        UiCommand::Metric => cursor.metric = cursor.metric.next(),
+        UiCommand::Faults => cursor.only_faults = !cursor.only_faults,
+        UiCommand::Left if cursor.gpu > 0 => cursor.gpu -= 1,
+        UiCommand::Left if cursor.host > 0 => (cursor.host, cursor.gpu) = (cursor.host - 1, wide - 1),
+        UiCommand::Right if cursor.gpu + 1 < wide => cursor.gpu += 1,
+        UiCommand::Right if cursor.host < last => (cursor.host, cursor.gpu) = (cursor.host + 1, 0),
+        UiCommand::Up => cursor.host = cursor.host.checked_sub(across).unwrap_or(cursor.host),
+        UiCommand::Down if cursor.host + across <= last => cursor.host += across,
+        UiCommand::PageUp | UiCommand::HalfUp => cursor.host = cursor.host.saturating_sub(across * 8),
+        UiCommand::PageDown | UiCommand::HalfDown => cursor.host = (cursor.host + across * 8).min(last),
+        UiCommand::PrevHost => cursor.host = cursor.host.saturating_sub(1),
+        UiCommand::NextHost => cursor.host = (cursor.host + 1).min(last),
+        UiCommand::FindNext | UiCommand::FindPrev => return select_next_match(cursor, model, cmd == UiCommand::FindPrev),
+        UiCommand::Top => (cursor.host, cursor.gpu) = (0, 0),
+        UiCommand::Bottom => cursor.host = last,
+        UiCommand::Open => return Some(PaneAction::ShowHost(under)),
+        UiCommand::Output => return Some(PaneAction::ShowLog(super::overview::most_relevant_log(model, under))),
         _ => {}
     }
+    None
 }
 
 /// To the next cell that is not dimmed, round the end.
-fn select_next_match(app: &mut App, back: bool) {
-    let matrix = GpuMatrix::new(app);
-    let wide = max_gpus(app);
-    let count = app.state.hosts.len() * wide;
-    let at = app.gpus_pane.host * wide + app.gpus_pane.gpu;
+fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) -> Option<PaneAction> {
+    let matrix = GpuMatrix::new(model, cursor);
+    let wide = max_gpus(model);
+    let count = model.state.hosts.len() * wide;
+    let at = cursor.host * wide + cursor.gpu;
     let found = (1..=count).map(|step| if back { at + count - step } else { at + step } % count).find(|place| {
         let (host, gpu) = (place / wide, place % wide);
-        app.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(app, host, gpu)
+        model.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(host, gpu)
     });
-    match found {
-        Some(place) => (app.gpus_pane.host, app.gpus_pane.gpu) = (place / wide, place % wide),
-        None => app.show_toast("no GPU is meant by it"),
-    }
+    let Some(place) = found else { return Some(PaneAction::ShowToast("no GPU is meant by it".to_owned())) };
+    (cursor.host, cursor.gpu) = (place / wide, place % wide);
+    None
 }
 
 /// The largest form in which all hosts fit, and how many stand in a row.
@@ -161,100 +151,119 @@ fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usi
     (GpuLayout::Glyphs, 1)
 }
 
-/// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    let width = usize::from(area.width);
-    let wide = max_gpus(app);
-    let name = app.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 16);
-    let room = usize::from(area.height).saturating_sub(5);
-    let (form, across) = choose_layout(width, room, name, wide, app.state.hosts.len());
-    app.gpus_pane.hosts_per_row = across;
-    app.gpus_pane.host = app.gpus_pane.host.min(app.state.hosts.len().saturating_sub(1));
-    let count = app.state.hosts.len().div_ceil(across);
-    let at = app.gpus_pane.host / across;
-    let top = app.gpus_pane.first_row.min(at).max((at + 1).saturating_sub(room));
-    app.gpus_pane.first_row = top;
-    app.page_rows = room;
-    let block = match form {
-        GpuLayout::Rows => name + 2 + wide * form.cell_width() + TOTALS_WIDTH,
-        GpuLayout::Digits | GpuLayout::Glyphs => wide * form.cell_width() + 1,
-    };
-    app.gpus_pane.cell_layout = (area.x + u16::try_from(name).unwrap_or(0) + 2, area.y + 2, block, form.cell_width());
-    let matrix = GpuMatrix::new(app);
-    let mut lines = vec![title_line(app, &matrix, width), header_line(app, form, across, name, wide, width)];
-    for row in (top..count).take(room) {
-        let hosts = row * across..((row + 1) * across).min(app.state.hosts.len());
-        lines.push(match form {
-            GpuLayout::Rows => Line::from(hosts.flat_map(|host| host_row(app, &matrix, host, name, wide)).collect::<Vec<_>>()),
-            GpuLayout::Digits | GpuLayout::Glyphs => matrix_row(app, &matrix, hosts, form, name, wide),
-        });
-    }
-    if app.state.hosts.is_empty() {
-        lines.push(Line::styled(" no host is known yet", app.theme.dim()));
-    }
-    render_lines(frame, area, lines);
-    let detail = detail_lines(app, &matrix, form, width);
-    render_lines(frame, row_range(area, area.height.saturating_sub(3), 3), detail);
+/// How the matrix of a frame is laid out.
+struct MatrixShape {
+    form: GpuLayout,
+    /// How many hosts stand in a row.
+    across: usize,
+    /// The columns of a host's name.
+    name_width: usize,
+    /// The most GPUs of a host.
+    gpus: usize,
 }
 
-fn title_line(app: &App, matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
-    let view = &app.gpus_pane;
-    let mut spans = vec![Span::styled(format!(" {}", view.metric.name()), app.theme.accent())];
+impl MatrixShape {
+    /// The columns of a host, its GPUs and what stands between it and the next one.
+    fn host_width(&self) -> usize {
+        let cells = self.gpus * self.form.cell_width();
+        match self.form {
+            GpuLayout::Rows => self.name_width + 2 + cells + TOTALS_WIDTH,
+            GpuLayout::Digits | GpuLayout::Glyphs => cells + 1,
+        }
+    }
+}
+
+/// Draws it. The rows of a page.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut GpusPane) -> usize {
+    let width = usize::from(area.width);
+    let hosts = model.state.hosts.len();
+    let gpus = max_gpus(model);
+    let name_width = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 16);
+    let room = usize::from(area.height).saturating_sub(5);
+    let (form, across) = choose_layout(width, room, name_width, gpus, hosts);
+    let shape = MatrixShape { form, across, name_width, gpus };
+    view.hosts_per_row = across;
+    view.selection.host = view.selection.host.min(hosts.saturating_sub(1));
+    let count = hosts.div_ceil(across);
+    let at = view.selection.host / across;
+    let top = view.first_row.min(at).max((at + 1).saturating_sub(room));
+    view.first_row = top;
+    view.cell_layout = (area.x + u16::try_from(name_width).unwrap_or(0) + 2, area.y + 2, shape.host_width(), form.cell_width());
+    let matrix = GpuMatrix::new(model, &view.selection);
+    let mut lines = vec![title_line(&matrix, width), header_line(model, &shape, width)];
+    for row in (top..count).take(room) {
+        let hosts = row * across..((row + 1) * across).min(hosts);
+        lines.push(match form {
+            GpuLayout::Rows => Line::from(hosts.flat_map(|host| host_row(&matrix, host, &shape)).collect::<Vec<_>>()),
+            GpuLayout::Digits | GpuLayout::Glyphs => matrix_row(&matrix, hosts, &shape),
+        });
+    }
+    if hosts == 0 {
+        lines.push(Line::styled(" no host is known yet", model.theme.dim()));
+    }
+    render_lines(frame, area, lines);
+    render_lines(frame, row_range(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
+    room
+}
+
+fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
+    let GpuMatrix { model, selection, .. } = matrix;
+    let mut spans = vec![Span::styled(format!(" {}", selection.metric.name()), model.theme.accent())];
     let mut more = Vec::new();
-    if view.only_faults {
+    if selection.only_faults {
         more.push("only faults (!)".to_owned());
     }
-    if !view.filter.is_empty() {
-        more.push(format!("/{}", app.sanitize(view.filter.text())));
+    if !selection.filter.is_empty() {
+        more.push(format!("/{}", model.sanitize(selection.filter.text())));
     }
     if !more.is_empty() {
-        let (meant, all) = matrix.count_matches(app);
+        let (meant, all) = matrix.count_matches();
         spans.push(Span::raw(style::truncate_text(&format!("  {}: {meant} of {all} GPUs", more.join("  ")), width.saturating_sub(40))));
     }
     Line::from(spans)
 }
 
-fn header_line(app: &App, form: GpuLayout, across: usize, name: usize, wide: usize, width: usize) -> Line<'static> {
-    let text = match form {
+fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> Line<'static> {
+    let name = shape.name_width;
+    let text = match shape.form {
         GpuLayout::Rows => {
-            let numbers: String = (0..wide).map(|gpu| format!("{gpu:>4}")).collect();
+            let numbers: String = (0..shape.gpus).map(|gpu| format!("{gpu:>4}")).collect();
             let one = format!(" {} {numbers}  {:>4} {:>4} {:>5} {:>6}  ", formatting::pad("HOST", name), "AVG", "MEM", "MAXT", "POWER");
-            one.repeat(across)
+            one.repeat(shape.across)
         }
         GpuLayout::Digits | GpuLayout::Glyphs => {
-            let marks: String = (0..across).map(|n| formatting::pad(&format!("+{n}"), wide * form.cell_width() + 1)).collect();
+            let marks: String = (0..shape.across).map(|n| formatting::pad(&format!("+{n}"), shape.host_width())).collect();
             format!(" {} {marks}", formatting::pad("", name))
         }
     };
-    Line::styled(style::truncate_text(text.trim_end(), width), app.theme.header())
+    Line::styled(style::truncate_text(text.trim_end(), width), model.theme.header())
 }
 
-fn host_label(app: &App, host: usize, name: usize) -> Span<'static> {
-    let label = app.state.hosts.get(host).map_or_else(String::new, |host| app.sanitize(&host.name));
-    Span::raw(format!(" {} ", formatting::pad(&label, name)))
+/// The GPUs of a host.
+fn host_cells(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> impl Iterator<Item = Span<'static>> {
+    (0..shape.gpus).map(move |gpu| matrix.render_cell(host, gpu, shape.form.cell_width()))
 }
 
-fn matrix_row(
-    app: &App,
-    matrix: &GpuMatrix<'_>,
-    hosts: std::ops::Range<usize>,
-    form: GpuLayout,
-    name: usize,
-    wide: usize,
-) -> Line<'static> {
-    let mut spans = vec![host_label(app, hosts.start, name)];
+fn host_label(model: &Model, host: usize, shape: &MatrixShape) -> Span<'static> {
+    let label = model.state.hosts.get(host).map_or_else(String::new, |host| model.sanitize(&host.name));
+    Span::raw(format!(" {} ", formatting::pad(&label, shape.name_width)))
+}
+
+fn matrix_row(matrix: &GpuMatrix<'_>, hosts: std::ops::Range<usize>, shape: &MatrixShape) -> Line<'static> {
+    let mut spans = vec![host_label(matrix.model, hosts.start, shape)];
     for host in hosts {
-        spans.extend((0..wide).map(|gpu| matrix.render_cell(app, host, gpu, form.cell_width())));
+        spans.extend(host_cells(matrix, host, shape));
         spans.push(Span::raw(" "));
     }
     Line::from(spans)
 }
 
 /// A host with three digits a GPU and its totals.
-fn host_row(app: &App, matrix: &GpuMatrix<'_>, host: usize, name: usize, wide: usize) -> Vec<Span<'static>> {
-    let mut spans = vec![host_label(app, host, name)];
-    spans.extend((0..wide).map(|gpu| matrix.render_cell(app, host, gpu, GpuLayout::Rows.cell_width())));
-    let fresh = app.state.hosts.get(host).filter(|host| !app.is_stale(host.gpus_at));
+fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Span<'static>> {
+    let model = matrix.model;
+    let mut spans = vec![host_label(model, host, shape)];
+    spans.extend(host_cells(matrix, host, shape));
+    let fresh = model.state.hosts.get(host).filter(|host| !model.is_stale(host.gpus_at));
     let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     spans.push(Span::raw(format!(
@@ -268,17 +277,18 @@ fn host_row(app: &App, matrix: &GpuMatrix<'_>, host: usize, name: usize, wide: u
 }
 
 /// The GPU under the cursor in words, and its rank's last line.
-fn detail_lines(app: &App, matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize) -> Vec<Line<'static>> {
+fn detail_lines(matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize) -> Vec<Line<'static>> {
+    let GpuMatrix { model, selection, .. } = matrix;
     let digits = if form == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
     let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - not told   / find: gpu03 util<5 temp>80"), width);
-    let mut lines = vec![Line::styled(legend, app.theme.dim())];
-    let Some(host) = app.state.hosts.get(app.gpus_pane.host) else { return lines };
-    let Some(gpu) = host.gpus.get(app.gpus_pane.gpu) else {
-        lines.push(Line::raw(format!(" {}: no values", app.sanitize(&host.name))));
+    let mut lines = vec![Line::styled(legend, model.theme.dim())];
+    let Some(host) = model.state.hosts.get(selection.host) else { return lines };
+    let Some(gpu) = host.gpus.get(selection.gpu) else {
+        lines.push(Line::raw(format!(" {}: no values", model.sanitize(&host.name))));
         return lines;
     };
     let part = |name: &str, value: Option<f32>, unit: &str| value.map(|v| format!("{name}{v:.0}{unit}"));
-    let mut parts = vec![format!("{} g{}", app.sanitize(&host.name), gpu.index)];
+    let mut parts = vec![format!("{} g{}", model.sanitize(&host.name), gpu.index)];
     parts.extend(part("util ", gpu.utilization, "%"));
     parts.extend(gpu.memory_used.zip(gpu.memory_total).map(|(used, total)| format!("mem {:.0}/{:.0}G", used / 1024.0, total / 1024.0)));
     parts.extend(part("", gpu.temperature, "C"));
@@ -286,17 +296,17 @@ fn detail_lines(app: &App, matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize
     parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), " ECC errors"));
     parts
         .extend(gpu.throttle_reasons.map(crate::model::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()));
-    parts.push(format!("{} ago", formatting::format_age(host.gpus_at, app.now)));
+    parts.push(format!("{} ago", formatting::format_age(host.gpus_at, model.now)));
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
-    if let Some(rank) = matrix.rank_of_gpu(app.gpus_pane.host, gpu.index) {
-        let (status, word) = host_status::rank_status(&app.state, rank);
-        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.sanitize(&line)).unwrap_or_default();
+    if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
+        let (status, word) = host_status::rank_status(&model.state, rank);
+        let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let who = format!(" rank {} {word}", rank.rank);
         let rest = width.saturating_sub(who.len() + 5);
         lines.push(Line::from(vec![
-            Span::styled(format!(" {}", app.theme.symbol(status)), app.theme.status_style(status)),
+            Span::styled(format!(" {}", model.theme.symbol(status)), model.theme.status_style(status)),
             Span::raw(who),
-            Span::styled(" | ", app.theme.dim()),
+            Span::styled(" | ", model.theme.dim()),
             Span::raw(style::truncate_text(&last, rest)),
         ]));
     }

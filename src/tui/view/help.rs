@@ -7,28 +7,35 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Clear;
 
-use crate::tui::app::{App, Overlay};
+use crate::tui::bindings::KeyBindings;
+use crate::tui::keymap::KeyContext;
+use crate::tui::theme::Theme;
 
-use super::{formatting, render_lines, row_range};
+use super::formatting;
+use super::lines::{render_lines, row_range};
 
-/// Draws it over the whole screen; keeps the scrolling within bounds.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+/// The keys of these places.
+pub(super) fn lines(theme: Theme, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for place in app.key_contexts() {
-        lines.push(Line::styled(format!(" {}", place.title()), app.theme.header()));
-        for row in app.bindings.bindings_in(place).filter(|row| !row.keys.is_empty()) {
+    for place in places {
+        lines.push(Line::styled(format!(" {}", place.title()), theme.header()));
+        for row in bindings.bindings_in(*place).filter(|row| !row.keys.is_empty()) {
             let keys = formatting::pad(&row.join_keys("  "), 16);
-            lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, app.theme.accent()), Span::raw(row.help)]));
+            lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(row.help)]));
         }
     }
+    lines
+}
+
+/// Draws it over the whole screen from its row `top` on; keeps the scrolling within bounds. The rows of a page.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, mut lines: Vec<Line<'static>>, top: &mut usize) -> usize {
     let room = usize::from(area.height).saturating_sub(1);
     let most = lines.len().saturating_sub(room);
-    let Some(Overlay::Help(top)) = &mut app.overlay else { return };
     *top = (*top).min(most);
-    let (top, more) = (*top, most - *top);
-    app.page_rows = room;
+    let more = most - *top;
     frame.render_widget(Clear, area);
-    render_lines(frame, row_range(area, 0, area.height.saturating_sub(1)), lines.split_off(top));
+    render_lines(frame, row_range(area, 0, area.height.saturating_sub(1)), lines.split_off(*top));
     let foot = if more > 0 { format!(" {more} more lines below: down, pgdn; ? closes") } else { " ? closes".to_owned() };
-    render_lines(frame, row_range(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, app.theme.dim())]);
+    render_lines(frame, row_range(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, theme.dim())]);
+    room
 }

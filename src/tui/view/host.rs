@@ -10,12 +10,14 @@ use ratatui::text::{Line, Span};
 use crate::event::{GpuProcess, UnixMillis};
 use crate::report::style;
 use crate::state::{ConnectionStatus, HostState};
-use crate::tui::app::{App, Screen};
 use crate::tui::feed::{DashboardRole, UserAction};
 use crate::tui::keymap::UiCommand;
+use crate::tui::model::Model;
+use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::{formatting, gpu_table, host_status, overview, render_lines};
+use super::lines::{age_text, render_lines, section_title};
+use super::{formatting, gpu_table, host_status, overview};
 
 /// From so many columns on there is a second column.
 const WIDE_COLUMNS: u16 = 180;
@@ -41,87 +43,81 @@ pub struct HostPane {
 
 impl HostPane {
     /// That host, from its first line.
-    pub(super) fn new(host: u32) -> HostPane {
+    pub(crate) fn new(host: u32) -> HostPane {
         HostPane { host, ..HostPane::default() }
     }
 }
 
 /// Shows another host, and asks it too what nvidia-smi prints where that is shown.
-fn show_host(app: &mut App, host: u32) {
-    app.host_pane = HostPane { host, first_line: 0, ..app.host_pane };
-    let known = app.state.hosts.get(host as usize).is_some_and(|host| host.nvidia_smi_at > 0);
-    if app.host_pane.show_smi && !known {
-        query_nvidia_smi(app);
-    }
+fn show_host(view: &mut HostPane, model: &Model, host: u32) -> Option<PaneAction> {
+    (view.host, view.first_line) = (host, 0);
+    let known = model.state.hosts.get(host as usize).is_some_and(|host| host.nvidia_smi_at > 0);
+    if view.show_smi && !known { query_nvidia_smi(view, model) } else { None }
 }
 
-fn query_nvidia_smi(app: &mut App) {
-    let host = app.host_pane.host;
-    let waits = app.host_pane.smi_asked.is_some_and(|(of, at)| {
-        let answered = app.state.hosts.get(host as usize).map_or(0, |host| host.nvidia_smi_at);
-        of == host && answered <= at && app.now - at < SMI_TIMEOUT_MS
+fn query_nvidia_smi(view: &mut HostPane, model: &Model) -> Option<PaneAction> {
+    let host = view.host;
+    let waits = view.smi_asked.is_some_and(|(of, at)| {
+        let answered = model.state.hosts.get(host as usize).map_or(0, |host| host.nvidia_smi_at);
+        of == host && answered <= at && model.now - at < SMI_TIMEOUT_MS
     });
-    if app.capabilities.role != DashboardRole::Replay && !waits {
-        app.host_pane.smi_asked = Some((host, app.now));
-        app.pending_actions.push(UserAction::QueryNvidiaSmi(host));
+    if model.capabilities.role == DashboardRole::Replay || waits {
+        return None;
     }
+    view.smi_asked = Some((host, model.now));
+    Some(PaneAction::Request(UserAction::QueryNvidiaSmi(host)))
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    let page = app.page_rows.max(1);
-    let hosts = u32::try_from(app.state.hosts.len()).unwrap_or(u32::MAX).max(1);
-    let top = app.host_pane.first_line;
-    match cmd {
-        UiCommand::PrevHost | UiCommand::PrevRank | UiCommand::Left => show_host(app, (app.host_pane.host + hosts - 1) % hosts),
-        UiCommand::NextHost | UiCommand::NextRank | UiCommand::Right => show_host(app, (app.host_pane.host + 1) % hosts),
+pub(crate) fn update(view: &mut HostPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    let page = model.page_rows.max(1);
+    let hosts = u32::try_from(model.state.hosts.len()).unwrap_or(u32::MAX).max(1);
+    let top = view.first_line;
+    view.first_line = match cmd {
+        UiCommand::PrevHost | UiCommand::PrevRank | UiCommand::Left => return show_host(view, model, (view.host + hosts - 1) % hosts),
+        UiCommand::NextHost | UiCommand::NextRank | UiCommand::Right => return show_host(view, model, (view.host + 1) % hosts),
         UiCommand::Raw => {
-            app.host_pane = HostPane { show_smi: !app.host_pane.show_smi, first_line: 0, ..app.host_pane };
-            if app.host_pane.show_smi {
-                query_nvidia_smi(app);
-            }
+            (view.show_smi, view.first_line) = (!view.show_smi, 0);
+            return if view.show_smi { query_nvidia_smi(view, model) } else { None };
         }
-        UiCommand::Again if app.host_pane.show_smi => query_nvidia_smi(app),
-        UiCommand::Open | UiCommand::Output => {
-            let log = overview::most_relevant_log(app, app.host_pane.host);
-            app.logs_pane.show_log(log);
-            app.screen = Screen::Logs;
-        }
-        UiCommand::Up => app.host_pane.first_line = top.saturating_sub(1),
-        UiCommand::Down => app.host_pane.first_line = top + 1,
-        UiCommand::PageUp => app.host_pane.first_line = top.saturating_sub(page),
-        UiCommand::PageDown => app.host_pane.first_line = top + page,
-        UiCommand::HalfUp => app.host_pane.first_line = top.saturating_sub(page / 2),
-        UiCommand::HalfDown => app.host_pane.first_line = top + page / 2,
-        UiCommand::Top => app.host_pane.first_line = 0,
-        UiCommand::Bottom => app.host_pane.first_line = usize::MAX / 2,
-        _ => {}
-    }
+        UiCommand::Again if view.show_smi => return query_nvidia_smi(view, model),
+        UiCommand::Open | UiCommand::Output => return Some(PaneAction::ShowLog(overview::most_relevant_log(model, view.host))),
+        UiCommand::Up => top.saturating_sub(1),
+        UiCommand::Down => top + 1,
+        UiCommand::PageUp => top.saturating_sub(page),
+        UiCommand::PageDown => top + page,
+        UiCommand::HalfUp => top.saturating_sub(page / 2),
+        UiCommand::HalfDown => top + page / 2,
+        UiCommand::Top => 0,
+        UiCommand::Bottom => usize::MAX / 2,
+        _ => top,
+    };
+    None
 }
 
-/// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    app.page_rows = usize::from(area.height);
-    let at = app.host_pane.host as usize;
-    let Some(host) = app.state.hosts.get(at) else {
-        render_lines(frame, area, vec![Line::styled(" no host is known yet", app.theme.dim())]);
-        return;
+/// Draws it. The rows of a page.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut HostPane) -> usize {
+    let page = usize::from(area.height);
+    let at = view.host as usize;
+    let Some(host) = model.state.hosts.get(at) else {
+        render_lines(frame, area, vec![Line::styled(" no host is known yet", model.theme.dim())]);
+        return page;
     };
     let wide = area.width >= WIDE_COLUMNS;
     let left = if wide { Rect { width: area.width - SIDE_COLUMNS - 1, ..area } } else { area };
     let (width, room) = (usize::from(left.width), usize::from(left.height));
     let tall = room >= TALL_ROWS;
-    let mut lines = header_lines(app, at, host, width);
-    lines.extend(machine_lines(app, host, width, if tall { 4 } else { 1 }));
-    if app.host_pane.show_smi && !wide {
-        lines.extend(smi_lines(app, host, width));
+    let mut lines = header_lines(model, at, host, width);
+    lines.extend(machine_lines(model, host, width, if tall { 4 } else { 1 }));
+    if view.show_smi && !wide {
+        lines.extend(smi_lines(model, view, host, width));
     }
-    let mut sections = vec![gpu_table::gpu_rows(app, host, width)];
+    let mut sections = vec![gpu_table::gpu_rows(model, host, width)];
     if tall && !wide {
-        sections.push(gpu_table::mean_graphs(app, host, width));
+        sections.push(gpu_table::mean_graphs(model, host, width));
     }
-    sections.push(rank_lines(app, at, width));
-    sections.push(process_lines(app, host, width));
+    sections.push(rank_lines(model, at, width));
+    sections.push(process_lines(model, host, width));
     for section in sections.into_iter().filter(|section| !section.is_empty()) {
         if tall {
             lines.push(Line::raw(""));
@@ -129,60 +125,49 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
         lines.extend(section);
     }
     let side = wide.then(|| {
-        if app.host_pane.show_smi {
-            smi_lines(app, host, usize::from(SIDE_COLUMNS))
+        if view.show_smi {
+            smi_lines(model, view, host, usize::from(SIDE_COLUMNS))
         } else {
-            gpu_table::gpu_graphs(app, host, usize::from(SIDE_COLUMNS))
+            gpu_table::gpu_graphs(model, host, usize::from(SIDE_COLUMNS))
         }
     });
-    let top = app.host_pane.first_line.min(lines.len().saturating_sub(room));
-    app.host_pane.first_line = top;
+    let top = view.first_line.min(lines.len().saturating_sub(room));
+    view.first_line = top;
     render_lines(frame, left, lines.split_off(top));
     if let Some(side) = side {
         render_lines(frame, Rect { x: area.x + left.width + 1, width: SIDE_COLUMNS, ..area }, side);
     }
+    page
 }
 
 /// What nvidia-smi printed there, with its age; or why there is nothing.
-fn smi_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let asked = app.host_pane.smi_asked.filter(|(of, at)| *of == app.host_pane.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
-    let age = if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, app.now)) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, app.now)));
-    let mut lines = vec![section_title(app, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
+fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let asked = view.smi_asked.filter(|(of, at)| *of == view.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
+    let age =
+        if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, model.now)) } else { String::new() };
+    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, model.now)));
+    let mut lines = vec![section_title(model, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(
-            style::truncate_text(&format!(" {}", app.sanitize(&host.nvidia_smi_error)), width),
-            app.theme.status_style(DisplayStatus::Warn),
+            style::truncate_text(&format!(" {}", model.sanitize(&host.nvidia_smi_error)), width),
+            model.theme.status_style(DisplayStatus::Warn),
         ));
     }
     if host.nvidia_smi_at == 0 {
-        let text = if app.capabilities.role == DashboardRole::Replay {
+        let text = if model.capabilities.role == DashboardRole::Replay {
             " the journal has none of this host until now"
         } else {
             " waiting for its answer"
         };
-        lines.push(Line::styled(text, app.theme.dim()));
+        lines.push(Line::styled(text, model.theme.dim()));
     }
-    lines.extend(host.nvidia_smi_output.lines().map(|line| Line::raw(style::truncate_text(&app.sanitize(line), width))));
+    lines.extend(host.nvidia_smi_output.lines().map(|line| Line::raw(style::truncate_text(&model.sanitize(line), width))));
     lines
 }
 
-/// How old a value is, in words.
-pub(super) fn age_text(app: &App, at: UnixMillis) -> String {
-    match at {
-        0 => "never seen".to_owned(),
-        at if app.is_stale(at) => format!("? {} old", formatting::format_age(at, app.now)),
-        at => format!("{} ago", formatting::format_age(at, app.now)),
-    }
-}
-
-pub(super) fn section_title(app: &App, text: &str, width: usize) -> Line<'static> {
-    Line::styled(formatting::pad(&format!(" {text}"), width), app.theme.header())
-}
-
-fn header_lines(app: &App, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let (status, why) = app.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
-    let place = format!("{} of {}  ", at + 1, app.state.hosts.len());
+fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let (status, why) = model.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
+    let place = format!("{} of {}  ", at + 1, model.state.hosts.len());
     let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
     let link = match host.connection_status {
         ConnectionStatus::Unknown => "not tried",
@@ -191,17 +176,20 @@ fn header_lines(app: &App, at: usize, host: &HostState, width: usize) -> Vec<Lin
         ConnectionStatus::Retrying => "lost, trying again",
         ConnectionStatus::Unreachable => "unreachable",
     };
-    let since =
-        if host.connection_since > 0 { format!(" for {}", style::format_duration(app.now - host.connection_since)) } else { String::new() };
+    let since = if host.connection_since > 0 {
+        format!(" for {}", style::format_duration(model.now - host.connection_since))
+    } else {
+        String::new()
+    };
     let first = Line::from(vec![
-        Span::styled(format!(" {}  ", app.sanitize(&host.name)), app.theme.accent()),
-        Span::styled(app.theme.symbol(status), app.theme.status_style(status)),
+        Span::styled(format!(" {}  ", model.sanitize(&host.name)), model.theme.accent()),
+        Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
         Span::raw(style::truncate_text(&format!(" {why}  {place}"), width.saturating_sub(host.name.len() + 6))),
     ]);
     vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
 }
 
-fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
+fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
     let vitals = &host.host_metrics;
     let mut parts = Vec::new();
     if host.host_metrics_at > 0 {
@@ -213,13 +201,16 @@ fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<
         }
     }
     if let Some(disk) = host.disk {
-        let age =
-            if host.host_metrics_at > 0 && disk.at + 15_000 > app.now { String::new() } else { format!(" ({})", age_text(app, disk.at)) };
+        let age = if host.host_metrics_at > 0 && disk.at + 15_000 > model.now {
+            String::new()
+        } else {
+            format!(" ({})", age_text(model, disk.at))
+        };
         parts.push(format!("disk {} free{age}", formatting::format_part_of(disk.free, disk.total)));
     }
     let mut lines = Vec::new();
-    let age = if host.host_metrics_at > 0 { format!("  {}", age_text(app, host.host_metrics_at)) } else { String::new() };
-    let dim = if app.is_stale(host.host_metrics_at) { app.theme.dim() } else { ratatui::style::Style::new() };
+    let age = if host.host_metrics_at > 0 { format!("  {}", age_text(model, host.host_metrics_at)) } else { String::new() };
+    let dim = if model.is_stale(host.host_metrics_at) { model.theme.dim() } else { ratatui::style::Style::new() };
     if !parts.is_empty() {
         lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", parts.join("  ")), width), dim));
     }
@@ -234,7 +225,7 @@ fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<
     });
     let mut row = String::new();
     for net in nets {
-        let name = app.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
+        let name = model.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
         let one = format!(
             " {}  in {}/s out {}/s ",
             name.trim_end(),
@@ -255,14 +246,14 @@ fn machine_lines(app: &App, host: &HostState, width: usize, most: usize) -> Vec<
     lines
 }
 
-fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>> {
+fn process_lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     if host.gpu_processes_at == 0 {
         return Vec::new();
     }
     let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
     let count = style::count_noun(host.gpu_processes.len(), "process").replace("processs", "processes");
-    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(app, host.gpu_processes_at));
-    let mut lines = vec![section_title(app, &head, width)];
+    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(model, host.gpu_processes_at));
+    let mut lines = vec![section_title(model, &head, width)];
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
     all.sort_by_key(|process| (process.belongs_to_run, process.pid));
     for process in all {
@@ -271,13 +262,13 @@ fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>
         let (whose, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
         lines.push(Line::from(vec![
             Span::raw(format!("   g{gpu:<3} ")),
-            Span::styled(whose, app.theme.status_style(status)),
+            Span::styled(whose, model.theme.status_style(status)),
             Span::raw(style::truncate_text(
                 &format!(
                     " {:>8} {memory:>10}  {} {}",
                     process.pid,
-                    formatting::pad(&app.sanitize(&process.user), 10),
-                    app.sanitize(&process.name)
+                    formatting::pad(&model.sanitize(&process.user), 10),
+                    model.sanitize(&process.name)
                 ),
                 width.saturating_sub(15),
             )),
@@ -286,19 +277,19 @@ fn process_lines(app: &App, host: &HostState, width: usize) -> Vec<Line<'static>
     lines
 }
 
-fn rank_lines(app: &App, at: usize, width: usize) -> Vec<Line<'static>> {
-    let own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host as usize == at).collect();
+fn rank_lines(model: &Model, at: usize, width: usize) -> Vec<Line<'static>> {
+    let own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host as usize == at).collect();
     if own.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![section_title(app, "Ranks", width)];
+    let mut lines = vec![section_title(model, "Ranks", width)];
     for rank in own {
-        let (status, word) = host_status::rank_status(&app.state, rank);
-        let last = rank.recent_lines.last_lines(1).pop().map(|line| app.sanitize(&line)).unwrap_or_default();
+        let (status, word) = host_status::rank_status(&model.state, rank);
+        let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
         lines.push(Line::from(vec![
             Span::raw(format!("   {local:<4} ")),
-            Span::styled(app.theme.symbol(status), app.theme.status_style(status)),
+            Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
             Span::raw(style::truncate_text(
                 &format!(" rank {:<5} {}  {last}", rank.rank, formatting::pad(&word, 12)),
                 width.saturating_sub(9),

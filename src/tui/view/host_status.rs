@@ -6,7 +6,8 @@ use crate::event::{GpuSample, UnixMillis};
 use crate::model::gpu::throttle_reason_names;
 use crate::report::style;
 use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
-use crate::tui::app::App;
+use crate::text::sanitize::Sanitizer;
+use crate::tui::log_times::LogTimes;
 use crate::tui::theme::DisplayStatus;
 
 /// What the panes say of a host.
@@ -23,8 +24,7 @@ pub struct HostStatus {
 }
 
 /// How every host stands, in their order.
-pub(crate) fn compute_host_statuses(app: &App) -> Vec<HostStatus> {
-    let state = &app.state;
+pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
     for step in state.step_table.steps().iter().filter(|step| step.status == crate::state::StepStatus::Failed) {
         if let Some(place) = failed.get_mut(step.info.host as usize) {
@@ -37,10 +37,10 @@ pub(crate) fn compute_host_statuses(app: &App) -> Vec<HostStatus> {
         .zip(failed)
         .map(|((ranks, host), failed)| {
             let (status, why) = host_status(state, host, &ranks, failed);
-            HostStatus { status, reason: app.sanitize(&why), ranks, last_output_at: 0 }
+            HostStatus { status, reason: sanitizer.sanitize_line(&why).replace('\t', "    "), ranks, last_output_at: 0 }
         })
         .collect();
-    for (host, at) in app.log_times.last_outputs() {
+    for (host, at) in log_times.last_outputs() {
         if let Some(standing) = all.get_mut(host as usize) {
             standing.last_output_at = standing.last_output_at.max(at);
         }

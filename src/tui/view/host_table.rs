@@ -12,11 +12,13 @@ use ratatui::text::{Line, Span};
 use crate::event::UnixMillis;
 use crate::report::style;
 use crate::state::HostState;
-use crate::tui::app::App;
+use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
-use super::{formatting, graph, render_lines};
+use super::lines::render_lines;
+use super::{formatting, graph};
 
 /// The columns of the GPUs together, and of the machine besides.
 const GPU_TOTALS_WIDTH: usize = 29;
@@ -46,9 +48,9 @@ pub(super) struct HostTable {
 
 impl HostTable {
     /// As many rows as there are hosts, or fewer where they have not so much room.
-    pub(super) fn new(app: &App, room: usize) -> HostTable {
+    pub(super) fn new(model: &Model, list: &HostList, room: usize) -> HostTable {
         let mut all: Vec<HostTableRow> = (0_u32..)
-            .zip(&app.host_statuses)
+            .zip(&model.host_statuses)
             .map(|(at, host)| HostTableRow {
                 hosts: vec![at],
                 status: host.status,
@@ -86,10 +88,10 @@ impl HostTable {
             };
             let (first, group) = (row.hosts[0], format!("{:?} {}", row.status, row.reason));
             table.groups.extend(row.hosts.iter().map(|host| (*host, (group.clone(), first))));
-            let open = app.overview_pane.expanded.contains(&group);
+            let open = list.expanded.contains(&group);
             table.rows.push(row);
             if open {
-                let standing = app.host_statuses.get(first as usize).cloned().unwrap_or_default();
+                let standing = model.host_statuses.get(first as usize).cloned().unwrap_or_default();
                 let host_status::HostStatus { ranks, status, reason: why, last_output_at: heard } = standing;
                 table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at: heard, is_member: true });
                 table.rows.extend(others);
@@ -104,20 +106,20 @@ impl HostTable {
     }
 
     /// Draws it.
-    pub(super) fn draw(self, frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+    pub(super) fn draw(self, frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
         let room = usize::from(area.height).saturating_sub(1);
         let drawn = self.rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
-        let (at, top) = app.overview_pane.list.set_rows(drawn, room);
-        app.overview_pane.list.set_screen_rows(area.y + 1, room);
-        app.overview_pane.host_groups = self.groups;
-        let columns = HostColumns::fit(usize::from(area.width), app, &self.rows, &app.overview_pane.host_groups);
-        let mut lines = vec![columns.header_line(app)];
+        let (at, top) = list.rows.set_rows(drawn, room);
+        list.rows.set_screen_rows(area.y + 1, room);
+        list.groups = self.groups;
+        let columns = HostColumns::fit(usize::from(area.width), model, list, &self.rows);
+        let mut lines = vec![columns.header_line(model)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
-            let line = columns.row_line(app, row);
-            lines.push(if n == at { line.style(app.theme.selected()) } else { line });
+            let line = columns.row_line(model, list, row);
+            lines.push(if n == at { line.style(model.theme.selected()) } else { line });
         }
         if self.rows.is_empty() {
-            lines.push(Line::styled(" no host is known yet", app.theme.dim()));
+            lines.push(Line::styled(" no host is known yet", model.theme.dim()));
         }
         render_lines(frame, area, lines);
     }
@@ -135,16 +137,20 @@ struct HostColumns {
 }
 
 impl HostColumns {
-    fn fit(width: usize, app: &App, rows: &[HostTableRow], groups: &BTreeMap<u32, (String, u32)>) -> HostColumns {
-        let most = app.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).clamp(3, 16);
+    fn fit(width: usize, model: &Model, list: &HostList, rows: &[HostTableRow]) -> HostColumns {
+        let most = model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).clamp(3, 16);
         // " name ST RANKS GPU" and, where there is room, the rest.
         let fixed = 1 + 1 + 3 + 10 + most + 1;
         let numbers = width >= fixed + 12 + GPU_TOTALS_WIDTH;
         let machine = width >= fixed + 12 + GPU_TOTALS_WIDTH + MACHINE_WIDTH + 10;
         let taken = fixed + if numbers { GPU_TOTALS_WIDTH } else { 0 } + if machine { MACHINE_WIDTH } else { 0 };
-        let folded = !groups.is_empty();
-        let longest =
-            rows.iter().map(|row| row_label(app, row, folded).len() + host_count_suffix(&row.hosts).len()).max().unwrap_or(4).clamp(4, 60);
+        let folded = !list.groups.is_empty();
+        let longest = rows
+            .iter()
+            .map(|row| row_label(model, list, row, folded).len() + host_count_suffix(&row.hosts).len())
+            .max()
+            .unwrap_or(4)
+            .clamp(4, 60);
         let rest = width.saturating_sub(taken);
         let name = if rest > longest + 14 { longest.max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
         let after = rest.saturating_sub(name + 1);
@@ -162,7 +168,7 @@ impl HostColumns {
         }
     }
 
-    fn header_line(&self, app: &App) -> Line<'static> {
+    fn header_line(&self, model: &Model) -> Line<'static> {
         let mut head = format!(
             " {} ST {} {} ",
             formatting::pad("HOST", self.name_width),
@@ -181,33 +187,34 @@ impl HostColumns {
         if self.reason_width > 0 {
             head += "STATE";
         }
-        Line::styled(head, app.theme.header())
+        Line::styled(head, model.theme.header())
     }
 
-    fn row_line(&self, app: &App, row: &HostTableRow) -> Line<'static> {
-        let style = app.theme.status_style(row.status);
+    fn row_line(&self, model: &Model, list: &HostList, row: &HostTableRow) -> Line<'static> {
+        let style = model.theme.status_style(row.status);
         let tag = host_count_suffix(&row.hosts);
-        let name = style::truncate_text(&row_label(app, row, self.has_folded_rows), self.name_width.saturating_sub(tag.len())) + &tag;
+        let name =
+            style::truncate_text(&row_label(model, list, row, self.has_folded_rows), self.name_width.saturating_sub(tag.len())) + &tag;
         let ranks = match (row.ranks.total, row.ranks.running + row.ranks.ok) {
             (0, _) => "-".to_owned(),
             (all, good) => format!("{good}/{all}"),
         };
         let mut spans = vec![
             Span::raw(format!(" {} ", formatting::pad(&name, self.name_width))),
-            Span::styled(app.theme.symbol(row.status), style),
+            Span::styled(model.theme.symbol(row.status), style),
             Span::raw(format!("  {} ", formatting::pad(&ranks, 9))),
         ];
-        spans.extend(self.gpu_glyphs(app, row));
+        spans.extend(self.gpu_glyphs(model, row));
         if self.show_gpu_totals {
-            spans.push(Span::raw(gpu_totals_text(app, row)));
+            spans.push(Span::raw(gpu_totals_text(model, row)));
         }
         if self.show_machine {
-            spans.push(Span::raw(machine_text(app, row)));
+            spans.push(Span::raw(machine_text(model, row)));
         }
         if self.history_width > 0 {
-            let values = host_status::mean_gpu_history(row_hosts(app, row), |look| look.utilization, self.history_width * 2);
-            let drawn = graph::render_graph(&values, self.history_width, 1, app.theme.effective_graph_style()).pop().unwrap_or_default();
-            spans.push(Span::styled(drawn + " ", app.theme.status_style(DisplayStatus::Ok)));
+            let values = host_status::mean_gpu_history(row_hosts(model, row), |look| look.utilization, self.history_width * 2);
+            let drawn = graph::render_graph(&values, self.history_width, 1, model.theme.effective_graph_style()).pop().unwrap_or_default();
+            spans.push(Span::styled(drawn + " ", model.theme.status_style(DisplayStatus::Ok)));
         }
         if self.reason_width > 0 {
             spans.push(Span::raw(style::truncate_text(&row.reason, self.reason_width)));
@@ -215,10 +222,10 @@ impl HostColumns {
         Line::from(spans)
     }
 
-    fn gpu_glyphs(&self, app: &App, row: &HostTableRow) -> Vec<Span<'static>> {
+    fn gpu_glyphs(&self, model: &Model, row: &HostTableRow) -> Vec<Span<'static>> {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
-        let Some(host) = app.state.hosts.get(host as usize) else { return Vec::new() };
-        let old = app.is_stale(host.gpus_at);
+        let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
+        let old = model.is_stale(host.gpus_at);
         let mut spans: Vec<Span<'static>> = host
             .gpus
             .iter()
@@ -226,8 +233,8 @@ impl HostColumns {
             .map(|gpu| {
                 let (glyph, status) = host_status::gpu_glyph(gpu, old);
                 let style = match (status, gpu.utilization) {
-                    (DisplayStatus::Ok, Some(percent)) => app.theme.heat(percent),
-                    _ => app.theme.status_style(status),
+                    (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
+                    _ => model.theme.status_style(status),
                 };
                 Span::styled(glyph.to_string(), style)
             })
@@ -238,11 +245,11 @@ impl HostColumns {
 }
 
 /// `+ gpu[00-89]` can be unfolded, `- gpu[00-89]` folded again.
-fn row_label(app: &App, row: &HostTableRow, folded: bool) -> String {
-    let names = style::format_hosts(&app.state, &app.sanitizer, &row.hosts);
+fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -> String {
+    let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
         (false, ..) => "",
-        (_, true, _) if is_expanded(app, row) => "- ",
+        (_, true, _) if is_expanded(list, row) => "- ",
         (_, true, _) => "+ ",
         (_, _, true) => "    ",
         _ => "  ",
@@ -250,8 +257,8 @@ fn row_label(app: &App, row: &HostTableRow, folded: bool) -> String {
     format!("{mark}{names}")
 }
 
-fn is_expanded(app: &App, row: &HostTableRow) -> bool {
-    app.overview_pane.expanded.contains(&format!("{:?} {}", row.status, row.reason))
+fn is_expanded(list: &HostList, row: &HostTableRow) -> bool {
+    list.expanded.contains(&format!("{:?} {}", row.status, row.reason))
 }
 
 /// How many hosts a row stands for.
@@ -259,16 +266,16 @@ fn host_count_suffix(hosts: &[u32]) -> String {
     if hosts.len() > 1 { format!("  {}", style::count_noun(hosts.len(), "host")) } else { String::new() }
 }
 
-fn row_hosts<'a>(app: &'a App, row: &'a HostTableRow) -> impl Iterator<Item = &'a HostState> + Clone {
-    row.hosts.iter().filter_map(|at| app.state.hosts.get(*at as usize))
+fn row_hosts<'a>(model: &'a Model, row: &'a HostTableRow) -> impl Iterator<Item = &'a HostState> + Clone {
+    row.hosts.iter().filter_map(|at| model.state.hosts.get(*at as usize))
 }
 
 fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
 }
 
-fn gpu_totals_text(app: &App, row: &HostTableRow) -> String {
-    let fresh = row_hosts(app, row).filter(|host| !app.is_stale(host.gpus_at));
+fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
+    let fresh = row_hosts(model, row).filter(|host| !model.is_stale(host.gpus_at));
     let all = host_status::sum_gpus(fresh.flat_map(|host| &host.gpus));
     format!(
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",
@@ -276,25 +283,26 @@ fn gpu_totals_text(app: &App, row: &HostTableRow) -> String {
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
         or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
         or_dash(all.power.map(formatting::format_watts)),
-        formatting::format_age(row.last_output_at, app.now),
+        formatting::format_age(row.last_output_at, model.now),
     )
 }
 
 /// Processors, memory, networks (InfiniBand alone where there is any), GPUs that are slowed down, and the age of the oldest value.
-fn machine_text(app: &App, row: &HostTableRow) -> String {
-    let all = host_status::sum_machines(row_hosts(app, row).filter(|host| host.host_metrics_at > 0 && !app.is_stale(host.host_metrics_at)));
-    let slow = row_hosts(app, row)
-        .filter(|host| !app.is_stale(host.gpus_at))
+fn machine_text(model: &Model, row: &HostTableRow) -> String {
+    let all =
+        host_status::sum_machines(row_hosts(model, row).filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));
+    let slow = row_hosts(model, row)
+        .filter(|host| !model.is_stale(host.gpus_at))
         .flat_map(|host| &host.gpus)
         .filter(|gpu| host_status::is_throttled(gpu))
         .count();
-    let oldest = row_hosts(app, row).map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
+    let oldest = row_hosts(model, row).map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
     format!(
         "{:>4} {:>4} {:>9} {:>4} {:>5} ",
         or_dash(all.cpu.map(|v| format!("{v:.0}%"))),
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
         or_dash(all.network.map(formatting::format_rate)),
         if slow == 0 { "-".to_owned() } else { slow.to_string() },
-        formatting::format_age(oldest, app.now),
+        formatting::format_age(oldest, model.now),
     )
 }

@@ -12,10 +12,12 @@ use ratatui::text::{Line, Span};
 use crate::event::{Phase, UnixMillis};
 use crate::report::style;
 use crate::state::{StepState, StepStatus};
-use crate::tui::app::App;
+use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::{formatting, render_lines};
+use super::formatting;
+use super::host_list::HostList;
+use super::lines::render_lines;
 
 /// The width of a phase's column.
 const PHASE_COLUMN_WIDTH: usize = 10;
@@ -43,36 +45,36 @@ struct PhaseRow {
 }
 
 /// Draws it.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
     let width = usize::from(area.width);
-    let phases: Vec<Phase> = app.state.step_table.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
+    let phases: Vec<Phase> = model.state.step_table.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
     let room = usize::from(area.height).saturating_sub(2);
-    let longest = app.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
+    let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
     // The names of several hosts in one are as long as there is room.
-    let name = if app.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
+    let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
     // The phase under way is always among those that fit.
     let fit = (width.saturating_sub(name + 2) / PHASE_COLUMN_WIDTH).max(1);
-    let current = current_phase(app).and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
+    let current = current_phase(model).and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
     let first = (current + 1).saturating_sub(fit);
     let shown: Vec<Phase> = phases.into_iter().skip(first).take(fit).collect();
-    let rows = phase_rows(app, &shown, room);
-    app.overview_pane.host_groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
+    let rows = phase_rows(model, list, &shown, room);
+    list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
     let drawn = rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
-    let (at, top) = app.overview_pane.list.set_rows(drawn, room);
-    app.overview_pane.list.set_screen_rows(area.y + 2, room);
+    let (at, top) = list.rows.set_rows(drawn, room);
+    list.rows.set_screen_rows(area.y + 2, room);
     let left = width.saturating_sub(name + 2 + shown.len() * PHASE_COLUMN_WIDTH);
     let heads: String = shown.iter().map(|phase| formatting::pad(phase.name(), PHASE_COLUMN_WIDTH)).collect();
     let mut lines = vec![
-        Line::styled(formatting::pad(&format!(" {}", progress_text(app)), width), app.theme.dim()),
-        Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), app.theme.header()),
+        Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
+        Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), model.theme.header()),
     ];
     for (n, row) in rows.iter().enumerate().skip(top).take(room) {
-        let label = row_label(app, row);
+        let label = row_label(model, list, row);
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&label, name)))];
         for cell in &row.cells {
             match cell {
                 Some(cell) => {
-                    spans.push(Span::styled(app.theme.symbol(cell.status), app.theme.status_style(cell.status)));
+                    spans.push(Span::styled(model.theme.symbol(cell.status), model.theme.status_style(cell.status)));
                     spans.push(Span::raw(formatting::pad(&format!(" {}", cell.text), PHASE_COLUMN_WIDTH - 1)));
                 }
                 None => spans.push(Span::raw(" ".repeat(PHASE_COLUMN_WIDTH))),
@@ -80,49 +82,49 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
         }
         spans.push(Span::raw(style::truncate_text(&row.note, left)));
         let line = Line::from(spans);
-        lines.push(if n == at { line.style(app.theme.selected()) } else { line });
+        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
     render_lines(frame, area, lines);
 }
 
 /// The phase under way: the first that has a step which is not ended.
-fn current_phase(app: &App) -> Option<Phase> {
-    let open = app.state.step_table.steps().iter().filter(|step| !step.status.has_ended());
+fn current_phase(model: &Model) -> Option<Phase> {
+    let open = model.state.step_table.steps().iter().filter(|step| !step.status.has_ended());
     open.map(|step| step.info.phase).min()
 }
 
 /// Of the ranks of these hosts that were started, how many have not ended, and how many there are.
-fn count_live_ranks(app: &App, hosts: &[u32]) -> (usize, usize) {
-    let own = || app.state.ranks.values().filter(|rank| hosts.contains(&rank.host) && rank.started_at.is_some());
+fn count_live_ranks(model: &Model, hosts: &[u32]) -> (usize, usize) {
+    let own = || model.state.ranks.values().filter(|rank| hosts.contains(&rank.host) && rank.started_at.is_some());
     (own().filter(|rank| rank.exit.is_none()).count(), own().count())
 }
 
 /// What is under way or waited for, in a sentence.
-pub(super) fn progress_text(app: &App) -> String {
-    if let Some(what) = &app.capabilities.start_summary {
-        return format!("{}; U starts it", app.sanitize(what));
+pub(super) fn progress_text(model: &Model) -> String {
+    if let Some(what) = &model.capabilities.start_summary {
+        return format!("{}; U starts it", model.sanitize(what));
     }
-    let Some(phase) = current_phase(app) else { return "every step has ended".to_owned() };
-    let steps: Vec<&StepState> = app.state.step_table.steps_in_phase(phase).collect();
+    let Some(phase) = current_phase(model) else { return "every step has ended".to_owned() };
+    let steps: Vec<&StepState> = model.state.step_table.steps_in_phase(phase).collect();
     let running: Vec<u32> = steps.iter().filter(|s| s.status == StepStatus::Running).map(|s| s.info.host).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
     let since = steps.iter().filter(|s| s.status == StepStatus::Running).filter_map(|s| s.started_at).min();
-    let title = steps.iter().find(|s| s.status == StepStatus::Running).map_or_else(String::new, |s| app.sanitize(&s.info.title));
-    let time = since.map_or_else(String::new, |since| format!(" for {}", style::format_duration(app.now - since)));
+    let title = steps.iter().find(|s| s.status == StepStatus::Running).map_or_else(String::new, |s| model.sanitize(&s.info.title));
+    let time = since.map_or_else(String::new, |since| format!(" for {}", style::format_duration(model.now - since)));
     if running.is_empty() {
         return format!("{}: waits to begin ({ended} of {} ended)", phase.name(), steps.len());
     }
-    let rest = if app.state.step_table.steps().iter().any(|s| s.info.phase > phase) { "; the later phases wait for it" } else { "" };
-    let hosts = style::format_hosts(&app.state, &app.sanitizer, &running);
-    let ranks = match count_live_ranks(app, &running) {
+    let rest = if model.state.step_table.steps().iter().any(|s| s.info.phase > phase) { "; the later phases wait for it" } else { "" };
+    let hosts = style::format_hosts(&model.state, &model.sanitizer, &running);
+    let ranks = match count_live_ranks(model, &running) {
         (left, all) if phase == Phase::Stop && all > 0 => format!(", {} left", style::count_noun(left, "rank")),
         _ => String::new(),
     };
     format!("{}: {title} on {}{time} ({ended} of {} ended{ranks}){rest}", phase.name(), style::truncate_text(&hosts, 40), steps.len())
 }
 
-fn phase_rows(app: &App, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
-    let mut rows: Vec<PhaseRow> = (0_u32..).zip(&app.state.hosts).map(|(at, _)| host_row(app, at, phases)).collect();
+fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
+    let mut rows: Vec<PhaseRow> = (0_u32..).zip(&model.state.hosts).map(|(at, _)| host_row(model, at, phases)).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.urgency), row.hosts[0]));
     if rows.len() <= room {
         return rows;
@@ -139,13 +141,13 @@ fn phase_rows(app: &App, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
             None => folded.push(row),
         }
     }
-    folded.into_iter().flat_map(|row| expand_row(app, row)).collect()
+    folded.into_iter().flat_map(|row| expand_row(list, row)).collect()
 }
 
 /// A row, and beneath it those of its hosts where it is unfolded.
-fn expand_row(app: &App, mut row: PhaseRow) -> Vec<PhaseRow> {
+fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
     let others = std::mem::take(&mut row.members);
-    if others.is_empty() || !app.overview_pane.expanded.contains(&group_key(&row)) {
+    if others.is_empty() || !list.expanded.contains(&group_key(&row)) {
         return vec![row];
     }
     let first = PhaseRow { hosts: vec![row.hosts[0]], is_member: true, ..row.clone() };
@@ -164,10 +166,10 @@ fn group_entries(row: &PhaseRow) -> Vec<(u32, (String, u32))> {
 }
 
 /// `+ gpu[00-89]` can be unfolded, `- gpu[00-89]` folded again.
-fn row_label(app: &App, row: &PhaseRow) -> String {
-    let names = style::format_hosts(&app.state, &app.sanitizer, &row.hosts);
+fn row_label(model: &Model, list: &HostList, row: &PhaseRow) -> String {
+    let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (row.hosts.len() > 1, row.is_member) {
-        (true, _) if app.overview_pane.expanded.contains(&group_key(row)) => "- ",
+        (true, _) if list.expanded.contains(&group_key(row)) => "- ",
         (true, _) => "+ ",
         (_, true) => "    ",
         _ => "",
@@ -175,20 +177,20 @@ fn row_label(app: &App, row: &PhaseRow) -> String {
     format!("{mark}{names}")
 }
 
-fn host_row(app: &App, host: u32, phases: &[Phase]) -> PhaseRow {
-    let own: Vec<&StepState> = app.state.step_table.steps().iter().filter(|step| step.info.host == host).collect();
+fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
+    let own: Vec<&StepState> = model.state.step_table.steps().iter().filter(|step| step.info.host == host).collect();
     let cell = |phase: &Phase| {
         let steps: Vec<&StepState> = own.iter().copied().filter(|step| step.info.phase == *phase).collect();
-        (!steps.is_empty()).then(|| phase_cell(&steps, app.now))
+        (!steps.is_empty()).then(|| phase_cell(&steps, model.now))
     };
     let telling = own.iter().find(|s| s.status == StepStatus::Failed).or_else(|| own.iter().find(|s| s.status == StepStatus::Running));
     let note = telling.map_or_else(String::new, |step| {
         let retries = if step.retries > 0 { format!(" (try {})", step.retries + 1) } else { String::new() };
-        let what = match count_live_ranks(app, &[host]) {
+        let what = match count_live_ranks(model, &[host]) {
             (left, all) if step.info.phase == Phase::Stop && step.status == StepStatus::Running && all > 0 => {
                 format!("{left} of {} left", style::count_noun(all, "rank"))
             }
-            _ => app.sanitize(if step.note.is_empty() { &step.info.title } else { &step.note }),
+            _ => model.sanitize(if step.note.is_empty() { &step.info.title } else { &step.note }),
         };
         format!("{what}{retries}")
     });

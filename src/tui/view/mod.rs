@@ -1,19 +1,21 @@
-//! The panes: each draws what the app knows into its part of the screen. The frame around them is drawn here.
+//! The panes: each draws what the model knows into its part of the screen. The frame around them is drawn here.
 //!
-//! Uses the app. Which pane gets which room depends on the size of the terminal alone; every size is drawn, down to one cell.
+//! Uses the model and the ui. Which pane gets which room depends on the size of the terminal alone; every size is drawn, down to one cell.
 
 pub(crate) mod dialog;
 pub(crate) mod events;
-mod formatting;
+pub(crate) mod formatting;
 mod gpu_matrix;
 mod gpu_table;
 pub(crate) mod gpus;
 mod graph;
 pub(crate) mod help;
 pub(crate) mod host;
+mod host_list;
 pub(crate) mod host_status;
 mod host_table;
 pub(crate) mod launch_matrix;
+mod lines;
 pub(crate) mod logs;
 pub(crate) mod overview;
 pub(crate) mod palette;
@@ -25,47 +27,50 @@ pub(crate) mod training;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
 
 use crate::event::Goal;
 use crate::report::style;
 use crate::state::ConnectionStatus;
 
-use super::app::{App, Overlay, Screen};
+use lines::{render_lines, row_range};
+
 use super::feed::DashboardRole;
 use super::keymap::UiCommand;
+use super::model::Model;
 use super::theme::DisplayStatus;
+use super::ui::{Overlay, Screen, Ui};
 
 /// Below this many columns or rows only what is wrong is shown.
 const MIN_FULL_SIZE: (u16, u16) = (40, 10);
 /// Below this only that it is too small.
 const MIN_SIZE: (u16, u16) = (20, 3);
 
-/// `14:02:11` on a clock that is so many seconds ahead of UTC.
-pub(super) fn time_of_day(at: crate::event::UnixMillis, zone: i64) -> String {
-    formatting::format_hms((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
-}
-
-/// Draws all.
-pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
+/// Draws all. The rows of a page of what is shown.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     let area = frame.area();
-    app.host_statuses = host_status::compute_host_statuses(app);
+    let mut page_rows = model.page_rows;
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
-        draw_tiny(frame, area, app);
+        draw_tiny(frame, area, model);
     } else if area.width < MIN_FULL_SIZE.0 || area.height < MIN_FULL_SIZE.1 {
-        draw_small(frame, area, app);
+        draw_small(frame, area, model);
     } else {
-        draw_full(frame, area, app);
+        page_rows = draw_full(frame, area, model, ui);
     }
-    match &app.overlay {
-        Some(Overlay::Help(_)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => help::draw(frame, area, app),
-        Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, app, &dialog.clone()),
-        Some(Overlay::Palette(_)) => palette::draw(frame, area, app),
+    let places = ui.key_contexts(model);
+    match &mut ui.overlay {
+        Some(Overlay::Help(top)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => {
+            page_rows = help::draw(frame, area, model.theme, help::lines(model.theme, &ui.bindings, &places), top);
+        }
+        Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, model, dialog),
+        Some(Overlay::Palette(palette)) => {
+            palette::draw(frame, area, model.theme, palette, &palette.matching_entries(&ui.bindings, &places))
+        }
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
-    if app.theme.ascii {
+    if model.theme.ascii {
         replace_non_ascii(frame.buffer_mut());
     }
+    page_rows
 }
 
 /// Where the terminal knows ASCII only, nothing else is drawn.
@@ -77,73 +82,58 @@ fn replace_non_ascii(buffer: &mut ratatui::buffer::Buffer) {
     }
 }
 
-fn row_range(area: Rect, from: u16, count: u16) -> Rect {
-    Rect { y: area.y.saturating_add(from), height: count.min(area.height.saturating_sub(from)), ..area }
-}
-
-fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
-    if area.width > 0 && area.height > 0 {
-        frame.render_widget(Paragraph::new(lines), area);
-    }
-}
-
-fn draw_tiny(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let (word, status) = run_status(app);
-    render_lines(frame, area, vec![Line::styled(word, app.theme.status_style(status)), Line::raw("too small")]);
+fn draw_tiny(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let (word, status) = run_status(model);
+    render_lines(frame, area, vec![Line::styled(word, model.theme.status_style(status)), Line::raw("too small")]);
 }
 
 /// One line that says how it stands, and what is wrong.
-fn draw_small(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let mut lines = vec![title_line(app, usize::from(area.width))];
-    let found = problems::collect_problems(app);
+fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let mut lines = vec![title_line(model, usize::from(area.width))];
+    let found = problems::collect_problems(model);
     let room = usize::from(area.height) - 1;
     for problem in found.iter().take(room) {
-        lines.push(problem_line(app, problem, usize::from(area.width)));
+        lines.push(problems::problem_line(model, problem, usize::from(area.width)));
     }
     if found.is_empty() {
-        lines.push(Line::styled(" nothing is wrong; make the window larger for more", app.theme.dim()));
+        lines.push(Line::styled(" nothing is wrong; make the window larger for more", model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
 
-fn problem_line(app: &App, problem: &problems::RunProblem, width: usize) -> Line<'static> {
-    let symbol = Span::styled(format!(" {} ", app.theme.symbol(problem.status)), app.theme.status_style(problem.status));
-    Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
-}
-
-fn draw_full(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    if app.screen == Screen::Logs && app.logs_pane.is_zoomed() {
-        return logs::draw(frame, area, app);
+fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> usize {
+    if ui.screen == Screen::Logs && ui.logs.is_zoomed() {
+        return logs::draw(frame, area, model, &mut ui.logs);
     }
     let width = usize::from(area.width);
-    let head = vec![title_line(app, width), tab_line(app, width)];
+    let head = vec![title_line(model, width), tab_line(model, ui.screen, width)];
     render_lines(frame, row_range(area, 0, 2), head);
     let body = row_range(area, 2, area.height - 3);
-    match app.screen {
-        Screen::Overview => overview::draw(frame, body, app),
-        Screen::Host => host::draw(frame, body, app),
-        Screen::Ranks => ranks::draw(frame, body, app),
-        Screen::Logs => logs::draw(frame, body, app),
-        Screen::Gpus => gpus::draw(frame, body, app),
-        Screen::Events => events::draw(frame, body, app),
-        Screen::Problems => problems::draw(frame, body, app),
-    }
-    let foot = footer_line(app, width);
-    render_lines(frame, row_range(area, area.height - 1, 1), vec![foot]);
+    let page_rows = match ui.screen {
+        Screen::Overview => overview::draw(frame, body, model, &mut ui.overview),
+        Screen::Host => host::draw(frame, body, model, &mut ui.host),
+        Screen::Ranks => ranks::draw(frame, body, model, &mut ui.ranks),
+        Screen::Logs => logs::draw(frame, body, model, &mut ui.logs),
+        Screen::Gpus => gpus::draw(frame, body, model, &mut ui.gpus),
+        Screen::Events => events::draw(frame, body, model, &ui.events),
+        Screen::Problems => problems::draw(frame, body, model, &mut ui.problems),
+    };
+    render_lines(frame, row_range(area, area.height - 1, 1), vec![footer_line(model, ui, width)]);
+    page_rows
 }
 
 /// A click on a pane puts the cursor there; `false`: nothing is there.
-pub(super) fn handle_click(app: &mut App, x: u16, y: u16) -> bool {
+pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     if y == 1 {
-        let Some(screen) = tab_at(app.screen, usize::from(x)) else { return false };
-        app.screen = screen;
+        let Some(screen) = tab_at(ui.screen, usize::from(x)) else { return false };
+        ui.screen = screen;
         return true;
     }
-    match app.screen {
-        Screen::Overview => overview::handle_click(app, y),
-        Screen::Ranks => ranks::handle_click(app, y),
-        Screen::Gpus => gpus::handle_click(app, x, y),
-        Screen::Problems => problems::handle_click(app, y),
+    match ui.screen {
+        Screen::Overview => overview::handle_click(&mut ui.overview, y),
+        Screen::Ranks => ranks::handle_click(&mut ui.ranks, y),
+        Screen::Gpus => gpus::handle_click(&mut ui.gpus, model, x, y),
+        Screen::Problems => problems::handle_click(&mut ui.problems, y),
         Screen::Host | Screen::Logs | Screen::Events => false,
     }
 }
@@ -161,8 +151,8 @@ fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
 }
 
 /// How the run stands, in a word.
-pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
-    let state = &app.state;
+fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
+    let state = &model.state;
     if let Some((word, role)) = style::operation_outcome_label(state) {
         let status = match role {
             style::Tone::Ok => DisplayStatus::Done,
@@ -171,18 +161,18 @@ pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
         };
         return (word, status);
     }
-    if app.capabilities.start_summary.is_some() {
+    if model.capabilities.start_summary.is_some() {
         return ("PLAN", DisplayStatus::Pending);
     }
     match state.goal.0 {
-        _ if app.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
+        _ if model.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
         Goal::Stop => return ("STOPPING", DisplayStatus::Warn),
         Goal::Kill => return ("KILLING", DisplayStatus::Error),
         Goal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
         Goal::Up => {}
     }
     let counts = state.rank_counts();
-    if app.has_open_steps() {
+    if model.has_open_steps() {
         return ("LAUNCHING", DisplayStatus::Busy);
     }
     if counts.failed > 0 {
@@ -203,19 +193,19 @@ pub(super) fn run_status(app: &App) -> (&'static str, DisplayStatus) {
     }
 }
 
-fn title_line(app: &App, width: usize) -> Line<'static> {
-    let state = &app.state;
-    let (word, status) = run_status(app);
+fn title_line(model: &Model, width: usize) -> Line<'static> {
+    let state = &model.state;
+    let (word, status) = run_status(model);
     let name = match (state.info.run_id.as_str(), state.info.name.as_str()) {
-        ("", name) => app.sanitize(name),
-        (run, name) => format!("{} {}", app.sanitize(name), app.sanitize(run)),
+        ("", name) => model.sanitize(name),
+        (run, name) => format!("{} {}", model.sanitize(name), model.sanitize(run)),
     };
     // The time of a run that is over stands still.
-    let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { app.now };
+    let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { model.now };
     // Whoever attaches counts from the launch, as everybody does.
     let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
     let (mut bad, mut warn, mut lost) = (0, 0, 0);
-    for host in &app.host_statuses {
+    for host in &model.host_statuses {
         match host.status {
             DisplayStatus::Error => bad += 1,
             DisplayStatus::Warn => warn += 1,
@@ -227,19 +217,19 @@ fn title_line(app: &App, width: usize) -> Line<'static> {
     for (n, status, mark) in [(bad, DisplayStatus::Error, '!'), (warn, DisplayStatus::Warn, '~'), (lost, DisplayStatus::Lost, '?')] {
         if n > 0 {
             counts.push(Span::raw(" "));
-            counts.push(Span::styled(format!("{mark}{n}"), app.theme.status_style(status)));
+            counts.push(Span::styled(format!("{mark}{n}"), model.theme.status_style(status)));
         }
     }
-    counts.push(Span::styled(format!(" {} ", mode_text(app)), app.theme.dim()));
+    counts.push(Span::styled(format!(" {} ", mode_text(model)), model.theme.dim()));
     let right = formatting::spans_width(&counts);
     let left_room = width.saturating_sub(right);
     let program = if width >= 60 { " orchestrate  " } else { " " };
     let fixed = program.len() + word.len() + elapsed.len() + 4;
     let mut left = vec![
-        Span::styled(program, app.theme.accent()),
+        Span::styled(program, model.theme.accent()),
         Span::raw(if left_room > fixed { style::truncate_text(&name, left_room - fixed) } else { String::new() }),
         Span::raw(" "),
-        Span::styled(word, app.theme.status_style(status)),
+        Span::styled(word, model.theme.status_style(status)),
         Span::raw(format!(" {elapsed} ")),
     ];
     let gap = left_room.saturating_sub(formatting::spans_width(&left));
@@ -248,11 +238,11 @@ fn title_line(app: &App, width: usize) -> Line<'static> {
     Line::from(left)
 }
 
-fn mode_text(app: &App) -> String {
-    match (app.capabilities.role, app.replay_clock) {
+fn mode_text(model: &Model) -> String {
+    match (model.capabilities.role, model.replay_clock) {
         (DashboardRole::Replay, Some(pace)) => {
             let whole = (pace.end - pace.start).max(1);
-            let percent = ((app.now - pace.start) * 100 / whole).clamp(0, 100);
+            let percent = ((model.now - pace.start) * 100 / whole).clamp(0, 100);
             let speed = if pace.paused { "paused".to_owned() } else { format!("x{}", pace.speed) };
             format!("replay {percent}% {speed}")
         }
@@ -261,23 +251,23 @@ fn mode_text(app: &App) -> String {
     }
 }
 
-fn tab_line(app: &App, width: usize) -> Line<'static> {
+fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     for screen in Screen::ALL {
         let (key, name) = screen.title();
-        let (text, style) = if screen == app.screen {
-            (format!("{key}-[{name}] "), app.theme.accent())
+        let (text, style) = if screen == shown {
+            (format!("{key}-[{name}] "), model.theme.accent())
         } else {
-            (format!("{key}-{name} "), app.theme.dim())
+            (format!("{key}-{name} "), model.theme.dim())
         };
         spans.push(Span::styled(text, style));
     }
-    spans.push(Span::styled("?-help", app.theme.dim()));
+    spans.push(Span::styled("?-help", model.theme.dim()));
     let used = formatting::spans_width(&spans);
-    let goal = &app.state.goal.1;
-    let why = match &app.state.outcome {
-        Some((_, why)) => app.sanitize(why),
-        None if !goal.is_empty() => app.sanitize(goal),
+    let goal = &model.state.goal.1;
+    let why = match &model.state.outcome {
+        Some((_, why)) => model.sanitize(why),
+        None if !goal.is_empty() => model.sanitize(goal),
         None => String::new(),
     };
     if !why.is_empty() && width > used + 12 {
@@ -287,25 +277,25 @@ fn tab_line(app: &App, width: usize) -> Line<'static> {
 }
 
 /// The line for the person, or the keys that count here.
-fn footer_line(app: &App, width: usize) -> Line<'static> {
-    if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &app.overlay {
-        let sign = if matches!(app.overlay, Some(Overlay::Filter(_))) { " &" } else { " /" };
+fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
+    if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &ui.overlay {
+        let sign = if matches!(ui.overlay, Some(Overlay::Filter(_))) { " &" } else { " /" };
         // The end of a long text is what is being typed.
         let skip = prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
         let seen: String = prompt.text.chars().skip(skip).collect();
-        return Line::from(vec![Span::styled(sign, app.theme.accent()), Span::raw(seen), Span::styled(" ", app.theme.selected())]);
+        return Line::from(vec![Span::styled(sign, model.theme.accent()), Span::raw(seen), Span::styled(" ", model.theme.selected())]);
     }
-    if let Some((text, _)) = &app.toast {
-        return Line::styled(formatting::pad(&format!(" {text}"), width), app.theme.selected());
+    if let Some((text, _)) = &ui.toast {
+        return Line::styled(formatting::pad(&format!(" {text}"), width), model.theme.selected());
     }
-    let places = app.key_contexts();
+    let places = ui.key_contexts(model);
     let mut hints: Vec<(String, &'static str)> = places
         .iter()
-        .flat_map(|place| app.bindings.bindings_in(*place).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
+        .flat_map(|place| ui.bindings.bindings_in(*place).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
         .map(|row| (row.join_keys("/"), row.hint))
         .collect();
-    if let Some(keys) = app.bindings.keys_for(UiCommand::Quit, &places) {
-        hints.push((keys, if app.screen == Screen::Overview { "leave" } else { "back" }));
+    if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &places) {
+        hints.push((keys, if ui.screen == Screen::Overview { "leave" } else { "back" }));
     }
     let mut spans = vec![Span::raw(" ")];
     for (key, help) in hints {
@@ -313,7 +303,7 @@ fn footer_line(app: &App, width: usize) -> Line<'static> {
         if formatting::spans_width(&spans) + more > width {
             break;
         }
-        spans.push(Span::styled(key, app.theme.accent()));
+        spans.push(Span::styled(key, model.theme.accent()));
         spans.push(Span::raw(format!(" {help}  ")));
     }
     Line::from(spans)

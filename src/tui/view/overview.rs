@@ -3,7 +3,7 @@
 //!
 //! Uses `hosts`, `launch` and `problems`. The row under the cursor is remembered by its host, so that it stays while rows move.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -11,11 +11,13 @@ use ratatui::text::{Line, Span};
 
 use crate::event::LogFile;
 use crate::report::style;
-use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
+use crate::tui::model::Model;
+use crate::tui::pane_action::PaneAction;
 
-use super::selectable_list::SelectableList;
-use super::{formatting, host_table, launch_matrix, problems, render_lines, row_range, training};
+use super::host_list::HostList;
+use super::lines::{render_lines, row_range};
+use super::{formatting, host_table, launch_matrix, problems, training};
 
 /// From so many columns and rows on, what is wrong has a column of its own.
 const WIDE_SIZE: (u16, u16) = (180, 36);
@@ -25,12 +27,7 @@ const SIDE_COLUMNS: u16 = 60;
 /// What the overview remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OverviewPane {
-    /// The rows: whether one stands for several hosts, and its first host.
-    pub(super) list: SelectableList<(bool, u32)>,
-    /// The groups of equal hosts that are unfolded, by what their hosts have in common.
-    pub(super) expanded: BTreeSet<String>,
-    /// The group and the group's first host of every host that is in one, as it was drawn.
-    pub(super) host_groups: BTreeMap<u32, (String, u32)>,
+    hosts: HostList,
     /// The last lines of the ranks, made anew only for those that have said something since.
     last_lines: BTreeMap<u32, LastLine>,
 }
@@ -47,151 +44,138 @@ struct LastLine {
 }
 
 /// A click in this row of the terminal; `false`: nothing is there.
-pub(super) fn handle_click(app: &mut App, y: u16) -> bool {
-    app.overview_pane.list.select_at(y)
+pub(super) fn handle_click(view: &mut OverviewPane, y: u16) -> bool {
+    view.hosts.rows.select_at(y)
 }
 
 /// The host under the cursor.
-pub(crate) fn host_at_cursor(app: &App) -> Option<u32> {
-    app.overview_pane.list.selected().map(|(_, host)| host)
+pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
+    view.hosts.selected_host()
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    if app.overview_pane.list.move_cursor(cmd, app.page_rows) {
-        return;
+pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    if view.hosts.rows.move_cursor(cmd, model.page_rows) {
+        return None;
     }
-    let Some((_, host)) = app.overview_pane.list.selected() else { return };
-    let view = &mut app.overview_pane;
+    let host = view.hosts.selected_host()?;
     match cmd {
-        UiCommand::Right => view.expanded.extend(view.host_groups.get(&host).map(|(group, _)| group.clone())),
-        UiCommand::Left => {
-            if let Some((group, first)) = view.host_groups.get(&host).cloned()
-                && view.expanded.remove(&group)
-            {
-                view.list.select((true, first));
-            }
+        UiCommand::Right | UiCommand::Left => {
+            view.hosts.fold(host, cmd);
+            None
         }
-        UiCommand::Open => {
-            app.host_pane = super::host::HostPane::new(host);
-            app.screen = Screen::Host;
-        }
-        UiCommand::Output => {
-            let log = most_relevant_log(app, host);
-            app.logs_pane.show_log(log);
-            app.screen = Screen::Logs;
-        }
-        _ => {}
+        UiCommand::Open => Some(PaneAction::ShowHost(host)),
+        UiCommand::Output => Some(PaneAction::ShowLog(most_relevant_log(model, host))),
+        _ => None,
     }
 }
 
 /// The log that tells most about a host: that of a rank that failed, of its first rank, or of its launcher.
-pub(super) fn most_relevant_log(app: &App, host: u32) -> (u32, LogFile) {
-    let mut own: Vec<_> = app.state.ranks.values().filter(|rank| rank.host == host).collect();
-    own.sort_by_key(|rank| (!rank.has_failed() || app.state.was_stopped(rank), rank.started_at.is_none(), rank.rank));
+pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
+    let mut own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host == host).collect();
+    own.sort_by_key(|rank| (!rank.has_failed() || model.state.was_stopped(rank), rank.started_at.is_none(), rank.rank));
     let seen = own.first().filter(|rank| rank.started_at.is_some());
     seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
 }
 
-/// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    let area = training::draw_header(frame, area, app);
-    let found = problems::collect_problems(app);
+/// Draws it. The rows of a page.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
+    let area = training::draw_header(frame, area, model);
+    let found = problems::collect_problems(model);
     if area.width >= WIDE_SIZE.0 && area.height >= WIDE_SIZE.1 {
         let left = Rect { width: area.width - SIDE_COLUMNS - 1, ..area };
         let right = Rect { x: left.x + left.width + 1, width: SIDE_COLUMNS, ..area };
-        draw_problem_column(frame, right, app, &found);
-        draw_stacked(frame, left, app, &[]);
+        draw_problem_column(frame, right, model, &found);
+        draw_stacked(frame, left, model, view, &[])
     } else {
-        draw_stacked(frame, area, app, &found);
+        draw_stacked(frame, area, model, view, &found)
     }
 }
 
 /// What is wrong, each in as many rows as it needs.
-fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, app: &App, found: &[problems::RunProblem]) {
+fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[problems::RunProblem]) {
     let width = usize::from(area.width);
     let room = usize::from(area.height);
-    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", found.len()), width), app.theme.header())];
+    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", found.len()), width), model.theme.header())];
     for (n, problem) in found.iter().enumerate() {
-        let mut own = problems::problem_lines(app, problem, width);
+        let mut own = problems::problem_lines(model, problem, width);
         if lines.len() + own.len() + usize::from(n + 1 < found.len()) > room {
-            lines.push(Line::styled(format!(" {} and {} more", app.theme.ellipsis(), found.len() - n), app.theme.dim()));
+            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), found.len() - n), model.theme.dim()));
             break;
         }
         lines.append(&mut own);
     }
     if found.is_empty() {
-        lines.push(Line::styled(" nothing is wrong", app.theme.dim()));
+        lines.push(Line::styled(" nothing is wrong", model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
 
 /// The table above, what is wrong and the last lines beneath it.
-fn draw_stacked(frame: &mut Frame<'_>, area: Rect, app: &mut App, found: &[problems::RunProblem]) {
+fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane, found: &[problems::RunProblem]) -> usize {
     let width = usize::from(area.width);
     let height = usize::from(area.height);
     let strip = found.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
-    update_last_lines(app);
-    let tails = grouped_last_lines(app, height / 2);
+    update_last_lines(view, model);
+    let tails = grouped_last_lines(view, height / 2);
     // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
     let most = height.saturating_sub(strip + 6);
-    let table = if app.has_open_steps() { None } else { Some(host_table::HostTable::new(app, most)) };
-    let needed = 2 + table.as_ref().map_or(app.state.hosts.len(), host_table::HostTable::len);
+    let table = if model.has_open_steps() { None } else { Some(host_table::HostTable::new(model, &view.hosts, most)) };
+    let needed = 2 + table.as_ref().map_or(model.state.hosts.len(), host_table::HostTable::len);
     let spare = height.saturating_sub(strip + needed.min(height));
     let least = usize::from(needed + strip + 6 > height) * 5;
     let shown = tails.len().min(if height >= 30 { 12 } else { 8 }).min(spare.max(least).saturating_sub(1)).min(height / 2);
     let below = strip + if shown > 0 { shown + 1 } else { 0 };
     let upper = row_range(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
-    app.page_rows = usize::from(upper.height.saturating_sub(1));
     match table {
-        Some(table) => table.draw(frame, upper, app),
-        None => launch_matrix::draw(frame, upper, app),
+        Some(table) => table.draw(frame, upper, model, &mut view.hosts),
+        None => launch_matrix::draw(frame, upper, model, &mut view.hosts),
     }
     let mut lines: Vec<Line<'_>> = Vec::new();
     for (n, problem) in found.iter().take(strip).enumerate() {
         if n + 1 == strip && found.len() > strip {
-            lines.push(Line::styled(format!(" {} and {} more", app.theme.ellipsis(), found.len() - n), app.theme.dim()));
+            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), found.len() - n), model.theme.dim()));
         } else {
-            lines.push(super::problem_line(app, problem, width));
+            lines.push(problems::problem_line(model, problem, width));
         }
     }
     if shown > 0 {
-        lines.push(Line::styled(formatting::pad(" last lines", width), app.theme.header()));
-        lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(app, &who, &line, width)));
+        lines.push(Line::styled(formatting::pad(" last lines", width), model.theme.header()));
+        lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(model, &who, &line, width)));
     }
     render_lines(frame, row_range(area, upper.height, area.height - upper.height), lines);
+    usize::from(upper.height.saturating_sub(1))
 }
 
-fn tail_line(app: &App, who: &str, line: &str, width: usize) -> Line<'static> {
+fn tail_line(model: &Model, who: &str, line: &str, width: usize) -> Line<'static> {
     let room = (width / 4).clamp(8, 24);
     Line::from(vec![
         Span::raw(" "),
-        Span::styled(formatting::pad(who, room), app.theme.dim()),
+        Span::styled(formatting::pad(who, room), model.theme.dim()),
         Span::raw(" "),
         Span::raw(style::truncate_text(line, width.saturating_sub(room + 2))),
     ])
 }
 
 /// Takes the last lines of those that have said something.
-fn update_last_lines(app: &mut App) {
-    let mut said = std::mem::take(&mut app.overview_pane.last_lines);
-    said.retain(|rank, _| app.state.ranks.contains_key(rank));
-    for rank in app.state.ranks.values() {
+fn update_last_lines(view: &mut OverviewPane, model: &Model) {
+    let said = &mut view.last_lines;
+    said.retain(|rank, _| model.state.ranks.contains_key(rank));
+    for rank in model.state.ranks.values() {
         let seen = (rank.restart, rank.recent_lines.next_offset);
         if said.get(&rank.rank).is_some_and(|said| said.log_position == seen) {
             continue;
         }
-        let line = rank.recent_lines.last_lines(1).pop().map(|last| app.sanitize(&last)).unwrap_or_default();
+        let line = rank.recent_lines.last_lines(1).pop().map(|last| model.sanitize(&last)).unwrap_or_default();
         let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
         said.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
     }
-    app.overview_pane.last_lines = said;
 }
 
 /// What the ranks last said, those who say the same but for digits as one; the largest group first.
-fn grouped_last_lines(app: &App, most: usize) -> Vec<(String, String)> {
+fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)> {
     let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
-    for (rank, said) in app.overview_pane.last_lines.iter().filter(|(_, said)| !said.line.is_empty()) {
+    for (rank, said) in view.last_lines.iter().filter(|(_, said)| !said.line.is_empty()) {
         groups.entry(&said.group_key).or_insert_with(|| (Vec::new(), &said.line)).0.push(*rank);
     }
     let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();

@@ -7,17 +7,17 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Clear;
 
-use crate::tui::app::{App, Overlay};
+use crate::tui::palette::{CommandPalette, PaletteEntry};
+use crate::tui::theme::Theme;
 
-use super::{formatting, render_lines};
+use super::formatting;
+use super::lines::render_lines;
 
 /// The most commands that are shown at once.
 const MAX_ENTRIES: usize = 12;
 
 /// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let Some(Overlay::Palette(palette)) = &app.overlay else { return };
-    let found = palette.matching_entries(&app.bindings, &app.key_contexts());
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &CommandPalette, found: &[PaletteEntry]) {
     let room = usize::from(area.height).saturating_sub(2).min(MAX_ENTRIES);
     let at = palette.selected.min(found.len().saturating_sub(1));
     let skip = (at + 1).saturating_sub(room);
@@ -26,14 +26,14 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     for (n, entry) in found.iter().enumerate().skip(skip).take(room) {
         let row = format!(" {} {} {}", formatting::pad(&entry.name, 14), formatting::pad(&entry.keys, 10), entry.help);
         let row = Line::raw(formatting::pad(&row, width));
-        lines.push(if n == at { row.style(app.theme.selected()) } else { row });
+        lines.push(if n == at { row.style(theme.selected()) } else { row });
     }
     if found.is_empty() {
-        lines.push(Line::styled(formatting::pad(" no command is called so", width), app.theme.dim()));
+        lines.push(Line::styled(formatting::pad(" no command is called so", width), theme.dim()));
     }
     let skipped = palette.prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
     let seen: String = palette.prompt.text.chars().skip(skipped).collect();
-    lines.push(Line::from(vec![Span::styled(" :", app.theme.accent()), Span::raw(seen), Span::styled(" ", app.theme.selected())]));
+    lines.push(Line::from(vec![Span::styled(" :", theme.accent()), Span::raw(seen), Span::styled(" ", theme.selected())]));
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     let place = Rect { y: area.y + area.height - height, height, ..area };
     frame.render_widget(Clear, place);

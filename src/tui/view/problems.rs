@@ -12,12 +12,14 @@ use crate::diagnose::{self, DiagnosisFinding};
 use crate::event::LogFile;
 use crate::report::{finding, style};
 use crate::state::{ConnectionStatus, RankState};
-use crate::tui::app::{App, Screen};
 use crate::tui::keymap::UiCommand;
+use crate::tui::model::Model;
+use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
+use super::lines::{render_lines, row_range};
 use super::selectable_list::SelectableList;
-use super::{formatting, host_status, render_lines, row_range};
+use super::{formatting, host_status};
 
 /// How long a warning is news.
 const NOTICE_MS: i64 = 60_000;
@@ -63,15 +65,16 @@ fn rank_log(rank: &RankState) -> (u32, LogFile) {
 }
 
 /// All of them.
-pub(crate) fn collect_problems(app: &App) -> Vec<RunProblem> {
+pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
     let mut found = ProblemList::default();
-    let mut causes = cause_problems(app);
-    add_rank_problems(app, &mut found);
-    add_step_problems(app, &mut found);
-    add_host_problems(app, &mut found);
-    let fresh = app.state.notices.iter().rev().filter(|note| note.warn && (app.now - note.at < NOTICE_MS || app.state.outcome.is_some()));
+    let mut causes = cause_problems(model);
+    add_rank_problems(model, &mut found);
+    add_step_problems(model, &mut found);
+    add_host_problems(model, &mut found);
+    let fresh =
+        model.state.notices.iter().rev().filter(|note| note.warn && (model.now - note.at < NOTICE_MS || model.state.outcome.is_some()));
     for note in fresh.take(20) {
-        let text = app.sanitize(&note.text);
+        let text = model.sanitize(&note.text);
         match note.host {
             Some(host) => found.push_or_merge(DisplayStatus::Warn, host, text, String::new(), None),
             None if found.0.iter().any(|known| known.text == text) => {}
@@ -82,7 +85,7 @@ pub(crate) fn collect_problems(app: &App) -> Vec<RunProblem> {
     for problem in all.iter_mut().filter(|problem| !problem.hosts.is_empty()) {
         problem.hosts.sort_unstable();
         problem.hosts.dedup();
-        problem.text = format!("{}  {}", style::format_hosts(&app.state, &app.sanitizer, &problem.hosts), problem.text);
+        problem.text = format!("{}  {}", style::format_hosts(&model.state, &model.sanitizer, &problem.hosts), problem.text);
     }
     all.sort_by_key(|problem| Reverse(problem.status));
     causes.extend(all);
@@ -90,26 +93,26 @@ pub(crate) fn collect_problems(app: &App) -> Vec<RunProblem> {
 }
 
 /// What explains the failures, the first cause first.
-fn cause_problems(app: &App) -> Vec<RunProblem> {
+fn cause_problems(model: &Model) -> Vec<RunProblem> {
     let told = |found: &DiagnosisFinding| {
-        let [what, why, next] = finding::finding_texts(found, app.lang, &app.sanitizer);
+        let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
         let felt = if found.affected.is_empty() { String::new() } else { format!("; felt by {}", style::format_ranks(&found.affected)) };
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let log = found.ranks.first().and_then(|rank| app.state.ranks.get(rank)).map(rank_log);
+        let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
         RunProblem {
             status: DisplayStatus::Error,
-            text: format!("{}  {what}{why}{felt}", finding::format_location(found, &app.state, &app.sanitizer)),
+            text: format!("{}  {what}{why}{felt}", finding::format_location(found, &model.state, &model.sanitizer)),
             hosts: found.hosts.clone(),
             log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
             next_step: next,
         }
     };
-    diagnose::diagnose_run(&app.evidence, &app.state).iter().map(told).collect()
+    diagnose::diagnose_run(&model.evidence, &model.state).iter().map(told).collect()
 }
 
-fn add_rank_problems(app: &App, found: &mut ProblemList) {
-    let first: Vec<u32> = app.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
-    for rank in app.state.failed_ranks() {
+fn add_rank_problems(model: &Model, found: &mut ProblemList) {
+    let first: Vec<u32> = model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
+    for rank in model.state.failed_ranks() {
         let exit = rank.exit.map(style::format_exit).unwrap_or_default();
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first one ended it.
@@ -118,36 +121,36 @@ fn add_rank_problems(app: &App, found: &mut ProblemList) {
             continue;
         }
         let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
-        let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", app.sanitize(&line)));
-        let next = app.evidence.advice().format_command("logs", &format!("--rank {}", rank.rank));
+        let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
+        let next = model.evidence.advice().format_command("logs", &format!("--rank {}", rank.rank));
         found.push_or_merge(DisplayStatus::Error, rank.host, format!("rank {} {exit}{mark}{last}", rank.rank), next, Some(rank_log(rank)));
     }
 }
 
-fn add_step_problems(app: &App, found: &mut ProblemList) {
-    for step in app.state.failed_steps() {
-        let text = format!("{}: {}", step.info.phase.name(), app.sanitize(&step.note));
+fn add_step_problems(model: &Model, found: &mut ProblemList) {
+    for step in model.state.failed_steps() {
+        let text = format!("{}: {}", step.info.phase.name(), model.sanitize(&step.note));
         found.push_or_merge(
             DisplayStatus::Error,
             step.info.host,
             text,
-            app.sanitize(&step.hint),
+            model.sanitize(&step.hint),
             Some((step.info.host, LogFile::Launcher)),
         );
     }
-    for left in &app.state.leftovers {
+    for left in &model.state.leftovers {
         found.push_or_merge(
             DisplayStatus::Error,
             left.host,
-            format!("left: {}", app.sanitize(&left.text)),
-            app.evidence.advice().format_command("down", ""),
+            format!("left: {}", model.sanitize(&left.text)),
+            model.evidence.advice().format_command("down", ""),
             None,
         );
     }
 }
 
-fn add_host_problems(app: &App, found: &mut ProblemList) {
-    for ((at, host), standing) in (0_u32..).zip(&app.state.hosts).zip(&app.host_statuses) {
+fn add_host_problems(model: &Model, found: &mut ProblemList) {
+    for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
         let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
         let node = Some((at, LogFile::Launcher));
         match (host.connection_status, host.launcher_exit) {
@@ -155,7 +158,7 @@ fn add_host_problems(app: &App, found: &mut ProblemList) {
                 found.push_or_merge(
                     DisplayStatus::Lost,
                     at,
-                    format!("unreachable: {}", app.sanitize(&host.connection_error)),
+                    format!("unreachable: {}", model.sanitize(&host.connection_error)),
                     String::new(),
                     None,
                 );
@@ -165,12 +168,12 @@ fn add_host_problems(app: &App, found: &mut ProblemList) {
                 found.push_or_merge(
                     DisplayStatus::Lost,
                     at,
-                    format!("no connection, trying again: {}", app.sanitize(&host.connection_error)),
+                    format!("no connection, trying again: {}", model.sanitize(&host.connection_error)),
                     next,
                     None,
                 );
             }
-            (_, Some((exit, _))) if !exit.is_success() && !failing && app.state.stopping_since.is_none() => {
+            (_, Some((exit, _))) if !exit.is_success() && !failing && model.state.stopping_since.is_none() => {
                 found.push_or_merge(
                     DisplayStatus::Error,
                     at,
@@ -182,97 +185,83 @@ fn add_host_problems(app: &App, found: &mut ProblemList) {
             _ => {}
         }
         if let Some(why) = host_status::hardware_warning(host) {
-            found.push_or_merge(DisplayStatus::Warn, at, app.sanitize(&why), String::new(), None);
+            found.push_or_merge(DisplayStatus::Warn, at, model.sanitize(&why), String::new(), None);
         }
     }
 }
 
 /// A click in this row of the terminal; `false`: nothing is there.
-pub(super) fn handle_click(app: &mut App, y: u16) -> bool {
-    app.problems_pane.list.select_at(y)
+pub(super) fn handle_click(view: &mut ProblemsPane, y: u16) -> bool {
+    view.list.select_at(y)
+}
+
+/// The problem under the cursor.
+fn selected_problem(view: &ProblemsPane, model: &Model) -> Option<RunProblem> {
+    let key = view.list.selected()?;
+    collect_problems(model).into_iter().find(|problem| (problem.status, problem.text.clone()) == key)
 }
 
 /// The host of the problem under the cursor, and its rank where a rank's log tells of it.
-pub(crate) fn target_at_cursor(app: &App) -> Option<(u32, Option<u32>)> {
-    let problem =
-        app.problems_pane.list.selected().and_then(|key| collect_problems(app).into_iter().find(|p| (p.status, p.text.clone()) == key))?;
+pub(crate) fn target_at_cursor(view: &ProblemsPane, model: &Model) -> Option<(u32, Option<u32>)> {
+    let problem = selected_problem(view, model)?;
     match problem.log {
-        Some((host, crate::event::LogFile::Rank { rank, .. })) => Some((host, Some(rank))),
-        Some((host, _)) => Some((host, None)),
+        Some((host, LogFile::Rank { rank, .. })) => Some((host, Some(rank))),
+        Some((host, LogFile::Launcher)) => Some((host, None)),
         None => problem.hosts.first().map(|host| (*host, None)),
     }
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    if app.problems_pane.list.move_cursor(cmd, app.page_rows) {
-        return;
+pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    if view.list.move_cursor(cmd, model.page_rows) || !matches!(cmd, UiCommand::Open | UiCommand::Output) {
+        return None;
     }
-    let Some(problem) =
-        app.problems_pane.list.selected().and_then(|key| collect_problems(app).into_iter().find(|p| (p.status, p.text.clone()) == key))
-    else {
-        return;
-    };
-    match (cmd, problem.log, problem.hosts.first()) {
-        (UiCommand::Open | UiCommand::Output, Some(log), _) => {
-            app.logs_pane.show_log(log);
-            app.screen = Screen::Logs;
-        }
-        (UiCommand::Open | UiCommand::Output, None, Some(host)) => {
-            app.host_pane = super::host::HostPane::new(*host);
-            app.screen = Screen::Host;
-        }
-        _ => {}
-    }
+    let problem = selected_problem(view, model)?;
+    problem.log.map(PaneAction::ShowLog).or_else(|| problem.hosts.first().copied().map(PaneAction::ShowHost))
 }
 
-/// Goes to the next problem, or the one before, from wherever one is.
-pub(crate) fn select_problem(app: &mut App, next: bool) {
-    let here = app.screen == Screen::Problems;
-    app.screen = Screen::Problems;
-    let keys = collect_problems(app).iter().map(|p| (p.status, p.text.clone())).collect();
-    app.problems_pane.list.set_rows(keys, app.page_rows.max(1));
-    let cmd = if next { UiCommand::Down } else { UiCommand::Up };
-    app.problems_pane.list.move_cursor(if here { cmd } else { UiCommand::Top }, 1);
+/// Goes to the next problem, or the one before; from another screen to the first one.
+pub(crate) fn select_problem(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) {
+    let keys = collect_problems(model).iter().map(|p| (p.status, p.text.clone())).collect();
+    view.list.set_rows(keys, model.page_rows.max(1));
+    view.list.move_cursor(cmd, 1);
 }
 
-/// Draws the screen: the list, and beneath it what is known of the one under the cursor.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+/// Draws the screen: the list, and beneath it what is known of the one under the cursor. The rows of a page.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut ProblemsPane) -> usize {
     let width = usize::from(area.width);
     let height = usize::from(area.height);
-    let all = collect_problems(app);
+    let all = collect_problems(model);
     if all.is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing is wrong", app.theme.dim())]);
-        return;
+        render_lines(frame, area, vec![Line::styled(" nothing is wrong", model.theme.dim())]);
+        return model.page_rows;
     }
     let room = all.len().min((height / 2).max(1));
-    app.page_rows = room;
-    let (at, top) = app.problems_pane.list.set_rows(all.iter().map(|p| (p.status, p.text.clone())).collect(), room);
-    app.problems_pane.list.set_screen_rows(area.y, room);
+    let (at, top) = view.list.set_rows(all.iter().map(|p| (p.status, p.text.clone())).collect(), room);
+    view.list.set_screen_rows(area.y, room);
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (n, problem) in all.iter().enumerate().skip(top).take(room) {
-        let line = super::problem_line(app, problem, width);
-        lines.push(if n == at { line.style(app.theme.selected()) } else { line });
+        let line = problem_line(model, problem, width);
+        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
     render_lines(frame, row_range(area, 0, area.height), lines);
-    let Some(problem) = all.get(at) else { return };
-    let below = u16::try_from(room).unwrap_or(u16::MAX);
-    render_lines(
-        frame,
-        row_range(area, below, area.height.saturating_sub(below)),
-        evidence_lines(app, problem, width, height.saturating_sub(room)),
-    );
+    if let Some(problem) = all.get(at) {
+        let below = u16::try_from(room).unwrap_or(u16::MAX);
+        let evidence = evidence_lines(model, problem, width, height.saturating_sub(room));
+        render_lines(frame, row_range(area, below, area.height.saturating_sub(below)), evidence);
+    }
+    room
 }
 
-fn evidence_lines(app: &App, problem: &RunProblem, width: usize, height: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(formatting::pad(" evidence", width), app.theme.header())];
+fn evidence_lines(model: &Model, problem: &RunProblem, width: usize, height: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(formatting::pad(" evidence", width), model.theme.header())];
     lines.extend(wrap_at_spaces(&problem.text, width.saturating_sub(2)).into_iter().map(|row| Line::raw(format!(" {row}"))));
     let tail = problem.log.map(|(host, file)| match file {
         LogFile::Launcher => {
-            app.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
+            model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
         }
         LogFile::Rank { rank, .. } => {
-            app.state.ranks.get(&rank).map(|rank| rank.recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
+            model.state.ranks.get(&rank).map(|rank| rank.recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
         }
     });
     // The last lines are the ones that tell: they end where the room does.
@@ -280,24 +269,30 @@ fn evidence_lines(app: &App, problem: &RunProblem, width: usize, height: usize) 
     let fit = height.saturating_sub(lines.len() + next.len());
     let tail = tail.unwrap_or_default();
     for line in tail.iter().skip(tail.len().saturating_sub(fit)) {
-        let text = style::truncate_text(&app.sanitize(line), width.saturating_sub(4));
-        lines.push(Line::from(vec![Span::styled("  | ", app.theme.dim()), Span::raw(text)]));
+        let text = style::truncate_text(&model.sanitize(line), width.saturating_sub(4));
+        lines.push(Line::from(vec![Span::styled("  | ", model.theme.dim()), Span::raw(text)]));
     }
     for (n, row) in next.into_iter().enumerate() {
-        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, app.theme.accent()), Span::raw(row)]));
+        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, model.theme.accent()), Span::raw(row)]));
     }
     lines
 }
 
+/// A problem in one row.
+pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static> {
+    let symbol = Span::styled(format!(" {} ", model.theme.symbol(problem.status)), model.theme.status_style(problem.status));
+    Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
+}
+
 /// A problem in as many rows as it needs, at most four, and what to do about it.
-pub(super) fn problem_lines(app: &App, problem: &RunProblem, width: usize) -> Vec<Line<'static>> {
+pub(super) fn problem_lines(model: &Model, problem: &RunProblem, width: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (n, row) in wrap_at_spaces(&problem.text, width.saturating_sub(3)).into_iter().take(4).enumerate() {
-        let mark = if n == 0 { app.theme.symbol(problem.status) } else { " " };
-        lines.push(Line::from(vec![Span::styled(format!(" {mark} "), app.theme.status_style(problem.status)), Span::raw(row)]));
+        let mark = if n == 0 { model.theme.symbol(problem.status) } else { " " };
+        lines.push(Line::from(vec![Span::styled(format!(" {mark} "), model.theme.status_style(problem.status)), Span::raw(row)]));
     }
     for row in style::wrap_text(&problem.next_step, width.saturating_sub(3), true).into_iter().filter(|row| !row.is_empty()) {
-        lines.push(Line::styled(format!("   {row}"), app.theme.dim()));
+        lines.push(Line::styled(format!("   {row}"), model.theme.dim()));
     }
     lines
 }

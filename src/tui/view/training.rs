@@ -9,10 +9,11 @@ use ratatui::text::{Line, Span};
 use crate::event::UnixMillis;
 use crate::report::style;
 use crate::state::training_metrics::{LOSS_INDEX, MetricSeries, STEP_INDEX, TrainingMetrics, TrainingProgress};
-use crate::tui::app::App;
+use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
-use super::{formatting, render_lines, row_range};
+use super::formatting;
+use super::lines::{render_lines, row_range};
 
 /// A bar that was not drawn for so long says nothing of now, milliseconds.
 const STALE_AFTER_MS: i64 = 120_000;
@@ -20,30 +21,30 @@ const STALE_AFTER_MS: i64 = 120_000;
 const MIN_ROWS: u16 = 12;
 
 /// Draws the run's values on top of an area where there are any, and gives the rest of the area.
-pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App) -> Rect {
-    if app.state.metrics.is_empty() || area.height < MIN_ROWS {
+pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
+    if model.state.metrics.is_empty() || area.height < MIN_ROWS {
         return area;
     }
-    render_lines(frame, row_range(area, 0, 1), vec![run_metrics_line(app, usize::from(area.width))]);
+    render_lines(frame, row_range(area, 0, 1), vec![run_metrics_line(model, usize::from(area.width))]);
     row_range(area, 1, area.height - 1)
 }
 
-fn run_metrics_line(app: &App, width: usize) -> Line<'static> {
-    let mut spans = vec![Span::styled(" training ", app.theme.header())];
-    for (metric, series) in &app.state.metrics {
-        let name = app.sanitize(app.state.metric_name(*metric));
-        let Some((last, at)) = app.state.combined_metric(*metric) else { continue };
+fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
+    let mut spans = vec![Span::styled(" training ", model.theme.header())];
+    for (metric, series) in &model.state.metrics {
+        let name = model.sanitize(model.state.metric_name(*metric));
+        let Some((last, at)) = model.state.combined_metric(*metric) else { continue };
         let age =
-            if app.is_older_than(at, STALE_AFTER_MS) { format!(" {} ago", formatting::format_age(at, app.now)) } else { String::new() };
+            if model.is_older_than(at, STALE_AFTER_MS) { format!(" {} ago", formatting::format_age(at, model.now)) } else { String::new() };
         let value = format!(" {name} {}{age} ", format_value(last));
         let course = if *metric == STEP_INDEX { 0 } else { (width / 12).clamp(6, 24) };
         if formatting::spans_width(&spans) + value.chars().count() + course + 1 > width {
             break;
         }
         let status = if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error };
-        spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, app.theme.status_style(status)) });
+        spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, model.theme.status_style(status)) });
         if course > 0 {
-            spans.push(Span::styled(sparkline(series.points(), course, app.theme), app.theme.status_style(status)));
+            spans.push(Span::styled(sparkline(series.points(), course, model.theme), model.theme.status_style(status)));
             spans.push(Span::raw(" "));
         }
     }
@@ -57,8 +58,8 @@ pub(crate) struct TrainingColumns {
 
 impl TrainingColumns {
     /// The columns that fit into `room` beside a last line, if any rank told something.
-    pub(crate) fn fit(app: &App, room: usize) -> Option<TrainingColumns> {
-        let any = app.state.metrics.contains_key(&STEP_INDEX) || app.state.metrics.contains_key(&LOSS_INDEX);
+    pub(crate) fn fit(model: &Model, room: usize) -> Option<TrainingColumns> {
+        let any = model.state.metrics.contains_key(&STEP_INDEX) || model.state.metrics.contains_key(&LOSS_INDEX);
         (any && room >= 28).then(|| TrainingColumns { sparkline_width: (room / 5).clamp(4, 20) })
     }
 

@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use orchestrate::event::{Event, EventKind, GpuProcess, GpuSample, LogFile, RankInfo, RunInfo};
-use orchestrate::tui::app::Screen;
+use orchestrate::tui::ui::Screen;
 use orchestrate::tui::headless::HeadlessDashboard;
 use orchestrate::tui::feed::FeedMessage;
 

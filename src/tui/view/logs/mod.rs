@@ -15,11 +15,13 @@ use regex::bytes::Regex;
 
 use crate::event::LogFile;
 use crate::state::RunState;
-use crate::tui::app::App;
 use crate::tui::keymap::UiCommand;
 use crate::tui::line_filter::{self, LineFilter, LineOrigin, LogLevel};
 use crate::tui::log_groups::LogGroups;
 use crate::tui::log_index::{LineQuery, LogIndex};
+use crate::tui::log_pager::LogSource;
+use crate::tui::model::Model;
+use crate::tui::pane_action::PaneAction;
 
 use rows::{LogRow, MergedLines, count_lines, rows_before, rows_from, update_merged, with_log};
 
@@ -155,6 +157,11 @@ impl LogsPane {
         self.zoomed
     }
 
+    /// The one log that is shown, or was before all of them were.
+    pub(crate) fn shown_log(&self, state: &RunState) -> Option<(u32, LogFile)> {
+        self.selected_log.or_else(|| all_logs(state).first().copied())
+    }
+
     /// The filter as it was typed.
     pub(crate) fn filter_text(&self) -> String {
         self.filter.as_ref().map_or_else(String::new, |filter| filter.text.clone())
@@ -167,15 +174,6 @@ fn all_logs(state: &RunState) -> Vec<(u32, LogFile)> {
     if ranks.is_empty() { (0_u32..).zip(&state.hosts).map(|(at, _)| (at, LogFile::Launcher)).collect() } else { ranks }
 }
 
-/// The one log that is shown, or was before all of them were.
-pub(crate) fn log_at_cursor(app: &App) -> Option<(u32, LogFile)> {
-    shown_log(app)
-}
-
-fn shown_log(app: &App) -> Option<(u32, LogFile)> {
-    app.logs_pane.selected_log.or_else(|| all_logs(&app.state).first().copied())
-}
-
 /// Whose line it is, for filters.
 fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
     let rank = match log.1 {
@@ -186,176 +184,193 @@ fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
 }
 
 /// Obeys a command.
-pub(crate) fn update(app: &mut App, cmd: UiCommand) {
-    update_merged(app);
-    let page = app.page_rows.max(1);
+pub(crate) fn update(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    obey(pane, model, cmd).unwrap_or_else(|error| toast(error.to_string()))
+}
+
+/// Asks for a line for the person.
+fn toast(text: impl Into<String>) -> Option<PaneAction> {
+    Some(PaneAction::ShowToast(text.into()))
+}
+
+/// What a command asks for beyond this pane; an error where the log cannot be read.
+type LogsResult = io::Result<Option<PaneAction>>;
+
+fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
+    update_merged(pane, model);
+    let page = model.page_rows.max(1);
     let half = page.div_ceil(2);
     match cmd {
-        UiCommand::Up => scroll_up(app, 1),
-        UiCommand::Down => scroll_down(app, 1),
-        UiCommand::PageUp => scroll_up(app, page),
-        UiCommand::PageDown => scroll_down(app, page),
-        UiCommand::HalfUp => scroll_up(app, half),
-        UiCommand::HalfDown => scroll_down(app, half),
+        UiCommand::Up => return scroll_up(pane, model, 1),
+        UiCommand::Down => return scroll_down(pane, model, 1),
+        UiCommand::PageUp => return scroll_up(pane, model, page),
+        UiCommand::PageDown => return scroll_down(pane, model, page),
+        UiCommand::HalfUp => return scroll_up(pane, model, half),
+        UiCommand::HalfDown => return scroll_down(pane, model, half),
         UiCommand::Top => {
-            stop_following(app);
-            app.logs_pane.first_position = 0;
+            stop_following(pane, model);
+            pane.first_position = 0;
         }
-        UiCommand::Bottom => app.logs_pane.follow = true,
-        UiCommand::Follow if app.logs_pane.follow => scroll_up(app, 0),
-        UiCommand::Follow => app.logs_pane.follow = true,
-        UiCommand::Wrap => app.logs_pane.wrap = !app.logs_pane.wrap,
-        UiCommand::Left => app.logs_pane.first_column = app.logs_pane.first_column.saturating_sub(20),
-        UiCommand::Right => app.logs_pane.first_column = (app.logs_pane.first_column + 20).min(16 << 10),
-        UiCommand::PrevRank => show_adjacent_log(app, false),
-        UiCommand::NextRank => show_adjacent_log(app, true),
-        UiCommand::PrevHost => show_adjacent_host(app, false),
-        UiCommand::NextHost => show_adjacent_host(app, true),
-        UiCommand::NodeLog => toggle_launcher_log(app),
-        UiCommand::FindNext => find_match(app, true),
-        UiCommand::FindPrev => find_match(app, false),
+        UiCommand::Bottom => pane.follow = true,
+        UiCommand::Follow if pane.follow => return scroll_up(pane, model, 0),
+        UiCommand::Follow => pane.follow = true,
+        UiCommand::Wrap => pane.wrap = !pane.wrap,
+        UiCommand::Left => pane.first_column = pane.first_column.saturating_sub(20),
+        UiCommand::Right => pane.first_column = (pane.first_column + 20).min(16 << 10),
+        UiCommand::PrevRank => show_adjacent_log(pane, model, false),
+        UiCommand::NextRank => show_adjacent_log(pane, model, true),
+        UiCommand::PrevHost => show_adjacent_host(pane, model, false),
+        UiCommand::NextHost => show_adjacent_host(pane, model, true),
+        UiCommand::NodeLog => toggle_launcher_log(pane, model),
+        UiCommand::FindNext => return find_match(pane, model, true),
+        UiCommand::FindPrev => return find_match(pane, model, false),
         UiCommand::NextError | UiCommand::PrevError => {
             let wrong = |row: &LogRow| line_filter::detect_level(&row.bytes) == LogLevel::Error;
-            seek_row(app, cmd == UiCommand::PrevError, wrong, "says that something is wrong");
+            return seek_row(pane, model, cmd == UiCommand::PrevError, wrong, "says that something is wrong");
         }
-        UiCommand::Merge => cycle_scope(app),
+        UiCommand::Merge => cycle_scope(pane),
         UiCommand::Fold => {
-            app.logs_pane.fold = !app.logs_pane.fold;
-            app.logs_pane.reset_view();
+            pane.fold = !pane.fold;
+            pane.reset_view();
         }
-        UiCommand::Open => open_own_log(app),
+        UiCommand::Open => return open_own_log(pane, model),
         UiCommand::Times => {
-            app.logs_pane.time_column = match app.logs_pane.time_column {
+            pane.time_column = match pane.time_column {
                 TimeColumn::Off => TimeColumn::Relative,
                 TimeColumn::Relative => TimeColumn::TimeOfDay,
                 TimeColumn::TimeOfDay => TimeColumn::Off,
             }
         }
-        UiCommand::Bytes => app.logs_pane.show_bytes = !app.logs_pane.show_bytes,
-        UiCommand::Collapse => app.logs_pane.show_all_redraws = !app.logs_pane.show_all_redraws,
-        UiCommand::Zoom => app.logs_pane.zoomed = !app.logs_pane.zoomed,
-        UiCommand::Mark => toggle_mark(app),
-        UiCommand::NextMark => go_to_next_mark(app),
-        UiCommand::Copy => export::copy_line(app),
-        UiCommand::CopyView => export::copy_screen(app),
-        UiCommand::Save => export::save_all(app),
+        UiCommand::Bytes => pane.show_bytes = !pane.show_bytes,
+        UiCommand::Collapse => pane.show_all_redraws = !pane.show_all_redraws,
+        UiCommand::Zoom => pane.zoomed = !pane.zoomed,
+        UiCommand::Mark => return Ok(toggle_mark(pane)),
+        UiCommand::NextMark => return go_to_next_mark(pane, model),
+        UiCommand::Copy => return Ok(Some(export::copy_line(pane, model))),
+        UiCommand::CopyView => return Ok(Some(export::copy_screen(pane, model))),
+        UiCommand::Save => return export::save_all(pane, model).map(Some),
         _ => {}
     }
+    Ok(None)
 }
 
 /// One log, all, those of its host.
-fn cycle_scope(app: &mut App) {
-    app.logs_pane.scope = match app.logs_pane.scope {
+fn cycle_scope(pane: &mut LogsPane) {
+    pane.scope = match pane.scope {
         LogScope::Single => LogScope::All,
         LogScope::All => LogScope::Host,
         LogScope::Host => LogScope::Single,
     };
-    app.logs_pane.reset_view();
+    pane.reset_view();
 }
 
 /// From a line of several logs to its own log, at its place.
-fn open_own_log(app: &mut App) {
-    if app.logs_pane.scope == LogScope::Single {
-        return;
-    }
-    let Some((log, place)) = current_row(app).map(|row| (row.log, row.offset)) else { return };
-    app.logs_pane.show_log(log);
-    go_to_offset(app, place);
+fn open_own_log(pane: &mut LogsPane, model: &Model) -> LogsResult {
+    let several = pane.scope != LogScope::Single;
+    let Some((log, place)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
+    pane.show_log(log);
+    seek_offset(pane, model, place)
 }
 
-fn show_adjacent_log(app: &mut App, next: bool) {
-    let all = all_logs(&app.state);
-    let Some(at) =
-        shown_log(app).and_then(|who| all.iter().position(|log| *log == who).or_else(|| all.iter().position(|log| log.0 == who.0)))
+fn show_adjacent_log(pane: &mut LogsPane, model: &Model, next: bool) {
+    let all = all_logs(&model.state);
+    let Some(at) = pane
+        .shown_log(&model.state)
+        .and_then(|who| all.iter().position(|log| *log == who).or_else(|| all.iter().position(|log| log.0 == who.0)))
     else {
         return;
     };
     let to = if next { (at + 1) % all.len() } else { (at + all.len() - 1) % all.len() };
-    app.logs_pane.show_log(all[to]);
+    pane.show_log(all[to]);
 }
 
-fn show_adjacent_host(app: &mut App, next: bool) {
-    let hosts = u32::try_from(app.state.hosts.len()).unwrap_or(u32::MAX);
-    let Some((host, _)) = shown_log(app).filter(|_| hosts > 0) else { return };
+fn show_adjacent_host(pane: &mut LogsPane, model: &Model, next: bool) {
+    let hosts = u32::try_from(model.state.hosts.len()).unwrap_or(u32::MAX);
+    let Some((host, _)) = pane.shown_log(&model.state).filter(|_| hosts > 0) else { return };
     let to = if next { (host + 1) % hosts } else { (host + hosts - 1) % hosts };
-    let first = all_logs(&app.state).into_iter().find(|log| log.0 == to).unwrap_or((to, LogFile::Launcher));
-    let mode = app.logs_pane.scope;
-    app.logs_pane.show_log(first);
+    let first = all_logs(&model.state).into_iter().find(|log| log.0 == to).unwrap_or((to, LogFile::Launcher));
+    let mode = pane.scope;
+    pane.show_log(first);
     if mode == LogScope::Host {
-        app.logs_pane.scope = mode;
+        pane.scope = mode;
     }
 }
 
-fn toggle_launcher_log(app: &mut App) {
-    let Some((host, file)) = shown_log(app) else { return };
+fn toggle_launcher_log(pane: &mut LogsPane, model: &Model) {
+    let Some((host, file)) = pane.shown_log(&model.state) else { return };
     let to = match file {
         LogFile::Rank { .. } => (host, LogFile::Launcher),
-        LogFile::Launcher => all_logs(&app.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Launcher)),
+        LogFile::Launcher => all_logs(&model.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Launcher)),
     };
-    app.logs_pane.show_log(to);
+    pane.show_log(to);
 }
 
 /// Looks for a text from the newest line backwards: as a regular expression where it is one, without regard to case where it has no capital.
-pub(crate) fn set_search(app: &mut App, text: &str) {
-    app.logs_pane.found_position = None;
+pub(crate) fn set_search(pane: &mut LogsPane, model: &Model, text: &str) -> Option<PaneAction> {
+    pane.found_position = None;
     if text.is_empty() {
-        app.logs_pane.search = None;
-        app.logs_pane.clear_caches();
-        return;
+        pane.search = None;
+        pane.clear_caches();
+        return None;
     }
     match line_filter::compile_pattern(text) {
         Ok(wanted) => {
-            app.logs_pane.search = Some(wanted);
-            app.logs_pane.clear_caches();
-            update_merged(app);
-            find_match(app, false);
+            pane.search = Some(wanted);
+            pane.clear_caches();
+            update_merged(pane, model);
+            find_match(pane, model, false).unwrap_or_else(|error| toast(error.to_string()))
         }
-        Err(error) => app.show_toast(&error),
+        Err(error) => toast(error),
     }
 }
 
 /// Shows only lines that the typed text describes; all again for an empty one.
-pub(crate) fn set_filter(app: &mut App, text: &str) {
+pub(crate) fn set_filter(pane: &mut LogsPane, model: &Model, text: &str) -> Option<PaneAction> {
     match LineFilter::parse(text) {
         Ok(filter) => {
-            app.logs_pane.filter = filter;
-            app.logs_pane.reset_view();
-            index_more(app, SEARCH_BYTES);
-            update_merged(app);
+            pane.filter = filter;
+            pane.reset_view();
+            index_more(pane, model, SEARCH_BYTES);
+            update_merged(pane, model);
+            None
         }
-        Err(why) => app.show_toast(&why),
+        Err(why) => toast(why),
     }
 }
 
 /// Goes to the next line that has what is looked for, or the one before.
-fn find_match(app: &mut App, next: bool) {
-    let Some(wanted) = app.logs_pane.search.clone() else { return app.show_toast("nothing is looked for: / asks") };
-    seek_row(app, next, |row| wanted.is_match(&row.bytes), "has it");
+fn find_match(pane: &mut LogsPane, model: &Model, next: bool) -> LogsResult {
+    let Some(wanted) = pane.search.clone() else { return Ok(toast("nothing is looked for: / asks")) };
+    seek_row(pane, model, next, |row| wanted.is_match(&row.bytes), "has it")
 }
 
 /// Goes to the next row that passes, or the one before.
-fn seek_row(app: &mut App, next: bool, passes: impl Fn(&LogRow) -> bool, what: &str) {
-    let from = match app.logs_pane.found_position {
+fn seek_row(pane: &mut LogsPane, model: &Model, next: bool, passes: impl Fn(&LogRow) -> bool, what: &str) -> LogsResult {
+    let from = match pane.found_position {
         Some(found) => found,
-        None if app.logs_pane.follow => u64::MAX,
-        None => first_visible(app),
+        None if pane.follow => u64::MAX,
+        None => first_visible(pane),
     };
-    let hit = if next { search_forward(app, from, &passes) } else { search_backward(app, from, &passes) };
-    match hit {
-        Ok(LogSearchResult::Found(at)) => {
-            stop_following(app);
-            app.logs_pane.found_position = Some(at);
-            // A few lines of what went before help to understand it.
-            let above = rows_before(app, at, app.page_rows / 3).ok();
-            app.logs_pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(at);
+    let hit = if next { search_forward(pane, model, from, &passes) } else { search_backward(pane, model, from, &passes) };
+    match hit? {
+        LogSearchResult::Found(at) => {
+            show_found(pane, model, at);
+            Ok(None)
         }
-        Ok(LogSearchResult::NotFound) => app.show_toast(&format!("no {} line {what}", if next { "further" } else { "earlier" })),
-        Ok(LogSearchResult::LimitReached(at)) => {
-            app.logs_pane.found_position = Some(at);
-            app.show_toast("not within 64 MiB from here; once more looks further");
+        LogSearchResult::NotFound => Ok(toast(format!("no {} line {what}", if next { "further" } else { "earlier" }))),
+        LogSearchResult::LimitReached(at) => {
+            pane.found_position = Some(at);
+            Ok(toast("not within 64 MiB from here; once more looks further"))
         }
-        Err(error) => app.show_toast(&error.to_string()),
     }
+}
+
+/// Shows the line that begins there, beneath a few lines of what went before: they help to understand it.
+fn show_found(pane: &mut LogsPane, model: &Model, line: u64) {
+    stop_following(pane, model);
+    pane.found_position = Some(line);
+    let above = rows_before(pane, model, line, model.page_rows / 3).ok();
+    pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(line);
 }
 
 enum LogSearchResult {
@@ -367,18 +382,18 @@ enum LogSearchResult {
     LimitReached(u64),
 }
 
-fn search_forward(app: &App, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io::Result<LogSearchResult> {
+fn search_forward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io::Result<LogSearchResult> {
     if from == u64::MAX {
         return Ok(LogSearchResult::NotFound);
     }
     // After the line that was found before; else from the first one on the screen.
-    let mut at = match app.logs_pane.found_position {
-        Some(found) => rows_from(app, found, 1)?.first().map_or(found, |row| row.next_position),
+    let mut at = match pane.found_position {
+        Some(found) => rows_from(pane, model, found, 1)?.first().map_or(found, |row| row.next_position),
         None => from,
     };
     let end = at.saturating_add(SEARCH_BYTES);
     while at < end {
-        let rows = rows_from(app, at, 1_000)?;
+        let rows = rows_from(pane, model, at, 1_000)?;
         if let Some(row) = rows.iter().find(|row| passes(row)) {
             return Ok(LogSearchResult::Found(row.position));
         }
@@ -390,11 +405,11 @@ fn search_forward(app: &App, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io
     Ok(LogSearchResult::LimitReached(at))
 }
 
-fn search_backward(app: &App, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io::Result<LogSearchResult> {
+fn search_backward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&LogRow) -> bool) -> io::Result<LogSearchResult> {
     let mut at = from;
     let mut end = None;
     loop {
-        let rows = rows_before(app, at, 1_000)?;
+        let rows = rows_before(pane, model, at, 1_000)?;
         if let Some(row) = rows.iter().rev().find(|row| passes(row)) {
             return Ok(LogSearchResult::Found(row.position));
         }
@@ -409,128 +424,110 @@ fn search_backward(app: &App, from: u64, passes: &impl Fn(&LogRow) -> bool) -> i
 }
 
 /// The place of the first line that is on the screen.
-fn first_visible(app: &App) -> u64 {
-    app.logs_pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).map_or(app.logs_pane.first_position, |row| row.position)
+fn first_visible(pane: &LogsPane) -> u64 {
+    pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).map_or(pane.first_position, |row| row.position)
 }
 
 /// The line that is meant where one is meant: the one that was found, if it is on the screen, else the newest or the first one there.
-fn current_row(app: &App) -> Option<&LogRow> {
-    let rows = &app.logs_pane.cached_rows.as_ref()?.1;
-    let found = app.logs_pane.found_position.and_then(|at| rows.iter().find(|row| row.position == at));
-    found.or_else(|| if app.logs_pane.follow { rows.last() } else { rows.first() })
+fn current_row(pane: &LogsPane) -> Option<&LogRow> {
+    let rows = &pane.cached_rows.as_ref()?.1;
+    let found = pane.found_position.and_then(|at| rows.iter().find(|row| row.position == at));
+    found.or_else(|| if pane.follow { rows.last() } else { rows.first() })
 }
 
 /// Leaves the newest line: from now on what comes is counted.
-fn stop_following(app: &mut App) {
-    if app.logs_pane.follow {
-        app.logs_pane.lines_when_left = count_lines(app);
-        app.logs_pane.follow = false;
+fn stop_following(pane: &mut LogsPane, model: &Model) {
+    if pane.follow {
+        pane.lines_when_left = count_lines(pane, model);
+        pane.follow = false;
     }
 }
 
 /// Shows the log from near that place on, which need not be the beginning of a line.
-pub(crate) fn go_to_offset(app: &mut App, place: u64) {
-    let line = with_log(app, |source| Ok(source.lines_before(place.saturating_add(1), 1)?.first().map_or(0, |line| line.offset)));
-    match line {
-        Ok(Some(line)) => {
-            stop_following(app);
-            app.logs_pane.found_position = Some(line);
-            let above = rows_before(app, line, app.page_rows / 3).ok();
-            app.logs_pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(line);
-        }
-        Ok(None) => {}
-        Err(error) => app.show_toast(&error.to_string()),
-    }
+pub(crate) fn go_to_offset(pane: &mut LogsPane, model: &Model, place: u64) -> Option<PaneAction> {
+    seek_offset(pane, model, place).unwrap_or_else(|error| toast(error.to_string()))
 }
 
-fn scroll_up(app: &mut App, by: usize) {
-    let from = if app.logs_pane.follow { first_visible(app) } else { app.logs_pane.first_position };
-    match rows_before(app, from, by) {
-        Ok(rows) => {
-            stop_following(app);
-            app.logs_pane.first_position = rows.first().map_or(from, |row| row.position);
-        }
-        Err(error) => app.show_toast(&error.to_string()),
+fn seek_offset(pane: &mut LogsPane, model: &Model, place: u64) -> LogsResult {
+    let begins = |source: &LogSource<'_>| Ok(source.lines_before(place.saturating_add(1), 1)?.first().map_or(0, |line| line.offset));
+    if let Some(line) = with_log(pane, model, begins)? {
+        show_found(pane, model, line);
     }
+    Ok(None)
 }
 
-fn scroll_down(app: &mut App, by: usize) {
-    if app.logs_pane.follow {
-        return;
-    }
-    let (from, page) = (app.logs_pane.first_position, app.page_rows.max(1));
-    let found = rows_from(app, from, by + 1).and_then(|rows| {
-        let end = rows_before(app, u64::MAX, page)?.first().map_or(0, |row| row.position);
-        Ok(rows.last().map_or(from, |row| row.position).min(end.max(from)))
-    });
-    match found {
-        Ok(top) => app.logs_pane.first_position = top,
-        Err(error) => app.show_toast(&error.to_string()),
-    }
+fn scroll_up(pane: &mut LogsPane, model: &Model, by: usize) -> LogsResult {
+    let from = if pane.follow { first_visible(pane) } else { pane.first_position };
+    let rows = rows_before(pane, model, from, by)?;
+    stop_following(pane, model);
+    pane.first_position = rows.first().map_or(from, |row| row.position);
+    Ok(None)
 }
 
-fn toggle_mark(app: &mut App) {
-    let Some((mark, text)) = current_row(app).map(|row| (LineMark { log: row.log, offset: row.offset }, row.bytes.clone())) else { return };
-    let known = app.logs_pane.marks.iter().position(|known| *known == mark);
-    match known {
+fn scroll_down(pane: &mut LogsPane, model: &Model, by: usize) -> LogsResult {
+    if !pane.follow {
+        let from = pane.first_position;
+        let rows = rows_from(pane, model, from, by + 1)?;
+        let end = rows_before(pane, model, u64::MAX, model.page_rows.max(1))?.first().map_or(0, |row| row.position);
+        pane.first_position = rows.last().map_or(from, |row| row.position).min(end.max(from));
+    }
+    Ok(None)
+}
+
+fn toggle_mark(pane: &mut LogsPane) -> Option<PaneAction> {
+    let row = current_row(pane)?;
+    let (mark, text) = (LineMark { log: row.log, offset: row.offset }, row.bytes.clone());
+    match pane.marks.iter().position(|known| *known == mark) {
         Some(at) => {
-            app.logs_pane.marks.remove(at);
+            pane.marks.remove(at);
+            None
         }
-        None if app.logs_pane.marks.len() >= MAX_MARKS => app.show_toast("no more marks: take some away"),
+        None if pane.marks.len() >= MAX_MARKS => toast("no more marks: take some away"),
         None => {
-            app.logs_pane.marks.push(mark);
-            let text = String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned();
-            app.timeline.add_mark(app.now, &text, mark.log);
+            pane.marks.push(mark);
+            Some(PaneAction::AddMark(mark.log, String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned()))
         }
     }
 }
 
 /// The mark after the line that is meant, in the order of logs and places; then the first one again.
-fn go_to_next_mark(app: &mut App) {
-    let here = current_row(app).map(|row| (row.log, row.offset));
-    let mut marks: Vec<(_, u64)> = app.logs_pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
+fn go_to_next_mark(pane: &mut LogsPane, model: &Model) -> LogsResult {
+    let here = current_row(pane).map(|row| (row.log, row.offset));
+    let mut marks: Vec<(_, u64)> = pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, place)) = next else { return app.show_toast("no line is marked: m marks one") };
-    if app.logs_pane.scope != LogScope::Single || shown_log(app) != Some(log) {
-        app.logs_pane.show_log(log);
+    let Some((log, place)) = next else { return Ok(toast("no line is marked: m marks one")) };
+    if pane.scope != LogScope::Single || pane.shown_log(&model.state) != Some(log) {
+        pane.show_log(log);
     }
-    go_to_offset(app, place);
+    seek_offset(pane, model, place)
 }
 
 /// Whether there is more of the log to look at.
-pub(crate) fn is_indexing(app: &App) -> bool {
-    app.logs_pane.scope == LogScope::Single && app.logs_pane.index.is_scanning()
+pub(crate) fn is_indexing(pane: &LogsPane) -> bool {
+    pane.scope == LogScope::Single && pane.index.is_scanning()
 }
 
 /// Time goes by: looks at more of the log. Whether that shows.
-pub(crate) fn index_on_tick(app: &mut App) -> bool {
-    let before = (
-        app.logs_pane.index.errors.offsets().len(),
-        app.logs_pane.index.filtered.offsets().len(),
-        app.logs_pane.index.matches.offsets().len(),
-    );
-    let percent = index_more(app, SCAN_BYTES_PER_TICK);
-    let now = (
-        app.logs_pane.index.errors.offsets().len(),
-        app.logs_pane.index.filtered.offsets().len(),
-        app.logs_pane.index.matches.offsets().len(),
-    );
-    before != now || percent
+pub(crate) fn index_on_tick(pane: &mut LogsPane, model: &Model) -> bool {
+    let counts = |pane: &LogsPane| [&pane.index.errors, &pane.index.filtered, &pane.index.matches].map(|places| places.offsets().len());
+    let before = counts(pane);
+    let whole = index_more(pane, model, SCAN_BYTES_PER_TICK);
+    before != counts(pane) || whole
 }
 
 /// Looks at so many bytes more of the one log; whether its beginning was reached just now.
-fn index_more(app: &mut App, budget: u64) -> bool {
-    if app.logs_pane.scope != LogScope::Single {
+fn index_more(pane: &mut LogsPane, model: &Model, budget: u64) -> bool {
+    if pane.scope != LogScope::Single {
         return false;
     }
-    let mut scan = std::mem::take(&mut app.logs_pane.index);
+    let mut scan = std::mem::take(&mut pane.index);
     let whole = scan.is_complete();
-    let done = with_log(app, |source| {
-        let (text, filter) = (app.logs_pane.search.as_ref(), app.logs_pane.filter.as_ref());
-        scan.scan_more(source, LineQuery { pattern: text, filter, origin: line_origin(&app.state, (source.host, source.file)) }, budget)
+    let done = with_log(pane, model, |source| {
+        let (text, filter) = (pane.search.as_ref(), pane.filter.as_ref());
+        scan.scan_more(source, LineQuery { pattern: text, filter, origin: line_origin(&model.state, (source.host, source.file)) }, budget)
     });
-    app.logs_pane.index = scan;
+    pane.index = scan;
     match done {
         Ok(done) => done.unwrap_or(false) && !whole,
         Err(error) => {

@@ -9,94 +9,95 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::event::LogFile;
 use crate::report::style;
-use crate::tui::app::App;
 use crate::tui::feed::DashboardRole;
 use crate::tui::log_groups;
+use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::rows::{LogRow, count_lines, read_visible, with_log};
-use super::{LogScope, TimeColumn, shown_log};
-use crate::tui::view::{formatting, host_status, render_lines, row_range};
+use super::{LogScope, LogsPane, TimeColumn};
+use crate::tui::view::lines::{render_lines, row_range};
+use crate::tui::view::{formatting, host_status};
 
-/// Draws it.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
+/// Draws it. The rows of a page.
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> usize {
     let width = usize::from(area.width);
-    let head_rows = usize::from(!app.logs_pane.zoomed);
+    let head_rows = usize::from(!pane.zoomed);
     let room = usize::from(area.height).saturating_sub(head_rows);
-    app.page_rows = room;
-    super::index_more(app, 1 << 20);
-    let Some(_) = shown_log(app) else {
-        render_lines(frame, area, vec![Line::styled(" no log is known yet", app.theme.dim())]);
-        return;
+    super::index_more(pane, model, 1 << 20);
+    let Some(_) = pane.shown_log(&model.state) else {
+        render_lines(frame, area, vec![Line::styled(" no log is known yet", model.theme.dim())]);
+        return room;
     };
-    let read = read_visible(app, room);
+    let read = read_visible(pane, model, room);
     let mut lines = Vec::new();
-    if !app.logs_pane.zoomed {
-        lines.push(header_line(app, width, read.as_ref().map_or(0, |(size, _)| *size)));
+    if !pane.zoomed {
+        lines.push(header_line(pane, model, width, read.as_ref().map_or(0, |(size, _)| *size)));
     }
     // One column is the bar's.
-    let bar = !app.logs_pane.zoomed && width > 30;
+    let bar = !pane.zoomed && width > 30;
     let inner = width - usize::from(bar);
     match read {
         Ok((size, found)) => {
-            let shown = found.iter().flat_map(|row| row_lines(app, row, inner));
-            let shown: Vec<Line<'static>> = older_lines_note(app, found.first(), inner).into_iter().chain(shown).collect();
-            let skip = if app.logs_pane.follow { shown.len().saturating_sub(room) } else { 0 };
+            let shown = found.iter().flat_map(|row| row_lines(pane, model, row, inner));
+            let shown: Vec<Line<'static>> = older_lines_note(pane, model, found.first(), inner).into_iter().chain(shown).collect();
+            let skip = if pane.follow { shown.len().saturating_sub(room) } else { 0 };
             lines.extend(shown.into_iter().skip(skip).take(room));
             if found.is_empty() {
-                lines.push(Line::styled(empty_log_text(app), app.theme.dim()));
+                lines.push(Line::styled(empty_log_text(pane), model.theme.dim()));
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
                 let place = Rect { x: area.x + area.width - 1, width: 1, ..row_range(area, 1, area.height.saturating_sub(1)) };
-                render_lines(frame, place, scrollbar(app, size, &found, room));
+                render_lines(frame, place, scrollbar(pane, model, size, &found, room));
             }
         }
         Err(error) => {
-            lines.push(Line::styled(format!(" the log cannot be read: {}", app.sanitize(&error.to_string())), app.theme.dim()));
+            lines.push(Line::styled(format!(" the log cannot be read: {}", model.sanitize(&error.to_string())), model.theme.dim()));
             render_lines(frame, area, lines);
         }
     }
+    room
 }
 
 /// Of several logs the newest lines are kept: above the oldest of them it is said where the others are.
-fn older_lines_note(app: &App, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
-    if !super::rows::is_oldest_kept(app, first?) {
+fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
+    if !super::rows::is_oldest_kept(pane, model, first?) {
         return None;
     }
-    let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", app.theme.ellipsis());
-    Some(Line::styled(style::truncate_text(&text, width), app.theme.dim()))
+    let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", model.theme.ellipsis());
+    Some(Line::styled(style::truncate_text(&text, width), model.theme.dim()))
 }
 
-fn empty_log_text(app: &App) -> &'static str {
-    match (app.logs_pane.filter.is_some(), app.logs_pane.scope) {
+fn empty_log_text(pane: &LogsPane) -> &'static str {
+    match (pane.filter.is_some(), pane.scope) {
         (true, _) => " no line passes the filter yet: & changes it",
         (false, LogScope::Single) => " nothing was written yet",
         (false, _) => " nothing has come since this screen was opened: older lines are in the log of each rank",
     }
 }
 
-fn header_line(app: &App, width: usize, size: u64) -> Line<'static> {
-    let mut spans = vec![Span::styled(" LOG ", app.theme.header())];
-    spans.extend(subject_spans(app));
+fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<'static> {
+    let mut spans = vec![Span::styled(" LOG ", model.theme.header())];
+    spans.extend(subject_spans(pane, model));
     spans.push(Span::raw("  "));
     let used = formatting::spans_width(&spans);
-    let right = status_facts(app, size).join(" | ");
+    let right = status_facts(pane, model, size).join(" | ");
     // What was cut at the left is the less important part.
     let room = width.saturating_sub(used);
     let long = right.chars().count() + 1;
     let right = if long > room { right.chars().skip(long - room).collect() } else { right };
-    spans.push(Span::styled(formatting::pad_left(&format!("{right} "), room), app.theme.dim()));
+    spans.push(Span::styled(formatting::pad_left(&format!("{right} "), room), model.theme.dim()));
     Line::from(spans)
 }
 
 /// Whose lines.
-fn subject_spans(app: &App) -> Vec<Span<'static>> {
-    let state = &app.state;
-    let Some((host, file)) = shown_log(app) else { return Vec::new() };
-    let place = app.sanitize(state.host_name(host));
-    let fold = if app.logs_pane.fold { "folded" } else { "each line" };
-    match (app.logs_pane.scope, file) {
+fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
+    let state = &model.state;
+    let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
+    let place = model.sanitize(state.host_name(host));
+    let fold = if pane.fold { "folded" } else { "each line" };
+    match (pane.scope, file) {
         (LogScope::All, _) => vec![Span::raw(format!("of all, {fold}"))],
         (LogScope::Host, _) => vec![Span::raw(format!("of all on {place}, {fold}"))],
         (LogScope::Single, LogFile::Launcher) => vec![Span::raw(format!("launcher on {place}"))],
@@ -106,7 +107,7 @@ fn subject_spans(app: &App) -> Vec<Span<'static>> {
             let again = if restart > 0 { format!(" restart {restart}") } else { String::new() };
             let mut spans = vec![Span::raw(format!("r{rank} {place}{gpu}{again}  "))];
             if let Some((status, word)) = known.map(|rank| host_status::rank_status(state, rank)) {
-                spans.push(Span::styled(format!("{} {word}", app.theme.symbol(status)), app.theme.status_style(status)));
+                spans.push(Span::styled(format!("{} {word}", model.theme.symbol(status)), model.theme.status_style(status)));
             }
             spans
         }
@@ -114,19 +115,19 @@ fn subject_spans(app: &App) -> Vec<Span<'static>> {
 }
 
 /// How it is shown, the least important first.
-fn status_facts(app: &App, size: u64) -> Vec<String> {
-    let logs = &app.logs_pane;
+fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
+    let logs = pane;
     let mut facts = Vec::new();
     if logs.scope == LogScope::Single {
-        let heard = shown_log(app).and_then(|who| app.log_times.last_output(who)).unwrap_or(0);
+        let heard = pane.shown_log(&model.state).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
         if heard > 0 {
-            facts.push(format!("last {} ago", formatting::format_age(heard, app.now)));
+            facts.push(format!("last {} ago", formatting::format_age(heard, model.now)));
         }
-    } else if app.log_ring.skipped_lines > 0 {
-        facts.push(format!("{} not shown", style::count_noun(usize::try_from(app.log_ring.skipped_lines).unwrap_or(usize::MAX), "line")));
+    } else if model.log_ring.skipped_lines > 0 {
+        facts.push(format!("{} not shown", style::count_noun(usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX), "line")));
     }
     // Lines carry no time of their own: it is when their bytes came here, live or in the journal.
-    let source = if app.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
+    let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
     match logs.time_column {
         TimeColumn::Off => {}
         TimeColumn::Relative => facts.push(format!("ago by {source}")),
@@ -140,7 +141,8 @@ fn status_facts(app: &App, size: u64) -> Vec<String> {
     if logs.scope == LogScope::Single {
         facts.push(format_size(size));
         let number = logs.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).filter(|_| !logs.follow);
-        let number = number.and_then(|row| with_log(app, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
+        let number =
+            number.and_then(|row| with_log(pane, model, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
         facts.extend(number.map(|number| format!("line {number}")));
     } else {
         facts.push(style::count_noun(logs.merged.seqs.len(), "line"));
@@ -149,7 +151,7 @@ fn status_facts(app: &App, size: u64) -> Vec<String> {
         let part = logs.index.percent_scanned(size);
         let part =
             if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% looked at)") } else { String::new() };
-        facts.push(format!("&{}{part}", style::truncate_text(&app.sanitize(&filter.text), 24)));
+        facts.push(format!("&{}{part}", style::truncate_text(&model.sanitize(&filter.text), 24)));
     }
     if let Some(wanted) = &logs.search {
         let hits = &logs.index.matches;
@@ -163,9 +165,9 @@ fn status_facts(app: &App, size: u64) -> Vec<String> {
             Some(at) if hits.offsets().contains(&at) => format!(" {}/{all}", hits.count_before(at) + 1),
             _ => format!(" {all}"),
         };
-        facts.push(format!("/{}{count}", style::truncate_text(&app.sanitize(wanted.as_str()), 20)));
+        facts.push(format!("/{}{count}", style::truncate_text(&model.sanitize(wanted.as_str()), 20)));
     }
-    let new = count_lines(app).saturating_sub(logs.lines_when_left);
+    let new = count_lines(pane, model).saturating_sub(logs.lines_when_left);
     facts.push(match (logs.follow, new) {
         (true, _) => "FOLLOW".to_owned(),
         (false, 0) => "at a place".to_owned(),
@@ -184,13 +186,13 @@ fn format_size(n: u64) -> String {
 }
 
 /// A row's text, safe to show.
-pub(super) fn safe_text(app: &App, row: &LogRow) -> String {
-    let text = app.sanitize(&String::from_utf8_lossy(&row.bytes));
-    if app.logs_pane.show_bytes && row.group.is_none() {
+pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String {
+    let text = model.sanitize(&String::from_utf8_lossy(&row.bytes));
+    if pane.show_bytes && row.group.is_none() {
         let escaped = escape_bytes(&row.bytes);
         // An escape within a secret must not save it.
         let plain = crate::text::sanitize::sanitize_text(&String::from_utf8_lossy(&row.bytes)).replace('\t', "    ");
-        return if plain == text || !app.sanitizer.has_secrets() { app.sanitize(&escaped) } else { text };
+        return if plain == text || !model.sanitizer.has_secrets() { model.sanitize(&escaped) } else { text };
     }
     text
 }
@@ -218,8 +220,8 @@ pub(super) fn escape_bytes(bytes: &[u8]) -> String {
 }
 
 /// Who wrote a row of several logs.
-pub(super) fn writer_label(app: &App, row: &LogRow) -> String {
-    let hosts = |list: &[u32]| style::format_hosts(&app.state, &app.sanitizer, list);
+pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
+    let hosts = |list: &[u32]| style::format_hosts(&model.state, &model.sanitizer, list);
     match &row.group {
         Some((logs, _)) => log_groups::format_writers(logs, hosts),
         None => log_groups::format_writers(&[row.log], hosts),
@@ -227,94 +229,94 @@ pub(super) fn writer_label(app: &App, row: &LogRow) -> String {
 }
 
 /// A row as it is shown: cut at the window, or in as many rows as it needs; what was looked for stands out.
-fn row_lines(app: &App, row: &LogRow, width: usize) -> Vec<Line<'static>> {
-    let marked = app.logs_pane.marks.iter().any(|mark| mark.log == row.log && mark.offset == row.offset);
-    let sign = match (app.logs_pane.found_position == Some(row.position), marked) {
+fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<Line<'static>> {
+    let marked = pane.marks.iter().any(|mark| mark.log == row.log && mark.offset == row.offset);
+    let sign = match (pane.found_position == Some(row.position), marked) {
         (true, _) => ">",
         (_, true) => "*",
         _ => " ",
     };
-    let mut before = vec![Span::styled(sign, app.theme.accent())];
-    match (app.logs_pane.time_column, row.received_at) {
+    let mut before = vec![Span::styled(sign, model.theme.accent())];
+    match (pane.time_column, row.received_at) {
         (TimeColumn::Off, _) => {}
         (TimeColumn::Relative, time) => before.push(Span::styled(
-            formatting::pad_left(&time.map_or("-".to_owned(), |at| format!("-{} ", formatting::format_age(at, app.now))), 6),
-            app.theme.dim(),
+            formatting::pad_left(&time.map_or("-".to_owned(), |at| format!("-{} ", formatting::format_age(at, model.now))), 6),
+            model.theme.dim(),
         )),
-        (TimeColumn::TimeOfDay, Some(at)) => before.push(Span::styled(format!("{} ", app.format_time(at)), app.theme.dim())),
-        (TimeColumn::TimeOfDay, None) => before.push(Span::styled("   -     ", app.theme.dim())),
+        (TimeColumn::TimeOfDay, Some(at)) => before.push(Span::styled(format!("{} ", model.format_time(at)), model.theme.dim())),
+        (TimeColumn::TimeOfDay, None) => before.push(Span::styled("   -     ", model.theme.dim())),
     }
-    if app.logs_pane.scope != LogScope::Single {
+    if pane.scope != LogScope::Single {
         let room = (width / 4).clamp(6, 28);
-        let mut who = writer_label(app, row);
+        let mut who = writer_label(model, row);
         if let Some((logs, _)) = row.group.as_ref().filter(|(logs, _)| logs.len() > 1) {
             let count = format!(" {}", logs.len());
             who = format!("{}{count}", formatting::pad(&who, room.saturating_sub(count.len())));
         }
-        before.push(Span::styled(formatting::pad(&who, room), app.theme.dim()));
+        before.push(Span::styled(formatting::pad(&who, room), model.theme.dim()));
         before.push(Span::raw(" "));
     }
     let used = formatting::spans_width(&before);
     let room = width.saturating_sub(used).max(1);
     let count = if row.draw_count > 1 { format!(" (x{})", row.draw_count) } else { String::new() };
-    let text = safe_text(app, row) + &count;
-    if app.logs_pane.wrap {
+    let text = safe_text(pane, model, row) + &count;
+    if pane.wrap {
         let indent = || vec![Span::raw(" ".repeat(used))];
         let parts = wrap_columns(&text, room).into_iter().enumerate();
         return parts
             .map(|(n, part)| {
-                Line::from_iter(if n == 0 { before.clone() } else { indent() }.into_iter().chain(highlight_matches(app, part)))
+                Line::from_iter(if n == 0 { before.clone() } else { indent() }.into_iter().chain(highlight_matches(pane, model, part)))
             })
             .collect();
     }
-    if let Some((_, spans)) = row.group.as_ref().filter(|_| app.logs_pane.search.is_none() && app.logs_pane.first_column == 0) {
+    if let Some((_, spans)) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0) {
         let mut left = room;
         for (text, differs) in spans {
             let part = style::truncate_text(text, left);
             left = left.saturating_sub(formatting::spans_width(&[Span::raw(part.clone())]));
-            before.push(if *differs { Span::styled(part, app.theme.accent()) } else { Span::raw(part) });
+            before.push(if *differs { Span::styled(part, model.theme.accent()) } else { Span::raw(part) });
             if left == 0 {
                 break;
             }
         }
         return vec![Line::from(before)];
     }
-    let rest: String = skip_columns(&text, app.logs_pane.first_column);
+    let rest: String = skip_columns(&text, pane.first_column);
     let (shown, more) = truncate_columns(&rest, room);
-    let more = more.then(|| Span::styled(app.theme.ellipsis(), app.theme.dim()));
-    vec![Line::from_iter(before.into_iter().chain(highlight_matches(app, shown)).chain(more))]
+    let more = more.then(|| Span::styled(model.theme.ellipsis(), model.theme.dim()));
+    vec![Line::from_iter(before.into_iter().chain(highlight_matches(pane, model, shown)).chain(more))]
 }
 
 /// Where one is, and where errors, hits and marks are.
-fn scrollbar(app: &App, size: u64, found: &[LogRow], room: usize) -> Vec<Line<'static>> {
-    let logs = &app.logs_pane;
+fn scrollbar(pane: &LogsPane, model: &Model, size: u64, found: &[LogRow], room: usize) -> Vec<Line<'static>> {
+    let logs = pane;
     let (from, to) = match (logs.scope, logs.fold) {
         (LogScope::Single, _) => (0, size),
-        (_, false) => app.log_ring.seq_range(),
+        (_, false) => model.log_ring.seq_range(),
         (_, true) => logs.groups.id_range(),
     };
     let span = to.saturating_sub(from).max(1);
     let row = |at: u64| {
         usize::try_from(u128::from(at.saturating_sub(from)) * room as u128 / u128::from(span)).unwrap_or(0).min(room.saturating_sub(1))
     };
-    let (track, thumb) = if app.theme.ascii { ("|", "#") } else { ("│", "█") };
-    let mut cells = vec![(track, app.theme.dim()); room];
+    let (track, thumb) = if model.theme.ascii { ("|", "#") } else { ("│", "█") };
+    let mut cells = vec![(track, model.theme.dim()); room];
     if let (Some(first), Some(last)) = (found.first(), found.last()) {
         let last = if logs.follow { room.saturating_sub(1) } else { row(last.position) };
         for cell in cells.iter_mut().take(last + 1).skip(row(first.position).min(last)) {
-            *cell = (thumb, app.theme.dim());
+            *cell = (thumb, model.theme.dim());
         }
     }
     let mut tick = |at: u64, sign: &'static str, status: DisplayStatus| {
         if let Some(cell) = cells.get_mut(row(at)) {
-            *cell = (sign, app.theme.status_style(status));
+            *cell = (sign, model.theme.status_style(status));
         }
     };
     match (logs.scope, logs.fold) {
         (LogScope::Single, _) => {
             logs.index.errors.offsets().iter().for_each(|at| tick(*at, "!", DisplayStatus::Error));
             logs.index.matches.offsets().iter().for_each(|at| tick(*at, "=", DisplayStatus::Warn));
-            let own = logs.marks.iter().filter(|mark| Some(mark.log) == shown_log(app));
+            let own = logs.marks.iter().filter(|mark| Some(mark.log) == pane.shown_log(&model.state));
             own.for_each(|mark| tick(mark.offset, "*", DisplayStatus::Ok));
         }
         (_, false) => logs.merged.errors.iter().for_each(|at| tick(*at, "!", DisplayStatus::Error)),
@@ -324,14 +326,14 @@ fn scrollbar(app: &App, size: u64, found: &[LogRow], room: usize) -> Vec<Line<'s
 }
 
 /// The text with what was looked for marked.
-fn highlight_matches(app: &App, text: String) -> Vec<Span<'static>> {
-    let Some(wanted) = &app.logs_pane.search else { return vec![Span::raw(text)] };
+fn highlight_matches(pane: &LogsPane, model: &Model, text: String) -> Vec<Span<'static>> {
+    let Some(wanted) = &pane.search else { return vec![Span::raw(text)] };
     let (mut spans, mut done) = (Vec::new(), 0);
     for hit in wanted.find_iter(text.as_bytes()).filter(|hit| !hit.is_empty()).take(100) {
         // A pattern of bytes may cut a character: then it is not marked.
         let (Some(before), Some(inside)) = (text.get(done..hit.start()), text.get(hit.range())) else { continue };
         spans.push(Span::raw(before.to_owned()));
-        spans.push(Span::styled(inside.to_owned(), app.theme.selected()));
+        spans.push(Span::styled(inside.to_owned(), model.theme.selected()));
         done = hit.end();
     }
     spans.push(Span::raw(text.get(done..).unwrap_or_default().to_owned()));

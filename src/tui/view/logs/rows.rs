@@ -7,14 +7,14 @@ use std::io;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::state::RunState;
-use crate::tui::app::App;
 use crate::tui::feed::{DashboardRole, StoredLogs};
 use crate::tui::line_filter::{LogLevel, detect_level};
 use crate::tui::log_pager::{self, LogSource};
 use crate::tui::log_ring::RingLine;
+use crate::tui::model::Model;
 use crate::tui::progress_lines;
 
-use super::{LogScope, line_origin, shown_log};
+use super::{LogScope, LogsPane, line_origin};
 
 /// How many lines are read at most for rows into which many collapse.
 const MAX_LINES_READ: usize = 16_000;
@@ -90,16 +90,16 @@ impl StoredLogs for TailLog {
 }
 
 /// Gives `act` the log that is shown: whole and live, or as far as the replay has come.
-pub(super) fn with_log<T>(app: &App, act: impl FnOnce(&LogSource<'_>) -> io::Result<T>) -> io::Result<Option<T>> {
-    let Some((host, file)) = shown_log(app) else { return Ok(None) };
-    let last = TailLog::from_state(&app.state, host, file);
-    let stored: &dyn StoredLogs = app.stored_logs.as_deref().unwrap_or(&last);
-    let name = app.state.host_name(host);
+pub(super) fn with_log<T>(pane: &LogsPane, model: &Model, act: impl FnOnce(&LogSource<'_>) -> io::Result<T>) -> io::Result<Option<T>> {
+    let Some((host, file)) = pane.shown_log(&model.state) else { return Ok(None) };
+    let last = TailLog::from_state(&model.state, host, file);
+    let stored: &dyn StoredLogs = model.stored_logs.as_deref().unwrap_or(&last);
+    let name = model.state.host_name(host);
     let mut len = stored.len(name, file)?;
-    if app.capabilities.role == DashboardRole::Replay && app.stored_logs.is_some() {
+    if model.capabilities.role == DashboardRole::Replay && model.stored_logs.is_some() {
         let told = match file {
-            LogFile::Launcher => app.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
-            LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
+            LogFile::Launcher => model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
+            LogFile::Rank { rank, .. } => model.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
         };
         len = len.min(told.unwrap_or(0));
     }
@@ -107,26 +107,27 @@ pub(super) fn with_log<T>(app: &App, act: impl FnOnce(&LogSource<'_>) -> io::Res
 }
 
 /// How much there is: ended lines of the one log, or lines that came of all.
-pub(super) fn count_lines(app: &App) -> u64 {
-    if app.logs_pane.scope != LogScope::Single {
-        return app.log_ring.seq_range().1;
+pub(super) fn count_lines(pane: &LogsPane, model: &Model) -> u64 {
+    if pane.scope != LogScope::Single {
+        return model.log_ring.seq_range().1;
     }
-    let Some((host, file)) = shown_log(app) else { return 0 };
+    let Some((host, file)) = pane.shown_log(&model.state) else { return 0 };
     let tail = match file {
-        LogFile::Launcher => app.state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
-        LogFile::Rank { rank, .. } => app.state.ranks.get(&rank).map(|rank| &rank.recent_lines),
+        LogFile::Launcher => model.state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
+        LogFile::Rank { rank, .. } => model.state.ranks.get(&rank).map(|rank| &rank.recent_lines),
     };
     tail.map_or(0, |tail| tail.total_lines)
 }
 
 /// Takes what came of several logs since.
-pub(super) fn update_merged(app: &mut App) {
-    if app.logs_pane.scope == LogScope::Single {
+pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
+    if pane.scope == LogScope::Single {
         return;
     }
-    let host = shown_log(app).map(|(host, _)| host);
-    let of = (app.logs_pane.scope == LogScope::Host).then_some(host).flatten();
-    let App { log_ring: ring, logs_pane: logs, state, sanitizer: cleaner, .. } = app;
+    let host = pane.shown_log(&model.state).map(|(host, _)| host);
+    let of = (pane.scope == LogScope::Host).then_some(host).flatten();
+    let Model { log_ring: ring, state, .. } = model;
+    let logs = pane;
     let (first, next) = ring.seq_range();
     let kept = &mut logs.merged;
     for entry in ring.lines_from(kept.next_seq) {
@@ -150,7 +151,7 @@ pub(super) fn update_merged(app: &mut App) {
     // In a flood the newest ones are folded; what is left out is in the ring and in the files.
     let fresh = fresh.max(kept.seqs.len().saturating_sub(MAX_FOLDED_PER_FRAME));
     for entry in kept.seqs.range(fresh..).filter_map(|seq| ring.get(*seq)) {
-        let text = cleaner.sanitize_line(&String::from_utf8_lossy(&entry.text)).replace('\t', "    ");
+        let text = model.sanitize(&String::from_utf8_lossy(&entry.text));
         // Empty lines are many and say nothing of anyone.
         if text.trim().is_empty() {
             continue;
@@ -161,52 +162,56 @@ pub(super) fn update_merged(app: &mut App) {
 }
 
 /// The last `count` rows before that place, the oldest first.
-pub(super) fn rows_before(app: &App, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
-    match (app.logs_pane.scope, app.logs_pane.fold) {
-        (LogScope::Single, _) => Ok(with_log(app, |source| file_rows(app, source, end, count, true))?.unwrap_or_default()),
+pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
+    match (pane.scope, pane.fold) {
+        (LogScope::Single, _) => {
+            Ok(with_log(pane, model, |source| file_rows(pane, model, source, RowRange::Before(end), count))?.unwrap_or_default())
+        }
         (_, false) => {
-            let all = &app.logs_pane.merged.seqs;
+            let all = &pane.merged.seqs;
             let to = all.partition_point(|seq| *seq < end);
-            Ok(ring_rows(app, to.saturating_sub(count)..to))
+            Ok(ring_rows(pane, model, to.saturating_sub(count)..to))
         }
         (_, true) => {
-            let (from, to) = app.logs_pane.groups.id_range();
+            let (from, to) = pane.groups.id_range();
             let to = end.clamp(from, to);
-            Ok(group_rows(app, to.saturating_sub(count as u64).max(from), to))
+            Ok(group_rows(pane, to.saturating_sub(count as u64).max(from), to))
         }
     }
 }
 
 /// The first `count` rows from that place on.
-pub(super) fn rows_from(app: &App, from: u64, count: usize) -> io::Result<Vec<LogRow>> {
-    match (app.logs_pane.scope, app.logs_pane.fold) {
-        (LogScope::Single, _) => Ok(with_log(app, |source| file_rows(app, source, from, count, false))?.unwrap_or_default()),
+pub(super) fn rows_from(pane: &LogsPane, model: &Model, from: u64, count: usize) -> io::Result<Vec<LogRow>> {
+    match (pane.scope, pane.fold) {
+        (LogScope::Single, _) => {
+            Ok(with_log(pane, model, |source| file_rows(pane, model, source, RowRange::From(from), count))?.unwrap_or_default())
+        }
         (_, false) => {
-            let all = &app.logs_pane.merged.seqs;
+            let all = &pane.merged.seqs;
             let start = all.partition_point(|seq| *seq < from);
-            Ok(ring_rows(app, start..start.saturating_add(count).min(all.len())))
+            Ok(ring_rows(pane, model, start..start.saturating_add(count).min(all.len())))
         }
         (_, true) => {
-            let (first, next) = app.logs_pane.groups.id_range();
+            let (first, next) = pane.groups.id_range();
             let from = from.clamp(first, next);
-            Ok(group_rows(app, from, from.saturating_add(count as u64).min(next)))
+            Ok(group_rows(pane, from, from.saturating_add(count as u64).min(next)))
         }
     }
 }
 
 /// Whether this is the oldest row of several logs that is kept, and older lines were let go or never came here.
-pub(super) fn is_oldest_kept(app: &App, row: &LogRow) -> bool {
-    let (first, _) = app.log_ring.seq_range();
-    let begun = app.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
-    let (oldest, gone) = match (app.logs_pane.scope, app.logs_pane.fold) {
+pub(super) fn is_oldest_kept(pane: &LogsPane, model: &Model, row: &LogRow) -> bool {
+    let (first, _) = model.log_ring.seq_range();
+    let begun = model.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
+    let (oldest, gone) = match (pane.scope, pane.fold) {
         (LogScope::Single, _) => return false,
-        (_, false) => (app.logs_pane.merged.seqs.front().copied(), false),
-        (_, true) => (Some(app.logs_pane.groups.id_range().0), app.logs_pane.groups.id_range().0 > 0),
+        (_, false) => (pane.merged.seqs.front().copied(), false),
+        (_, true) => (Some(pane.groups.id_range().0), pane.groups.id_range().0 > 0),
     };
-    oldest == Some(row.position) && (gone || first > 0 || !begun || app.log_ring.skipped_lines > 0)
+    oldest == Some(row.position) && (gone || first > 0 || !begun || model.log_ring.skipped_lines > 0)
 }
 
-fn ring_rows(app: &App, range: std::ops::Range<usize>) -> Vec<LogRow> {
+fn ring_rows(pane: &LogsPane, model: &Model, range: std::ops::Range<usize>) -> Vec<LogRow> {
     let row = |entry: &RingLine| LogRow {
         position: entry.seq,
         next_position: entry.seq + 1,
@@ -217,11 +222,11 @@ fn ring_rows(app: &App, range: std::ops::Range<usize>) -> Vec<LogRow> {
         draw_count: 1,
         group: None,
     };
-    app.logs_pane.merged.seqs.range(range).filter_map(|seq| app.log_ring.get(*seq)).map(row).collect()
+    pane.merged.seqs.range(range).filter_map(|seq| model.log_ring.get(*seq)).map(row).collect()
 }
 
-fn group_rows(app: &App, from: u64, to: u64) -> Vec<LogRow> {
-    let groups = (from..to).filter_map(|id| app.logs_pane.groups.get(id));
+fn group_rows(pane: &LogsPane, from: u64, to: u64) -> Vec<LogRow> {
+    let groups = (from..to).filter_map(|id| pane.groups.get(id));
     let row = |group: &crate::tui::log_groups::LogGroup| LogRow {
         position: group.id,
         next_position: group.id + 1,
@@ -235,26 +240,41 @@ fn group_rows(app: &App, from: u64, to: u64) -> Vec<LogRow> {
     groups.map(row).collect()
 }
 
-fn file_rows(app: &App, source: &LogSource<'_>, place: u64, count: usize, back: bool) -> io::Result<Vec<LogRow>> {
+/// On which side of a place rows are read.
+#[derive(Clone, Copy)]
+enum RowRange {
+    Before(u64),
+    From(u64),
+}
+
+fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowRange, count: usize) -> io::Result<Vec<LogRow>> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    if app.logs_pane.filter.is_some() {
-        let kept = &app.logs_pane.index.filtered;
-        let at = kept.count_before(place);
-        let range = if back { at.saturating_sub(count)..at } else { at..at.saturating_add(count).min(kept.offsets().len()) };
+    if pane.filter.is_some() {
+        let kept = &pane.index.filtered;
+        let range = match range {
+            RowRange::Before(place) => kept.count_before(place).saturating_sub(count)..kept.count_before(place),
+            RowRange::From(place) => {
+                let at = kept.count_before(place);
+                at..at.saturating_add(count).min(kept.offsets().len())
+            }
+        };
         let mut rows = Vec::new();
         for at in kept.offsets().range(range) {
-            rows.extend(lines_to_rows(app, source, &source.lines_from(*at, 1)?));
+            rows.extend(lines_to_rows(pane, model, source, &source.lines_from(*at, 1)?));
         }
         return Ok(rows);
     }
     let mut deep = count;
     loop {
-        let lines = if back { source.lines_before(place, deep)? } else { source.lines_from(place, deep)? };
-        let rows = lines_to_rows(app, source, &lines);
+        let lines = match range {
+            RowRange::Before(place) => source.lines_before(place, deep)?,
+            RowRange::From(place) => source.lines_from(place, deep)?,
+        };
+        let rows = lines_to_rows(pane, model, source, &lines);
         if rows.len() >= count || lines.len() < deep || deep >= MAX_LINES_READ {
-            let from = if back { rows.len().saturating_sub(count) } else { 0 };
+            let from = if matches!(range, RowRange::Before(_)) { rows.len().saturating_sub(count) } else { 0 };
             return Ok(rows.into_iter().skip(from).take(count).collect());
         }
         deep = (deep * 4).min(MAX_LINES_READ);
@@ -262,53 +282,52 @@ fn file_rows(app: &App, source: &LogSource<'_>, place: u64, count: usize, back: 
 }
 
 /// Lines of a file as rows: bars collapsed, or every picture of them, or each byte as it is.
-fn lines_to_rows(app: &App, source: &LogSource<'_>, lines: &[log_pager::StoredLine]) -> Vec<LogRow> {
+fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: &[log_pager::StoredLine]) -> Vec<LogRow> {
     let log = (source.host, source.file);
     let row = |at: u64, next: u64, bytes: Vec<u8>, drawn: u32| LogRow {
         position: at,
         next_position: next,
         log,
         offset: at,
-        received_at: app.log_times.received_at(log, at),
+        received_at: model.log_times.received_at(log, at),
         bytes,
         draw_count: drawn,
         group: None,
     };
-    if app.logs_pane.show_bytes {
+    if pane.show_bytes {
         return lines.iter().map(|line| row(line.offset, line.next_offset, line.bytes.clone(), 1)).collect();
     }
-    let rows =
-        if app.logs_pane.show_all_redraws { progress_lines::expand_progress(lines) } else { progress_lines::collapse_progress(lines) };
+    let rows = if pane.show_all_redraws { progress_lines::expand_progress(lines) } else { progress_lines::collapse_progress(lines) };
     rows.into_iter().map(|line| row(line.offset, line.next_offset, line.bytes, line.draw_count)).collect()
 }
 
 /// The rows on the screen, read again only if something changed; and how much there is to scroll through.
-pub(super) fn read_visible(app: &mut App, room: usize) -> io::Result<(u64, Vec<LogRow>)> {
-    update_merged(app);
-    let Some(who) = shown_log(app) else { return Ok((0, Vec::new())) };
-    let several = app.logs_pane.scope != LogScope::Single;
-    let size = if several { app.log_ring.seq_range().1 } else { with_log(app, |source| Ok(source.len))?.unwrap_or(0) };
-    let place = (!app.logs_pane.follow).then_some(app.logs_pane.first_position);
-    let kept = app.logs_pane.index.filtered.offsets().len();
+pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> io::Result<(u64, Vec<LogRow>)> {
+    update_merged(pane, model);
+    let Some(who) = pane.shown_log(&model.state) else { return Ok((0, Vec::new())) };
+    let several = pane.scope != LogScope::Single;
+    let size = if several { model.log_ring.seq_range().1 } else { with_log(pane, model, |source| Ok(source.len))?.unwrap_or(0) };
+    let place = (!pane.follow).then_some(pane.first_position);
+    let kept = pane.index.filtered.offsets().len();
     let key = RowCacheKey {
         log: who,
         merged: several,
         size,
         first_position: place,
         max_rows: room,
-        show_bytes: app.logs_pane.show_bytes,
-        show_all_redraws: app.logs_pane.show_all_redraws,
+        show_bytes: pane.show_bytes,
+        show_all_redraws: pane.show_all_redraws,
         filtered_count: kept,
     };
-    if let Some((known, rows)) = &app.logs_pane.cached_rows
+    if let Some((known, rows)) = &pane.cached_rows
         && *known == key
     {
         return Ok((size, rows.clone()));
     }
     let rows = match place {
-        None => rows_before(app, u64::MAX, room)?,
-        Some(top) => rows_from(app, top, room)?,
+        None => rows_before(pane, model, u64::MAX, room)?,
+        Some(top) => rows_from(pane, model, top, room)?,
     };
-    app.logs_pane.cached_rows = Some((key, rows.clone()));
+    pane.cached_rows = Some((key, rows.clone()));
     Ok((size, rows))
 }

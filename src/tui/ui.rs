@@ -1,0 +1,217 @@
+//! What the person at the dashboard looks at: the screen, what lies on top, and each pane's own view. Commands change it, panes draw it.
+//!
+//! Uses the model and the panes' own views.
+
+use crate::event::{LogFile, UnixMillis};
+
+use super::bindings::KeyBindings;
+use super::dialog::Dialog;
+use super::feed::DashboardRole;
+use super::keymap::{KeyContext, UiCommand};
+use super::model::Model;
+use super::palette::CommandPalette;
+use super::pane_action::PaneAction;
+use super::settings::MouseMode;
+use super::text_input::TextInput;
+use super::view::{events, gpus, host, logs, overview, problems, ranks};
+
+/// A screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Screen {
+    /// Hosts, the worst first; during a launch the matrix of hosts and phases.
+    #[default]
+    Overview,
+    /// One host.
+    Host,
+    /// Every rank.
+    Ranks,
+    /// The log of one rank or launcher.
+    Logs,
+    /// Every GPU.
+    Gpus,
+    /// What happened.
+    Events,
+    /// What is wrong.
+    Problems,
+}
+
+impl Screen {
+    /// All, in the order of their keys.
+    pub const ALL: [Screen; 7] =
+        [Screen::Overview, Screen::Host, Screen::Ranks, Screen::Logs, Screen::Gpus, Screen::Events, Screen::Problems];
+
+    /// Its key and name.
+    pub fn title(self) -> (&'static str, &'static str) {
+        match self {
+            Screen::Overview => ("1", "Overview"),
+            Screen::Host => ("2", "Host"),
+            Screen::Ranks => ("3", "Ranks"),
+            Screen::Logs => ("4", "Logs"),
+            Screen::Gpus => ("5", "GPUs"),
+            Screen::Events => ("6", "Events"),
+            Screen::Problems => ("7", "Problems"),
+        }
+    }
+}
+
+/// What lies on top of the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Overlay {
+    /// The keys; scrolled by so many rows.
+    Help(usize),
+    /// A question.
+    Dialog(Dialog),
+    /// What to look for in the logs.
+    Find(TextInput),
+    /// A command being chosen.
+    Palette(CommandPalette),
+    /// Which of their lines to show.
+    Filter(TextInput),
+}
+
+/// Screen, overlay, and the view of every pane.
+#[derive(Debug, Default)]
+pub struct Ui {
+    /// Which screen.
+    pub screen: Screen,
+    /// What lies on top.
+    pub overlay: Option<Overlay>,
+    /// A line for the person, and until when.
+    pub toast: Option<(String, UnixMillis)>,
+    /// The screen is kept as it is since then.
+    pub frozen_since: Option<UnixMillis>,
+    /// Which keys count.
+    pub bindings: KeyBindings,
+    /// When the mouse is ours.
+    pub mouse_mode: MouseMode,
+    /// The overview's own.
+    pub overview: overview::OverviewPane,
+    /// The host's own.
+    pub host: host::HostPane,
+    /// The ranks' own.
+    pub ranks: ranks::RanksPane,
+    /// The logs' own.
+    pub logs: logs::LogsPane,
+    /// The GPUs' own.
+    pub gpus: gpus::GpusPane,
+    /// The events' own.
+    pub events: events::EventsPane,
+    /// The problems' own.
+    pub problems: problems::ProblemsPane,
+}
+
+impl Ui {
+    /// The places whose keys count now, the nearest first.
+    pub fn key_contexts(&self, model: &Model) -> Vec<KeyContext> {
+        let mut places = Vec::new();
+        if model.capabilities.start_summary.is_some() {
+            places.push(KeyContext::Plan);
+        }
+        // Both the journal and the events have steps: those of the screen win.
+        if self.screen == Screen::Events {
+            places.push(KeyContext::Events);
+        }
+        if model.capabilities.role == DashboardRole::Replay {
+            places.push(KeyContext::Replay);
+        }
+        let own = match self.screen {
+            Screen::Overview => KeyContext::Overview,
+            Screen::Host => KeyContext::Host,
+            Screen::Ranks => KeyContext::Ranks,
+            Screen::Logs => KeyContext::Logs,
+            Screen::Gpus => KeyContext::Gpus,
+            Screen::Events => KeyContext::Events,
+            Screen::Problems => KeyContext::Problems,
+        };
+        if !places.contains(&own) {
+            places.push(own);
+        }
+        if model.capabilities.can_control || model.capabilities.can_tear_down {
+            places.push(KeyContext::Run);
+        }
+        places.push(KeyContext::Global);
+        places
+    }
+
+    /// The host under the cursor, and the rank where it is one.
+    pub fn target_at_cursor(&self, model: &Model) -> Option<(u32, Option<u32>)> {
+        let own = |host| Some((host, None));
+        let of = |(host, file): (u32, LogFile)| match file {
+            LogFile::Rank { rank, .. } => (host, Some(rank)),
+            LogFile::Launcher => (host, None),
+        };
+        match self.screen {
+            Screen::Overview => overview::host_at_cursor(&self.overview).and_then(own),
+            Screen::Host => own(self.host.host).filter(|(host, _)| model.state.hosts.len() > *host as usize),
+            Screen::Ranks => ranks::rank_at_cursor(&self.ranks, model).map(|(host, rank)| (host, Some(rank))),
+            Screen::Logs => self.logs.shown_log(&model.state).map(of),
+            Screen::Gpus => own(gpus::host_at_cursor(&self.gpus)),
+            Screen::Problems => problems::target_at_cursor(&self.problems, model),
+            Screen::Events => events::target_at_cursor(&self.events, model),
+        }
+    }
+
+    /// Gives a command to the pane that is shown.
+    pub(super) fn update_pane(&mut self, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+        match self.screen {
+            Screen::Overview => overview::update(&mut self.overview, model, cmd),
+            Screen::Host => host::update(&mut self.host, model, cmd),
+            Screen::Ranks => ranks::update(&mut self.ranks, model, cmd),
+            Screen::Logs => logs::update(&mut self.logs, model, cmd),
+            Screen::Gpus => gpus::update(&mut self.gpus, model, cmd),
+            Screen::Events => events::update(&mut self.events, model, cmd),
+            Screen::Problems => problems::update(&mut self.problems, model, cmd),
+        }
+    }
+
+    /// Whether a question waits for its answer.
+    pub fn has_dialog(&self) -> bool {
+        matches!(self.overlay, Some(Overlay::Dialog(_)))
+    }
+
+    /// Whether keys answer a question or are typed into a line now.
+    pub fn overlay_captures_keys(&self) -> bool {
+        matches!(self.overlay, Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)))
+    }
+
+    /// Whether clicks and the wheel should come here.
+    pub fn wants_mouse(&self) -> bool {
+        match self.mouse_mode {
+            MouseMode::Auto => self.screen != Screen::Logs,
+            MouseMode::On => true,
+            MouseMode::Off => false,
+        }
+    }
+
+    /// The next screen, or the one before.
+    pub fn cycle_screen(&mut self, next: bool) {
+        let at = Screen::ALL.iter().position(|screen| *screen == self.screen).unwrap_or(0);
+        let by = if next { 1 } else { Screen::ALL.len() - 1 };
+        self.screen = Screen::ALL[(at + by) % Screen::ALL.len()];
+    }
+
+    /// Scrolls the help by a command, or closes it.
+    pub fn update_help(&mut self, cmd: UiCommand, page: usize) {
+        let Some(Overlay::Help(top)) = &mut self.overlay else { return };
+        match cmd {
+            UiCommand::Up => *top = top.saturating_sub(1),
+            UiCommand::Down => *top += 1,
+            UiCommand::PageUp | UiCommand::HalfUp => *top = top.saturating_sub(page),
+            UiCommand::PageDown | UiCommand::HalfDown => *top += page,
+            UiCommand::Top => *top = 0,
+            UiCommand::Bottom => *top = usize::MAX / 2,
+            UiCommand::Help | UiCommand::Back | UiCommand::Quit => self.overlay = None,
+            _ => {}
+        }
+    }
+
+    /// Text that was pasted: taken where one types, and nowhere else.
+    pub fn handle_paste(&mut self, text: &str) {
+        match &mut self.overlay {
+            Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) => prompt.paste(text),
+            Some(Overlay::Palette(palette)) => palette.prompt.paste(text),
+            // A name that is pasted was not typed.
+            Some(Overlay::Dialog(_) | Overlay::Help(_)) | None => {}
+        }
+    }
+}
