@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use crate::cli::args::CommonArgs;
-use crate::cli::dashboard_shell::HostShell;
+use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
-use crate::cli::hang_watchdog;
+use crate::cli::hang_watchdog::{HangWatchdog, hang_config};
 use crate::cli::local_env::hide_known_secrets;
 use crate::cli::reporter_task::{OutputOptions, read_log_tails};
 use crate::cli::session::{LoadMode, Session, collect_facts, find_run_record, load_inventory};
 use crate::cli::signals::{InterruptPolicy, StopController};
 use crate::cli::teardown::finish_run;
+use crate::diagnose::hang_detector::HangSettings;
+use crate::engine::emitter::now_unix_millis;
 use crate::engine::follow::{FollowOutcome, FollowedRun};
+use crate::engine::log_stream::LogOffsets;
 use crate::event::Outcome;
 use crate::inventory::Teardown;
 use crate::plan::existing_run::{ExistingRun, classify_existing_run};
@@ -48,9 +51,7 @@ pub async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let mut session = Session::open("attach", args, inventory, base, faces, &secrets)?;
     let mut signals = StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?;
     let leave = signals.leave_token.clone();
-    if let Some(asks) = session.reporter.take_user_actions() {
-        signals.spawn_action_handler(asks, HostShell::for_session(&session));
-    }
+    spawn_action_handler(&mut session, &signals);
     session.emit_run_started("", None);
     let ended = tokio::select! {
         ended = attach(&mut session, &mut signals) => ended,
@@ -132,10 +133,27 @@ pub async fn follow_existing_run(
         can_restart: manner == FollowMode::MayRestart,
         ..Capabilities::view_only(signals.dashboard_role())
     });
-    let (mut terms, stop) = hang_watchdog::hang_config(&file);
+    let (mut terms, stop) = hang_config(&file);
     // The line that marks it may have been read before: nobody looks for it in what is here already.
     terms.has_ready_line = false;
-    let finish = hang_watchdog::follow_with_watchdog(session, &followed, &offsets, signals, (terms, stop)).await;
+    let finish = follow_with_watchdog(session, &followed, &offsets, signals, (terms, stop)).await;
     session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
     Ok((finish, file))
+}
+
+/// Follows a run to its end and looks out meanwhile.
+pub async fn follow_with_watchdog(
+    session: &Session,
+    run: &FollowedRun,
+    offsets: &LogOffsets,
+    signals: &mut StopController,
+    (terms, stop): (HangSettings, bool),
+) -> FollowOutcome {
+    let stop_sender = Some(signals.control_sender.clone()).filter(|_| stop && !run.read_only);
+    let watch = HangWatchdog::new(terms, session.engine.emitter().clone(), stop_sender, now_unix_millis());
+    // Who only reads logs sees no GPU, and could not judge.
+    session.reporter.set_watchdog(Some(watch).filter(|_| !run.return_when_running && !run.read_only));
+    let finish = session.engine.follow_run(run, offsets, &mut signals.controls).await;
+    session.reporter.set_watchdog(None);
+    finish
 }

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use crate::cli::args::{CheckArgs, ProgressMode};
 use crate::cli::exit::{CliError, worse_outcome};
 use crate::cli::local_env::{hide_known_secrets, print_json, print_stderr, print_stdout};
-use crate::cli::preflight::{cross_host_probes, evaluate, fabric_addresses, gather_facts_and_probes};
+use crate::cli::preflight::{cross_host_probes, emit_check_report, evaluate, fabric_addresses, gather_facts_and_probes};
 use crate::cli::reporter_task::OutputOptions;
 use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::cli::smoke;
@@ -156,18 +156,5 @@ fn build_job_or_draft(session: &Session, draft: &Job, known: &RuntimeValues) -> 
     match session.inventory.job(known) {
         Ok(job) => (job, Vec::new()),
         Err(problems) => (draft.clone(), problems.iter().map(ToString::to_string).collect()),
-    }
-}
-
-/// Tells what a check found, once for all hosts of which it is the same.
-pub fn emit_check_report(session: &Session, answer: &CheckReport) {
-    for group in answer.groups() {
-        session.engine.emitter().send(EventKind::CheckFinished {
-            check: answer.check.name.to_owned(),
-            level: group.result.level,
-            hosts: group.hosts.iter().map(|h| u32::try_from(*h).unwrap_or(u32::MAX)).collect(),
-            message: page::result_text(&group.result),
-            hint: group.result.hint,
-        });
     }
 }

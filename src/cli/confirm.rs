@@ -2,10 +2,10 @@
 
 use crate::cli::args::UpArgs;
 use crate::cli::exit::{CliError, worse_outcome};
-use crate::cli::session::Session;
+use crate::cli::launch_request::LaunchRequest;
+use crate::cli::session::{Session, report_issues};
 use crate::cli::signals::StopController;
 use crate::cli::teardown::{self, TeardownOptions};
-use crate::cli::up::{LaunchRequest, report_issues};
 use crate::event::{Outcome, RunControl};
 use crate::inventory::Job;
 use crate::plan::build::{self, LaunchInputs};

@@ -19,6 +19,7 @@ pub mod hang_watchdog;
 mod identity;
 pub mod init;
 pub mod interactive;
+mod launch_request;
 pub mod local_env;
 pub mod logs;
 pub mod passthrough;

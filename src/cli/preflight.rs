@@ -18,6 +18,7 @@ use crate::preflight::probe::Probe;
 use crate::preflight::probe_output::ProbeOutput;
 use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
+use crate::report::preflight_report;
 
 /// Whether any of the checks needs an answer to this.
 pub fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {
@@ -200,4 +201,17 @@ pub fn evaluate(
         before_launch: launching,
     };
     evaluate_checks(&scene, checks)
+}
+
+/// Tells what a check found, once for all hosts of which it is the same.
+pub fn emit_check_report(session: &Session, answer: &CheckReport) {
+    for group in answer.groups() {
+        session.engine.emitter().send(EventKind::CheckFinished {
+            check: answer.check.name.to_owned(),
+            level: group.result.level,
+            hosts: group.hosts.iter().map(|h| u32::try_from(*h).unwrap_or(u32::MAX)).collect(),
+            message: preflight_report::result_text(&group.result),
+            hint: group.result.hint,
+        });
+    }
 }

@@ -9,6 +9,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, terminal_columns, use_color};
 use crate::cli::reporter_task::{LogReader, error_chain};
 use crate::cli::signals::{InterruptPolicy, StopController};
+use crate::cli::value_parsers::SPEED_RANGE;
 use crate::event::{Event, Outcome, UnixMillis};
 use crate::report::journal::JOURNAL_FILE;
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
@@ -19,8 +20,6 @@ use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{Capabilities, DashboardRole, FeedMessage, FeedSender, ReplayClock, UserAction};
 
-/// The slowest and the fastest that a journal is played.
-pub(crate) const SPEED_RANGE: (f64, f64) = (0.25, 1024.0);
 /// What has come due is told no more often than this.
 const MIN_TICK: Duration = Duration::from_millis(100);
 
@@ -40,7 +39,7 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), mouth, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(Capabilities::view_only(DashboardRole::Replay)));
     player.feed_sender.send(FeedMessage::StoredLogs(Box::new(LogReader(dir.path().to_owned()))));
-    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop))));
+    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop.state_dir))));
     player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
     if !trouble.is_empty() {
         player.feed_sender.send(FeedMessage::ShowToast(trouble.clone()));

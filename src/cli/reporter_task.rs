@@ -120,7 +120,7 @@ impl ReporterHandle {
                 #[cfg(debug_assertions)]
                 crate::cli::fault_injection::spawn_fault_listener(open.sender.downgrade());
                 let laptop = LocalEnv::read()?;
-                open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop))));
+                open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop.state_dir))));
                 open.sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
                 let board = DashboardHandle { feed_sender: open.sender.downgrade(), user_actions: Some(open.actions), closed: open.ended };
                 (vec![Box::new(open.sender) as Box<dyn ReportSink>], Some(board))

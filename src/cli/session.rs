@@ -19,6 +19,7 @@ use crate::inventory::{
     Become, ContainerEngine as Docker, HostSshSettings, Inventory, InventoryHost, Job, RuntimeValues, is_valid_host_name,
 };
 use crate::plan::Plan;
+use crate::plan::action::Issue;
 use crate::plan::build::{facts_request, host_context};
 use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::{self, ContainerFacts, FactsRequest, HostFacts, OrphanFacts};
@@ -103,6 +104,8 @@ pub struct Session {
     command: &'static str,
     args: CommonArgs,
     base_dir: PathBuf,
+    /// Held by a shell on a host while it has the screen.
+    pub screen_lock: Arc<tokio::sync::Mutex<()>>,
     /// The run that is followed, launched or cleared away; empty: none yet.
     pub run_id: String,
 }
@@ -140,6 +143,7 @@ impl Session {
             command,
             args: args.clone(),
             base_dir: base,
+            screen_lock: Arc::default(),
             run_id: String::new(),
         })
     }
@@ -418,7 +422,7 @@ impl Session {
     pub async fn close(self, outcome: Outcome, recap: bool) -> (Outcome, RunState) {
         let screen = self.reporter.has_dashboard();
         // A person in a shell on a host is not thrown out of it by the end of the run.
-        crate::cli::dashboard_shell::wait_closed().await;
+        drop(self.screen_lock.lock().await);
         let logs = self.run_dir.as_ref().map(|d| d.logs_dir().display().to_string());
         let mut context = self.reporter.recap_context(logs);
         let FinalReport { state, findings, output_errors: lost } = self.reporter.finish().await;
@@ -482,4 +486,12 @@ pub fn collect_facts(session: &Session, answers: Vec<Result<HostFacts, RemoteErr
     });
     let facts = facts.collect();
     (facts, outcome)
+}
+
+/// Tells what is in the way of a plan.
+pub(super) fn report_issues(session: &Session, troubles: &[(usize, Issue)]) -> Outcome {
+    for (host, trouble) in troubles {
+        session.engine.emitter().send_notice(Some(*host), format!("{}; help: {}", trouble.message, trouble.hint), true);
+    }
+    Outcome::Refused
 }

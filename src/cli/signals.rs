@@ -8,7 +8,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::dashboard_shell::HostShell;
 use crate::cli::local_env::print_stderr;
 use crate::event::RunControl;
 use crate::tui::feed::{DashboardRole, UserAction};
@@ -176,20 +175,9 @@ impl StopController {
         self.first_signal.store(0, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Obeys the person at the dashboard besides. What only looks goes to the hosts at once.
-    pub fn spawn_action_handler(&self, mut asks: mpsc::UnboundedReceiver<UserAction>, door: HostShell) {
-        let ours = self.user_actions.clone();
-        tokio::spawn(async move {
-            while let Some(ask) = asks.recv().await {
-                let door = door.clone();
-                match ask {
-                    UserAction::QueryNvidiaSmi(host) => drop(tokio::spawn(async move { door.engine().query_nvidia_smi(host).await })),
-                    UserAction::OpenShell(host, rank) => drop(tokio::spawn(async move { door.open_shell(host, rank).await })),
-                    other if ours.send(other).is_err() => return,
-                    _ => {}
-                }
-            }
-        });
+    /// Where the actions of the person at the dashboard go.
+    pub fn action_sender(&self) -> mpsc::UnboundedSender<UserAction> {
+        self.user_actions.clone()
     }
 
     /// What the dashboard may offer to this one.

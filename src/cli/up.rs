@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::args::{CommonArgs, PreflightLevel, UpArgs};
-use crate::cli::attach::FollowMode;
+use crate::cli::attach::{FollowMode, follow_with_watchdog};
 use crate::cli::confirm;
-use crate::cli::dashboard_shell::HostShell;
+use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::{CliError, worse_outcome};
-use crate::cli::hang_watchdog;
-use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout, random_64_bit_hex, read_secrets};
-use crate::cli::preflight::{cross_host_probes, evaluate, gather_facts_and_probes};
+use crate::cli::hang_watchdog::hang_config;
+use crate::cli::launch_request::{LaunchRequest, new_run_id};
+use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout, read_secrets};
+use crate::cli::preflight::{cross_host_probes, emit_check_report, evaluate, gather_facts_and_probes};
 use crate::cli::recorded_hosts;
 use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, collect_facts, load_inventory};
+use crate::cli::session::{LoadMode, Session, collect_facts, load_inventory, report_issues};
 use crate::cli::signals::{InterruptPolicy, StopController};
 use crate::cli::teardown::{self, TeardownOptions};
 use crate::engine::follow::{FollowOutcome, FollowedRun};
@@ -39,38 +40,6 @@ use crate::tui::feed::Capabilities;
 
 /// How often `up` decides anew because another operator was faster.
 const MAX_RECONCILE_ATTEMPTS: usize = 5;
-
-/// What is decided before anything is asked.
-pub(super) struct LaunchRequest {
-    pub(super) run_identity: RunIdentity,
-    run_stamp: String,
-    pub(super) secrets: Vec<(String, String)>,
-    /// Of registries, by the name of their variable.
-    registry_passwords: Vec<(String, String)>,
-    /// Why it cannot be launched from here, which is told when it is asked for: what runs can be followed without.
-    pub(super) launch_error: Option<CliError>,
-    /// The person has asked for it.
-    pub(super) confirmed: bool,
-    /// What runs is to be stopped and launched again.
-    relaunch: bool,
-    /// Hosts that only the record of an earlier run names, and that were cleared.
-    cleared_hosts: Vec<String>,
-}
-
-impl LaunchRequest {
-    /// Another launch of the same: with a run of its own.
-    fn reset(&mut self) {
-        let now = jiff::Zoned::now();
-        self.run_identity.run_id = new_run_id(&now);
-        self.run_identity.started_at = now.timestamp().to_string();
-        self.run_stamp = now.strftime("%Y%m%d%H%M%S").to_string();
-        (self.confirmed, self.relaunch) = (true, true);
-    }
-}
-
-fn new_run_id(now: &jiff::Zoned) -> String {
-    format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), random_64_bit_hex().chars().take(4).collect::<String>())
-}
 
 /// Runs it.
 ///
@@ -124,9 +93,7 @@ pub(super) async fn run_without_recap(
     let mut session = Session::open(command, &args.common, inventory, base, faces, &hidden)?;
     let mut signals = StopController::listen(part).map_err(anyhow::Error::from)?;
     let leave = signals.leave_token.clone();
-    if let Some(asks) = session.reporter.take_user_actions() {
-        signals.spawn_action_handler(asks, HostShell::for_session(&session));
-    }
+    spawn_action_handler(&mut session, &signals);
     session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
     if let Some(guide) = args.intro_text {
         session.reporter.show_message(guide);
@@ -394,13 +361,6 @@ fn dry_run(
     }
 }
 
-pub(super) fn report_issues(session: &Session, troubles: &[(usize, Issue)]) -> Outcome {
-    for (host, trouble) in troubles {
-        session.engine.emitter().send_notice(Some(*host), format!("{}; help: {}", trouble.message, trouble.hint), true);
-    }
-    Outcome::Refused
-}
-
 /// Changes what has to be changed; `None`: another operator was faster, and what was decided is no longer right.
 #[expect(clippy::too_many_arguments, reason = "one call, and each is a thing of its own")]
 async fn launch(
@@ -492,7 +452,7 @@ async fn launch(
         let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.hosts.len(), plan.world_size);
         session.engine.emitter().send_notice(None, text, false);
     }
-    answers.iter().for_each(|answer| crate::cli::check::emit_check_report(session, answer));
+    answers.iter().for_each(|answer| emit_check_report(session, answer));
     let carried = session.engine.execute(&plan, &facts, &offsets, FailurePolicy::FailFast, &signals.stop_token).await;
     session.engine.unlock_hosts(held).await;
     if !carried.is_ok() {
@@ -576,14 +536,7 @@ async fn follow_launched_run(
         can_restart: true,
         ..Capabilities::view_only(signals.dashboard_role())
     });
-    let finish = hang_watchdog::follow_with_watchdog(
-        session,
-        &run,
-        offsets,
-        signals,
-        plan.run_record.as_ref().map(hang_watchdog::hang_config).unwrap_or_default(),
-    )
-    .await;
+    let finish = follow_with_watchdog(session, &run, offsets, signals, plan.run_record.as_ref().map(hang_config).unwrap_or_default()).await;
     session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
     if finish == FollowOutcome::Running {
         let text = "every rank runs; while nobody is attached each host stops its own ranks when one of them fails";
