@@ -6,14 +6,15 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use crate::cli::interactive::{self, SessionEnd};
-use crate::cli::session::Session;
-use crate::cli::signals::StopController;
 use crate::engine::Engine;
+use crate::event::controls::UserAction;
+use crate::lifecycle::operator::Dashboard;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::stop_controller::StopController;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::text::sanitize::Sanitizer;
-use crate::tui::feed::{FeedMessage, UserAction, WeakFeedSender};
 use crate::tui::terminal;
 
 /// The way from the dashboard to the hosts.
@@ -22,13 +23,13 @@ struct HostShell {
     engine: Engine,
     host_contexts: Vec<HostContext>,
     sanitizer: Sanitizer,
-    feed_sender: Option<WeakFeedSender>,
+    dashboard: Option<Arc<dyn Dashboard>>,
     /// Held by the one shell that may have the screen.
     screen_lock: Arc<Mutex<()>>,
 }
 
 /// Passes on what the person at the dashboard asks for. What only looks goes to the hosts at once.
-pub fn spawn_action_handler(session: &mut Session, signals: &StopController) {
+pub(super) fn spawn_action_handler(session: &mut Session, signals: &StopController) {
     let Some(mut actions) = session.reporter.take_user_actions() else { return };
     let (shell, sender) = (HostShell::for_session(session), signals.action_sender());
     tokio::spawn(async move {
@@ -51,7 +52,7 @@ impl HostShell {
             engine: session.engine.clone(),
             host_contexts: session.host_contexts(&vec![None; session.inventory.hosts.len()], None),
             sanitizer: session.reporter.sanitizer().clone(),
-            feed_sender: session.reporter.feed_sender(),
+            dashboard: session.reporter.dashboard(),
             screen_lock: Arc::clone(&session.screen_lock),
         }
     }
@@ -66,10 +67,8 @@ impl HostShell {
     }
 
     fn show_message(&self, text: &str) {
-        if let Some(teller) = &self.feed_sender
-            && !teller.send(FeedMessage::ShowToast(text.to_owned()))
-        {
-            tracing::debug!("the dashboard has ended");
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.show_message(text);
         }
     }
 

@@ -2,32 +2,15 @@
 //! The id by which hosts know this laptop: random, made once, kept in the state folder. Neither its name nor its machine-id is one: two
 //! laptops of one make have the same name, and a Mac has no machine-id.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use crate::lifecycle::random::{ID_HEX_DIGITS, random_128_bit_hex};
+
 /// The file in the state folder.
 const ID_FILE_NAME: &str = "laptop-id";
-/// Hex digits of an id.
-const ID_HEX_DIGITS: usize = 32;
-
-/// A random 128-bit id in hex.
-pub(super) fn random_128_bit_hex() -> String {
-    let mut bytes = [0_u8; ID_HEX_DIGITS / 2];
-    let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    if let Err(error) = drawn {
-        // The standard library seeds its maps from the system as well.
-        tracing::debug!(%error, "/dev/urandom");
-        for half in bytes.chunks_mut(8) {
-            use std::hash::{BuildHasher as _, Hasher as _};
-            let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
-            hasher.write_u32(std::process::id());
-            half.copy_from_slice(&hasher.finish().to_ne_bytes());
-        }
-    }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// The laptop's id; made now if there is none. Where it cannot be kept, each process has one of its own: then its locks are stale by their age
 /// alone.

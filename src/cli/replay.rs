@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::cli::args::ReplayArgs;
 use crate::cli::clipboard::LocalClipboard;
+use crate::cli::dashboard::LogReader;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, terminal_columns, use_color};
-use crate::cli::reporter_task::{LogReader, error_chain};
-use crate::cli::signals::{InterruptPolicy, StopController};
 use crate::cli::value_parsers::SPEED_RANGE;
 use crate::event::{Event, Outcome, UnixMillis};
+use crate::lifecycle::reporter_task::error_chain;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::report::journal::JOURNAL_FILE;
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
 use crate::report::runs::{RunDir, list_runs, open_logs};
@@ -32,7 +34,7 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let dir = find_run(&laptop, &args.run)?;
     let ReplayData { events, problems: trouble } = read_journal(&dir)?;
     let look = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
-    let mut signals = StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?;
+    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
     let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), look);
     let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
     let (mouth, mut asks, ended) = (open.sender, open.actions, open.ended);

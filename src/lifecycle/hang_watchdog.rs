@@ -16,7 +16,7 @@ const CHECK_INTERVAL_MS: i64 = 1000;
 const SUSPEND_GAP_MS: i64 = 20_000;
 
 /// One who looks out.
-pub struct HangWatchdog {
+pub(crate) struct HangWatchdog {
     config: HangSettings,
     emitter: Emitter,
     /// Who is told to stop the gang; none where it is only warned of.
@@ -27,12 +27,17 @@ pub struct HangWatchdog {
 
 impl HangWatchdog {
     /// Looks out from now on; `stop_sender`: who is told to stop a gang that hangs.
-    pub fn new(config: HangSettings, emitter: Emitter, stop_sender: Option<mpsc::WeakSender<RunControl>>, now: UnixMillis) -> HangWatchdog {
+    pub(crate) fn new(
+        config: HangSettings,
+        emitter: Emitter,
+        stop_sender: Option<mpsc::WeakSender<RunControl>>,
+        now: UnixMillis,
+    ) -> HangWatchdog {
         HangWatchdog { config, emitter, stop_sender, last_check: now, observed_since: now }
     }
 
     /// Looks at what is known; `deaf`: what the ranks write is not taken in.
-    pub fn check(&mut self, state: &RunState, now: UnixMillis, deaf: bool) {
+    pub(crate) fn check(&mut self, state: &RunState, now: UnixMillis, deaf: bool) {
         if deaf {
             (self.last_check, self.observed_since) = (now, now);
             return;
@@ -73,7 +78,7 @@ fn made_progress(state: &RunState, told: UnixMillis) -> bool {
 }
 
 /// What a run says of its own hangs.
-pub fn hang_config(file: &RunRecord) -> (HangSettings, bool) {
+pub(crate) fn hang_config(file: &RunRecord) -> (HangSettings, bool) {
     let after = file.hang_after_ms.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
     (HangSettings { hang_after: after, has_ready_line: file.ready_when.is_some() }, file.stop_hung)
 }
