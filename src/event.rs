@@ -2,6 +2,8 @@
 //!
 //! Uses `plan` for the names of phases and steps, `gpu` for what a GPU is. Holds words only: who stamps them is `engine/emitter`, who folds them is `state`.
 
+pub mod controls;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

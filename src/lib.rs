@@ -21,5 +21,7 @@ pub mod engine;
 // Third floor: what people and files see.
 pub mod report;
 pub mod tui;
+// Fourth floor: the workflows that commands share.
+pub mod lifecycle;
 // Roof.
 pub mod cli;

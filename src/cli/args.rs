@@ -99,6 +99,27 @@ pub struct CommonArgs {
     pub verbose: u8,
 }
 
+impl CommonArgs {
+    /// No flags but how it is shown.
+    pub fn with_output(progress: ProgressMode, color: ColorChoice) -> CommonArgs {
+        CommonArgs {
+            inventory: None,
+            files: Vec::new(),
+            set: Vec::new(),
+            deny: Vec::new(),
+            limit: None,
+            ssh_config: None,
+            forks: 64,
+            progress,
+            color,
+            dashboard: DashboardArgs::default(),
+            lang: None,
+            yes: false,
+            verbose: 0,
+        }
+    }
+}
+
 /// How the dashboard is.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DashboardArgs {
@@ -194,6 +215,24 @@ pub struct UpArgs {
     /// `demo`: said on the dashboard when it opens; what happened can be looked at until the person leaves.
     #[arg(skip)]
     pub intro_text: Option<&'static str>,
+}
+
+impl UpArgs {
+    /// `up` without flags of its own.
+    pub fn with_common(common: CommonArgs) -> UpArgs {
+        UpArgs {
+            common,
+            detach: false,
+            keep: false,
+            recreate: false,
+            dry_run: false,
+            diff: false,
+            preflight: PreflightLevel::Fast,
+            lock_wait: std::time::Duration::from_secs(45),
+            confirm_first: false,
+            intro_text: None,
+        }
+    }
 }
 
 /// `tui`.
@@ -386,19 +425,11 @@ impl ShellArgs {
     /// The same for what every command begins with.
     pub fn common_args(&self) -> CommonArgs {
         CommonArgs {
-            inventory: None,
             files: self.files.clone(),
             set: self.set.clone(),
-            deny: Vec::new(),
-            limit: None,
             ssh_config: self.ssh_config.clone(),
-            forks: 64,
-            progress: ProgressMode::Quiet,
-            color: self.color,
-            dashboard: DashboardArgs::default(),
-            lang: None,
-            yes: false,
             verbose: self.verbose,
+            ..CommonArgs::with_output(ProgressMode::Quiet, self.color)
         }
     }
 }

@@ -1,23 +1,23 @@
 //! `check`: preflight alone. Asks the hosts, judges, shows the matrix; changes nothing.
 
+use std::path::PathBuf;
+
 use tokio::time::Instant;
 
-use crate::cli::args::{CheckArgs, ProgressMode};
-use crate::cli::exit::{CliError, worse_outcome};
-use crate::cli::local_env::{hide_known_secrets, print_json, print_stderr, print_stdout};
-use crate::cli::preflight::{cross_host_probes, evaluate, fabric_addresses, gather_facts_and_probes};
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, load_inventory};
-use crate::cli::smoke;
-use crate::event::{EventKind, Outcome};
+use crate::cli::args::{CheckArgs, CommonArgs, PreflightLevel, ProgressMode, UpArgs};
+use crate::cli::exit::CliError;
+use crate::cli::launch::launch;
+use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
+use crate::event::Outcome;
 use crate::inventory::{Job, RuntimeValues};
-use crate::model::level::Level;
-use crate::model::phase::Phase;
-use crate::plan::facts::HostFacts;
-use crate::plan::rank_layout::usable_gpu_count;
+use crate::lifecycle::check::{CheckedHosts, check_hosts};
+use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::smoke::{SmokePlan, SmokeStart};
 use crate::preflight::smoke::{CHECK, CHECK_NAME};
 use crate::preflight::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
-use crate::report::log_filter::LogSelection;
 use crate::report::preflight_report::{self as page, PreflightPage};
 
 /// Runs it.
@@ -29,85 +29,75 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
         print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat()));
         return Ok(Outcome::Ok);
     }
-    let wish = CheckSelection::from_args(args);
+    let selection = CheckSelection::from_args(args);
     // A word that names no check is told before anybody is asked anything.
-    wish.resolve_checks(&[])?;
+    selection.resolve_checks(&[])?;
     let (inventory, base) = load_inventory(&args.common, LoadMode::Full)?;
     let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
-    let checks = wish.resolve_checks(&draft.checks.skip)?;
+    let checks = selection.resolve_checks(&draft.checks.skip)?;
     let progress = if args.common.progress == ProgressMode::Auto { ProgressMode::Quiet } else { args.common.progress };
-    let secrets = hide_known_secrets(&inventory);
-    let faces = OutputOptions { progress, logs: LogSelection::None, logs_to_stdout: false };
-    let mut session = Session::open("check", &args.common, inventory, base.clone(), faces, &secrets)?;
+    let mut session = open_session("check", &args.common, (inventory, base.clone()), OutputOptions::progress_only(progress))?;
     session.emit_run_started("", None);
     let began = Instant::now();
-    let looked = async {
-        let (mut facts, mut told, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, (answer, answers)) in session.host_names().into_iter().zip(gather_facts_and_probes(&session, &draft, &checks).await) {
-            match answer {
-                Ok(found) => facts.push(Some(found)),
-                Err(error) => {
-                    lost.push((name, error.to_string(), error.hint().to_owned()));
-                    facts.push(None);
-                }
-            }
-            told.push(answers);
-        }
-        session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
-        let known = runtime_values(&session, &facts);
-        let (job, problems) = build_job_or_draft(&session, &draft, &known);
-        cross_host_probes(&session, &job, &checks, &facts, &mut told).await;
-        (evaluate(&session.inventory, &job, &facts, &told, &checks, false), lost, problems, facts, known)
-    };
-    let (mut answers, lost, problems, facts, known) = tokio::select! {
-        looked = looked => looked,
+    let mut checked = tokio::select! {
+        checked = check_hosts(&session, &draft, &checks) => checked,
         result = tokio::signal::ctrl_c() => {
             result.map_err(anyhow::Error::from)?;
             session.finish(Outcome::Signal(2), "stopped", false).await;
             return Ok(Outcome::Signal(2));
         }
     };
-    for (_, cell) in answers.iter_mut().flat_map(|answer| &mut answer.results) {
-        cell.hint = session.reporter.advice().complete_commands(&cell.hint);
+    checked.emit_reports(&session);
+    let mut outcome = Outcome::Ok;
+    if selection.smoke {
+        let (report, ended) = run_smoke(&session, &args.common, base, &draft, &checked).await?;
+        outcome = ended;
+        checked.add_report(&session, report);
     }
-    for answer in &answers {
-        emit_check_report(&session, answer);
-    }
-    let mut ended = Outcome::Ok;
-    if wish.smoke {
-        let failed = (!lost.is_empty()).then_some("a host is unreachable");
-        let failed = failed.or(answers.iter().any(|a| a.level() == Level::Fail).then_some("a check failed"));
-        let failed = failed.or((!problems.is_empty()).then_some("the inventory does not fit the hosts"));
-        let before = smoke::SmokeInputs { draft: &draft, runtime_values: &known, facts: &facts, skip_reason: failed };
-        let (answer, outcome) = smoke::run(&session, &args.common, &base, before).await?;
-        emit_check_report(&session, &answer);
-        answers.push(answer);
-        ended = outcome;
-    }
-    let worst = answers.iter().map(CheckReport::level).max().unwrap_or(Level::Skipped);
-    let mut outcome = if worst == Level::Fail || !problems.is_empty() { Outcome::Refused } else { Outcome::Ok };
-    if !lost.is_empty() {
-        outcome = worse_outcome(Outcome::Unreachable, outcome);
-    }
-    outcome = worse_outcome(ended, outcome);
+    outcome = worse_outcome(outcome, checked.outcome());
+    print_page(args, &session, &checked, began, &outcome);
+    let (outcome, _) = session.finish(outcome, "", false).await;
+    Ok(outcome)
+}
+
+fn print_page(args: &CheckArgs, session: &Session, checked: &CheckedHosts, began: Instant, outcome: &Outcome) {
     let context = PreflightPage {
         name: &session.inventory.name.clone(),
         hosts: &session.host_names(),
-        unreachable: &lost,
+        unreachable: &checked.unreachable,
         style: session.reporter.style(),
         sanitizer: session.reporter.sanitizer().clone(),
         elapsed: began.elapsed(),
     };
     if args.json {
-        print_json(&format!("{:#}\n", page::render_json(&context, &answers, &outcome)));
+        print_json(&format!("{:#}\n", page::render_json(&context, &checked.reports, outcome)));
     } else if args.common.progress != ProgressMode::Json {
-        print_stdout(&page::render_text(&context, &answers));
+        print_stdout(&page::render_text(&context, &checked.reports));
     }
-    for problem in problems {
-        print_stderr(&problem);
-    }
-    let (outcome, _) = session.finish(outcome, "", false).await;
-    Ok(outcome)
+    checked.problems.iter().for_each(|problem| print_stderr(problem));
+}
+
+/// A run of its own on the hosts, after the checks.
+async fn run_smoke(
+    session: &Session,
+    args: &CommonArgs,
+    base: PathBuf,
+    draft: &Job,
+    checked: &CheckedHosts,
+) -> Result<(CheckReport, Outcome), CliError> {
+    let plan = match SmokePlan::after_checks(session, &checked.smoke_inputs(draft)) {
+        SmokeStart::Skipped(report) => return Ok((report, Outcome::Ok)),
+        SmokeStart::Launch(plan) => plan,
+    };
+    let progress = match args.progress {
+        shown @ (ProgressMode::Plain | ProgressMode::Bars) => shown,
+        _ => ProgressMode::Quiet,
+    };
+    let common = CommonArgs { limit: None, progress, ..args.clone() };
+    // Nothing is checked again.
+    let up = UpArgs { preflight: PreflightLevel::Off, ..UpArgs::with_common(common) };
+    let (session, end) = launch(&up, plan.inventory.clone(), base).await?;
+    Ok(plan.evaluate(session, end).await)
 }
 
 /// Which checks the person wants, and whether the smoke as well.
@@ -131,38 +121,5 @@ impl CheckSelection {
     fn resolve_checks(&self, skipped: &[String]) -> Result<Vec<PreflightCheck>, CliError> {
         let checks = select_checks(&self.only, &self.skip, skipped).map_err(CliError::Usage)?;
         Ok(if self.smoke_only { Vec::new() } else { checks })
-    }
-}
-
-/// What the hosts told of what a job is made of.
-fn runtime_values(session: &Session, facts: &[Option<HostFacts>]) -> RuntimeValues {
-    let inventory = &session.inventory;
-    let gpus = |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().map(|f| usable_gpu_count(host, f)).filter(|n| *n > 0);
-    RuntimeValues {
-        gpu_counts: inventory.hosts.iter().zip(facts).map(gpus).collect(),
-        fabric_addresses: fabric_addresses(inventory, facts).into_iter().map(|a| Some(a).filter(|a| !a.is_empty())).collect(),
-        master_port: facts.first().and_then(Option::as_ref).and_then(|f| f.free_port),
-        ..RuntimeValues::default()
-    }
-}
-
-/// The job with what the hosts told; the draft where that does not fit, with what is wrong.
-fn build_job_or_draft(session: &Session, draft: &Job, known: &RuntimeValues) -> (Job, Vec<String>) {
-    match session.inventory.job(known) {
-        Ok(job) => (job, Vec::new()),
-        Err(problems) => (draft.clone(), problems.iter().map(ToString::to_string).collect()),
-    }
-}
-
-/// Tells what a check found, once for all hosts of which it is the same.
-pub fn emit_check_report(session: &Session, answer: &CheckReport) {
-    for group in answer.groups() {
-        session.engine.emitter().send(EventKind::CheckFinished {
-            check: answer.check.name.to_owned(),
-            level: group.result.level,
-            hosts: group.hosts.iter().map(|h| u32::try_from(*h).unwrap_or(u32::MAX)).collect(),
-            message: page::result_text(&group.result),
-            hint: group.result.hint,
-        });
     }
 }

@@ -4,11 +4,10 @@
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::cli::local_env::LocalEnv;
 use crate::tui::feed::Clipboard;
 
 /// How long tmux may take: the screen waits for it.
@@ -22,11 +21,8 @@ pub struct LocalClipboard {
 
 impl LocalClipboard {
     /// Files lie in `saved` beside the runs.
-    pub fn new(laptop: &LocalEnv) -> LocalClipboard {
-        LocalClipboard {
-            save_dir: laptop.state_dir.join("saved"),
-            in_tmux: std::env::var_os("TMUX").is_some_and(|value| !value.is_empty()),
-        }
+    pub fn new(state_dir: &Path) -> LocalClipboard {
+        LocalClipboard { save_dir: state_dir.join("saved"), in_tmux: std::env::var_os("TMUX").is_some_and(|value| !value.is_empty()) }
     }
 }
 

@@ -1,55 +1,65 @@
+#![expect(clippy::disallowed_methods, reason = "what is asked for at the dashboard is done in tasks of its own")]
 //! A shell on a host from the dashboard: it leaves the screen, and comes back when the shell has ended. The run is followed meanwhile.
+
+use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
 use crate::cli::interactive::{self, SessionEnd};
-use crate::cli::session::Session;
 use crate::engine::Engine;
+use crate::event::controls::UserAction;
+use crate::lifecycle::operator::Dashboard;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::stop_controller::StopController;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::text::sanitize::Sanitizer;
-use crate::tui::feed::{FeedMessage, WeakFeedSender};
 use crate::tui::terminal;
-
-/// Held by the one shell that may have the screen.
-static SCREEN_LOCK: Mutex<()> = Mutex::const_new(());
-
-/// Waits until no shell has the screen.
-pub async fn wait_closed() {
-    drop(SCREEN_LOCK.lock().await);
-}
 
 /// The way from the dashboard to the hosts.
 #[derive(Clone)]
-pub struct HostShell {
+struct HostShell {
     engine: Engine,
     host_contexts: Vec<HostContext>,
     sanitizer: Sanitizer,
-    feed_sender: Option<WeakFeedSender>,
+    dashboard: Option<Arc<dyn Dashboard>>,
+    /// Held by the one shell that may have the screen.
+    screen_lock: Arc<Mutex<()>>,
+}
+
+/// Passes on what the person at the dashboard asks for. What only looks goes to the hosts at once.
+pub(super) fn spawn_action_handler(session: &mut Session, signals: &StopController) {
+    let Some(mut actions) = session.reporter.take_user_actions() else { return };
+    let (shell, sender) = (HostShell::for_session(session), signals.action_sender());
+    tokio::spawn(async move {
+        while let Some(action) = actions.recv().await {
+            let shell = shell.clone();
+            match action {
+                UserAction::QueryNvidiaSmi(host) => drop(tokio::spawn(async move { shell.engine.query_nvidia_smi(host).await })),
+                UserAction::OpenShell(host, rank) => drop(tokio::spawn(async move { shell.open_shell(host, rank).await })),
+                other if sender.send(other).is_err() => return,
+                _ => {}
+            }
+        }
+    });
 }
 
 impl HostShell {
     /// The way to the hosts of a session.
-    pub fn for_session(session: &Session) -> HostShell {
-        let inventory = &session.inventory;
-        let sites = inventory.hosts.iter().map(|host| HostContext::from_inventory(inventory, host, &inventory.run_dir)).collect();
+    fn for_session(session: &Session) -> HostShell {
         HostShell {
             engine: session.engine.clone(),
-            host_contexts: sites,
+            host_contexts: session.host_contexts(&vec![None; session.inventory.hosts.len()], None),
             sanitizer: session.reporter.sanitizer().clone(),
-            feed_sender: session.reporter.feed_sender(),
+            dashboard: session.reporter.dashboard(),
+            screen_lock: Arc::clone(&session.screen_lock),
         }
     }
 
-    /// Where the hosts are reached.
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
     /// Opens a shell on this host, with the variables of this rank; ends when the dashboard has its screen again.
-    pub async fn open_shell(&self, host: u32, rank: Option<u32>) {
-        let Ok(_one) = SCREEN_LOCK.try_lock() else { return };
+    async fn open_shell(&self, host: u32, rank: Option<u32>) {
+        let Ok(_one) = self.screen_lock.try_lock() else { return };
         let said = match self.run_shell(host, rank).await {
             Ok(said) | Err(said) => said,
         };
@@ -57,10 +67,8 @@ impl HostShell {
     }
 
     fn show_message(&self, text: &str) {
-        if let Some(teller) = &self.feed_sender
-            && !teller.send(FeedMessage::ShowToast(text.to_owned()))
-        {
-            tracing::debug!("the dashboard has ended");
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.show_message(text);
         }
     }
 

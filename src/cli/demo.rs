@@ -5,9 +5,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::Parser as _;
 
-use crate::cli::args::{Cli, Command, DashboardArgs, DemoArgs, ProgressMode};
+use crate::cli::args::{CommonArgs, DashboardArgs, DemoArgs, ProgressMode, UpArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{dashboard_settings, print_stderr};
 use crate::event::Outcome;
@@ -32,13 +31,9 @@ pub async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     print_stderr(&format!("demo: orchestrate up {}", file.display()));
     let source = InventorySource { name: file.display().to_string(), text };
     let inventory = Inventory::load(&[source], &[])?;
-    let Command::Up(mut up) = Cli::parse_from(["orchestrate", "up"]).command else {
-        return Err(anyhow::anyhow!("`up` is no longer a command").into());
-    };
-    up.common.inventory = Some(file.clone());
-    up.common.progress = progress;
-    up.intro_text = (progress == ProgressMode::Tui).then_some(INTRO_TEXT);
-    up.common.color = args.color;
+    let common = CommonArgs { inventory: Some(file.clone()), ..CommonArgs::with_output(progress, args.color) };
+    let intro_text = (progress == ProgressMode::Tui).then_some(INTRO_TEXT);
+    let up = UpArgs { intro_text, ..UpArgs::with_common(common) };
     let outcome = super::up::run_with_inventory(&up, inventory, file.parent().map_or_else(PathBuf::new, PathBuf::from)).await;
     let stopped = sandbox.stop().await;
     let outcome = outcome?;

@@ -4,15 +4,16 @@
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::args::{ExecArgs, ProgressMode};
-use crate::cli::exit::{CliError, worse_outcome};
-use crate::cli::local_env::{hide_known_secrets, print_json, print_stderr, print_stdout};
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
 use crate::cli::passthrough;
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, load_inventory};
 use crate::event::Outcome;
+use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::session::Session;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
-use crate::report::log_filter::LogSelection;
 use crate::report::recap::fold_equal_answers;
 use crate::report::style::{TextStyle, Tone};
 use crate::text::hostlist::group_errors;
@@ -29,9 +30,7 @@ const MAX_QUEUED_CHUNKS: usize = 64;
 /// What must be said to the person.
 pub async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let secrets = hide_known_secrets(&inventory);
-    let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
-    let session = Session::open("exec", &args.common, inventory, base, faces, &secrets)?;
+    let session = open_session("exec", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let command = match args.command.as_slice() {
         [line] => RemoteCommand::from_script("exec", line.as_str(), args.timeout),
         words => RemoteCommand::from_argv("exec", words, args.timeout),

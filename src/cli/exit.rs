@@ -2,6 +2,7 @@
 
 use crate::event::Outcome;
 use crate::inventory::InventoryProblem;
+use crate::lifecycle::error::WorkflowError;
 
 /// Ended early, with the words for the person.
 #[derive(Debug)]
@@ -19,6 +20,16 @@ pub enum CliError {
 impl From<anyhow::Error> for CliError {
     fn from(error: anyhow::Error) -> CliError {
         CliError::Bug(error)
+    }
+}
+
+impl From<WorkflowError> for CliError {
+    fn from(error: WorkflowError) -> CliError {
+        match error {
+            WorkflowError::Usage(text) => CliError::Usage(text),
+            WorkflowError::Inventory(problems) => CliError::Inventory(problems),
+            WorkflowError::Internal(error) => CliError::Bug(error),
+        }
     }
 }
 
@@ -41,28 +52,10 @@ pub fn exit_code(outcome: &Outcome) -> u8 {
     }
 }
 
-/// Of two outcomes, the one whose code is given.
-pub fn worse_outcome(one: Outcome, other: Outcome) -> Outcome {
-    if severity(&one) >= severity(&other) { one } else { other }
-}
-
-fn severity(outcome: &Outcome) -> u8 {
-    match outcome {
-        Outcome::Ok => 0,
-        Outcome::Detached => 1,
-        Outcome::Stopped => 2,
-        Outcome::Failed => 3,
-        Outcome::Refused => 4,
-        Outcome::Unreachable => 5,
-        Outcome::Signal(_) => 6,
-        Outcome::Leftovers => 7,
-        Outcome::Locked => 8,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::error::worse_outcome;
 
     #[test]
     fn worse_outcome_decides_exit_code() {

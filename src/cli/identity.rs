@@ -7,21 +7,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use crate::lifecycle::random::{ID_HEX_DIGITS, random_128_bit_hex};
+
 /// The file in the state folder.
 const ID_FILE_NAME: &str = "laptop-id";
-/// Hex digits of an id.
-const ID_HEX_DIGITS: usize = 32;
-
-/// A random 128-bit id in hex.
-#[expect(
-    clippy::expect_used,
-    reason = "where the system gives no random numbers no id is unique; the standard library's maps panic as well"
-)]
-pub(super) fn random_128_bit_hex() -> String {
-    let mut bytes = [0_u8; ID_HEX_DIGITS / 2];
-    getrandom::fill(&mut bytes).expect("the system gives random numbers");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// The laptop's id; made now if there is none. Where it cannot be kept, each process has one of its own: then its locks are stale by their age
 /// alone.

@@ -16,6 +16,9 @@ use crate::diagnose::command_advice::CommandAdvice;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisSource};
 use crate::inventory::{Inventory, InventoryHost, InventorySource};
+use crate::lifecycle::error::WorkflowError;
+use crate::lifecycle::operator::Console;
+use crate::lifecycle::random::random_hex;
 use crate::remote::{SshSettings, UserPrompt};
 use crate::report::safe_output;
 use crate::text::shell_quote::quote;
@@ -58,7 +61,7 @@ impl LocalEnv {
     pub fn lock_identity(&self) -> LockIdentity {
         let plain = |s: &str| s.replace([':', '\n', ' ', '/'], "-");
         LockIdentity {
-            token: random_64_bit_hex().chars().take(8).collect(),
+            token: random_hex(8),
             owner: format!("{}@{}", plain(&self.user), plain(&self.hostname)),
             // Machines that share a home share its id: their names tell them apart.
             local_machine_id: crate::plan::protocol::run_record::short_hash(&format!(
@@ -129,14 +132,25 @@ pub fn disable_core_dumps() {
     }
 }
 
-/// 16 hex digits that nobody can have had before.
-pub fn random_64_bit_hex() -> String {
-    identity::random_128_bit_hex().chars().take(16).collect()
-}
+/// The terminal, for workflows.
+pub(super) struct TerminalConsole;
 
-/// Whether the person at the terminal says yes; no where there is no terminal.
-pub fn confirm_on_terminal(question: &str) -> bool {
-    TtyPrompt.ask_line(&format!("{question} [y/N]")).is_some_and(|answer| matches!(answer.trim(), "y" | "Y" | "yes"))
+impl Console for TerminalConsole {
+    fn print_stderr(&self, text: &str) {
+        print_stderr(text);
+    }
+
+    fn print_stdout(&self, text: &str) {
+        print_stdout(text);
+    }
+
+    fn confirm(&self, question: &str) -> bool {
+        TtyPrompt.ask_line(&format!("{question} [y/N]")).is_some_and(|answer| matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    fn columns(&self) -> Option<u16> {
+        terminal_columns()
+    }
 }
 
 /// The person at the terminal, if there is one.
@@ -346,7 +360,7 @@ pub fn load_diagnosis_rules(wanted: Option<DiagnosisSource>, base: &Path) -> Res
 ///
 /// # Errors
 /// Every name that is not in the environment.
-pub fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, CliError> {
+pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, WorkflowError> {
     let mut found = Vec::new();
     let mut missing = Vec::new();
     for name in names {
@@ -358,7 +372,7 @@ pub fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, CliError>
     if missing.is_empty() {
         return Ok(found);
     }
-    Err(CliError::Usage(format!(
+    Err(WorkflowError::Usage(format!(
         "secrets: {} not set in this environment\n    help: export {}, or take the names out of `secrets`",
         missing.join(", "),
         missing.first().copied().unwrap_or_default()

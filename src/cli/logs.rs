@@ -4,16 +4,20 @@
 
 use std::io::BufRead;
 
-use crate::cli::args::LogsArgs;
-use crate::cli::attach::FollowMode;
-use crate::cli::exit::{CliError, worse_outcome};
+use crate::cli::args::{LogsArgs, ProgressMode};
+use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_stderr, print_stdout};
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, collect_facts, find_run_record, load_inventory};
-use crate::cli::signals::{InterruptPolicy, StopController};
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
 use crate::engine::follow::FollowOutcome;
-use crate::engine::log_stream;
 use crate::event::{LogFile, Outcome, RunOutcome};
+use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::follow::{FollowMode, follow_existing_run};
+use crate::lifecycle::log_fetch::fetch_logs;
+use crate::lifecycle::reporter_task::error_chain;
+use crate::lifecycle::session::{Session, collect_facts, find_run_record};
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::facts::HostFacts;
 use crate::report::log_filter::LogSelection;
 use crate::report::log_store::{LogError, LogStore};
@@ -39,9 +43,10 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         return past.print_run(run, args);
     }
     // From now on, so that a Ctrl-C meanwhile ends the following before it begins.
-    let signals = if args.follow { Some(StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?) } else { None };
-    let faces = OutputOptions { progress: crate::cli::args::ProgressMode::Plain, logs: LogSelection::None, logs_to_stdout: false };
-    let mut session = Session::open("logs", &args.common, inventory.clone(), base.clone(), faces, &secrets)?;
+    let signals =
+        if args.follow { Some(StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?) } else { None };
+    let output = OutputOptions::progress_only(ProgressMode::Plain);
+    let mut session = open_session("logs", &args.common, (inventory.clone(), base.clone()), output)?;
     // The names of the hosts come first: what goes wrong meanwhile is reported under them.
     session.emit_run_started("", None);
     let (facts, outcome) = collect_facts(&session, session.gather_facts(None).await);
@@ -63,35 +68,8 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     // What is there was shown from this laptop's copies: a second session shows what comes after it.
     let ranks = args.ranks();
     let logs = if ranks.is_empty() { LogSelection::All } else { LogSelection::Ranks(ranks) };
-    let faces = OutputOptions { progress: crate::cli::args::ProgressMode::Plain, logs, logs_to_stdout: true };
-    follow_logs(Session::open("logs", &args.common, inventory, base, faces, &secrets)?, signals, facts, &run).await
-}
-
-/// Brings what this laptop lacks of the logs.
-async fn fetch_logs(session: &Session, facts: &[Option<HostFacts>], offsets: log_stream::LogOffsets) -> Outcome {
-    let sites = session.host_contexts(facts, None);
-    let mut fetches = tokio::task::JoinSet::new();
-    for (link, site) in
-        session.engine.connections().iter().cloned().zip(sites).filter(|(l, _)| facts.get(l.host_index()).is_some_and(Option::is_some))
-    {
-        let offsets = offsets.clone();
-        let hosts = facts.len();
-        fetches.spawn(async move { (link.host_index(), log_stream::fetch_logs(&link, &site, &offsets, hosts).await) });
-    }
-    let mut outcome = Outcome::Ok;
-    while let Some(done) = fetches.join_next().await {
-        if let Ok((host, Err(trouble))) = done {
-            let what = match trouble {
-                log_stream::StreamError::Remote(error) => error.to_string(),
-                log_stream::StreamError::NotStored | log_stream::StreamError::NotSynced(_) => {
-                    "the logs could not be written on this laptop".to_owned()
-                }
-            };
-            session.engine.emitter().send_notice(Some(host), what, true);
-            outcome = Outcome::Unreachable;
-        }
-    }
-    outcome
+    let output = OutputOptions { progress: ProgressMode::Plain, logs, logs_to_stdout: true };
+    follow_logs(open_session("logs", &args.common, (inventory, base), output)?, signals, facts, &run).await
 }
 
 async fn follow_logs(
@@ -101,7 +79,7 @@ async fn follow_logs(
     run: &str,
 ) -> Result<Outcome, CliError> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-    let (finish, _) = crate::cli::attach::follow_existing_run(&mut session, &facts, run, &mut signals, FollowMode::ReadOnly).await?;
+    let (finish, _) = follow_existing_run(&mut session, &facts, run, &mut signals, FollowMode::ReadOnly).await?;
     let outcome = match (finish, signals.first_signal()) {
         (FollowOutcome::Detached, Some(number)) => Outcome::Signal(number),
         _ => Outcome::Ok,
@@ -169,7 +147,7 @@ impl LocalRuns {
 
 /// Prints this laptop's copies. `size`: how many ranks the run has, where that is known.
 fn print_logs(dir: &RunDir, args: &LogsArgs, cleaner: &Sanitizer, size: Option<u32>) -> Result<(), CliError> {
-    let cannot = |e: LogError| CliError::Usage(crate::cli::reporter_task::error_chain(&e));
+    let cannot = |e: LogError| CliError::Usage(error_chain(&e));
     let mut store = open_logs(dir.path()).map_err(cannot)?;
     let (hosts, wanted) = (store.hosts().to_vec(), args.ranks());
     if let Some(rank) = wanted.iter().find(|rank| size.is_some_and(|size| **rank >= size)) {

@@ -6,8 +6,8 @@ use crate::cli::args::{CommonArgs, PlanArgs, ProgressMode};
 use crate::cli::exec::print_unreachable;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout};
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, load_inventory};
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
 use crate::cli::{probe_listing, ssh_report};
 use crate::event::Outcome;
 use crate::inventory::{Inventory, Job, RuntimeValues};
@@ -17,7 +17,6 @@ use crate::plan::display;
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::remote::SshFleet;
-use crate::report::log_filter::LogSelection;
 
 /// Runs it.
 ///
@@ -59,14 +58,14 @@ pub(super) async fn load_with_facts(
     ask: bool,
 ) -> Result<Result<InventoryWithFacts, Outcome>, CliError> {
     let (inventory, base) = load_inventory(args, need)?;
-    let secrets = hide_known_secrets(&inventory);
+    hide_known_secrets(&inventory);
     if !ask {
         let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| placeholder_facts(&inventory, &h.name)).collect();
         return Ok(Ok((inventory, base, facts)));
     }
-    let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
-    let draft = if need == LoadMode::Full { Some(inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?) } else { None };
-    let session = Session::open(command, args, inventory, base.clone(), faces, &secrets)?;
+    let unknown = RuntimeValues::unknown(inventory.hosts.len());
+    let draft = if need == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
+    let session = open_session(command, args, (inventory, base.clone()), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let answers = session.gather_facts(draft.as_ref()).await;
     session.engine.close().await;
     let (mut facts, mut lost) = (Vec::new(), Vec::new());

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::preflight::{fabric_addresses, host_contexts, needs_probe, net_probes};
 use crate::inventory::{Inventory, Job};
+use crate::lifecycle::preflight::{fabric_addresses, host_contexts, needs_probe, net_probes};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::build::facts_request;
 use crate::plan::facts::{self, HostFacts};

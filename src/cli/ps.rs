@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{hide_known_secrets, print_json, print_stdout};
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, load_inventory};
+use crate::cli::local_env::{print_json, print_stdout};
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
 use crate::event::{Exit, Outcome};
 use crate::plan::existing_run::{FoundRun, found_run, is_docker_state_unknown};
 use crate::plan::facts::HostFacts;
-use crate::report::log_filter::LogSelection;
 
 /// Runs it.
 ///
@@ -18,9 +17,7 @@ use crate::report::log_filter::LogSelection;
 /// What must be said to the person.
 pub async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(args, LoadMode::ConnectionOnly)?;
-    let secrets = hide_known_secrets(&inventory);
-    let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
-    let session = Session::open("ps", args, inventory, base, faces, &secrets)?;
+    let session = open_session("ps", args, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let answers = session.gather_facts(None).await;
     let mut rows = vec![["HOST", "RUN", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned)];
     let mut outcome = Outcome::Ok;

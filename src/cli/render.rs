@@ -5,11 +5,12 @@ use std::path::Path;
 
 use crate::cli::args::RenderArgs;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr, random_64_bit_hex};
+use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr};
+use crate::cli::open_session::LoadMode;
 use crate::cli::plan::{build_plan, load_with_facts};
-use crate::cli::session::LoadMode;
 use crate::diagnose::command_advice::CommandAdvice;
 use crate::event::Outcome;
+use crate::lifecycle::launch_request::new_run_id;
 use crate::plan::render;
 
 /// Runs it.
@@ -23,7 +24,7 @@ pub async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
     };
     // One id and one stamp for all scripts: made on each host they would differ.
     let now = jiff::Zoned::now();
-    let run = format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), random_64_bit_hex().chars().take(4).collect::<String>());
+    let run = new_run_id(&now);
     let (job, plan) = build_plan(&inventory, &facts, &run, &now.strftime("%Y%m%d%H%M%S").to_string())?;
     let advice = build_advice(&args.common, &base, &inventory.hosts);
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));

@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::cli::args::ReplayArgs;
 use crate::cli::clipboard::LocalClipboard;
+use crate::cli::dashboard::LogReader;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, terminal_columns, use_color};
-use crate::cli::reporter_task::{LogReader, error_chain};
-use crate::cli::signals::{InterruptPolicy, StopController};
+use crate::cli::value_parsers::SPEED_RANGE;
 use crate::event::{Event, Outcome, UnixMillis};
+use crate::lifecycle::reporter_task::error_chain;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::report::journal::JOURNAL_FILE;
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
 use crate::report::runs::{RunDir, list_runs, open_logs};
@@ -19,8 +22,6 @@ use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{Capabilities, DashboardRole, FeedMessage, FeedSender, ReplayClock, UserAction};
 
-/// The slowest and the fastest that a journal is played.
-pub(crate) const SPEED_RANGE: (f64, f64) = (0.25, 1024.0);
 /// What has come due is told no more often than this.
 const MIN_TICK: Duration = Duration::from_millis(100);
 
@@ -33,14 +34,14 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let dir = find_run(&laptop, &args.run)?;
     let ReplayData { events, problems: trouble } = read_journal(&dir)?;
     let look = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
-    let mut signals = StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?;
+    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
     let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), look);
     let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
     let (mouth, mut asks, ended) = (open.sender, open.actions, open.ended);
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), mouth, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(Capabilities::view_only(DashboardRole::Replay)));
     player.feed_sender.send(FeedMessage::StoredLogs(Box::new(LogReader(dir.path().to_owned()))));
-    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop))));
+    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop.state_dir))));
     player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
     if !trouble.is_empty() {
         player.feed_sender.send(FeedMessage::ShowToast(trouble.clone()));

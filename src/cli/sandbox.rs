@@ -5,9 +5,10 @@ use anyhow::Context as _;
 
 use crate::cli::args::SandboxArgs;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::print_stdout;
-use crate::cli::signals::{InterruptPolicy, StopController};
+use crate::cli::local_env::{print_stderr, print_stdout};
 use crate::event::Outcome;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::sandbox::{Sandbox, Scenario};
 
 /// Runs it.
@@ -22,7 +23,7 @@ pub async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
         }
         None => Scenario::with_hosts(args.hosts),
     };
-    let mut signals = StopController::listen(InterruptPolicy::Detach).map_err(anyhow::Error::from)?;
+    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
     let sandbox = Sandbox::start(scenario).await.context("the sandbox could not be started")?;
     let file = sandbox.dir().join("inventory.yaml");
     std::fs::write(&file, sandbox.inventory_yaml("sandbox", "")).context("the inventory could not be written")?;

@@ -4,16 +4,16 @@ use crate::cli::args::{ProgressMode, ShellArgs};
 use crate::cli::exec::print_unreachable;
 use crate::cli::exit::CliError;
 use crate::cli::interactive::{self, SessionEnd};
-use crate::cli::local_env::{hide_known_secrets, print_stderr};
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, load_inventory};
+use crate::cli::local_env::print_stderr;
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
 use crate::event::Outcome;
+use crate::lifecycle::session::Session;
 use crate::plan::action::Issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::remote::RemoteError;
-use crate::report::log_filter::LogSelection;
 use crate::report::style::Tone;
 
 /// Where to.
@@ -35,9 +35,7 @@ pub async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     if let ShellTarget::Host(name) = &wanted {
         inventory.limit_hosts(name).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
-    let secrets = hide_known_secrets(&inventory);
-    let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
-    let session = Session::open("shell", &hosts, inventory, base, faces, &secrets)?;
+    let session = open_session("shell", &hosts, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let answers = session.gather_facts(None).await;
     let found = match &wanted {
         ShellTarget::Host(_) => answers.first().and_then(|answer| answer.as_ref().ok()).map(|facts| (0, facts)),

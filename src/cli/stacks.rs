@@ -2,15 +2,16 @@
 
 use crate::cli::args::{ProgressMode, StacksArgs};
 use crate::cli::exec::print_unreachable;
-use crate::cli::exit::{CliError, worse_outcome};
-use crate::cli::local_env::{hide_known_secrets, print_json, print_stderr, print_stdout};
-use crate::cli::reporter_task::OutputOptions;
-use crate::cli::session::{LoadMode, Session, load_inventory};
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
 use crate::event::Outcome;
+use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::session::Session;
 use crate::plan::facts::HostFacts;
 use crate::plan::protocol::stacks;
 use crate::plan::protocol::stacks::{RankStack, StackGroup};
-use crate::report::log_filter::LogSelection;
 use crate::report::style::{Tone, count_noun};
 use crate::text::hostlist::{fold_names, fold_numbers};
 
@@ -23,9 +24,7 @@ const MAX_FRAMES: usize = 24;
 /// What must be said to the person.
 pub async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let secrets = hide_known_secrets(&inventory);
-    let faces = OutputOptions { progress: ProgressMode::Quiet, logs: LogSelection::None, logs_to_stdout: false };
-    let session = Session::open("stacks", &args.common, inventory, base, faces, &secrets)?;
+    let session = open_session("stacks", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let (mut outcome, mut lost, mut facts) = (Outcome::Ok, Vec::new(), Vec::new());
     for (name, answer) in session.host_names().into_iter().zip(session.gather_facts(None).await) {
         facts.push(match answer {

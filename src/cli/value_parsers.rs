@@ -1,6 +1,7 @@
 //! Values on the command line, read: times, ranks, themes, speeds.
 
-use super::replay::SPEED_RANGE;
+/// The slowest and the fastest that a journal is played.
+pub(super) const SPEED_RANGE: (f64, f64) = (0.25, 1024.0);
 
 /// More ranks than any run has.
 const MAX_RANKS: u32 = 1 << 16;

@@ -6,7 +6,7 @@ use crate::name_resolution::{Crate, NamedPath, ResolvedTarget};
 use crate::syntax::ReferenceKind;
 
 /// Ground to roof: a room may use those before it.
-pub(crate) const ROOM_ORDER: [&str; 15] = [
+pub(crate) const ROOM_ORDER: [&str; 16] = [
     "text",
     "model",
     "inventory",
@@ -21,10 +21,11 @@ pub(crate) const ROOM_ORDER: [&str; 15] = [
     "engine",
     "report",
     "tui",
+    "lifecycle",
     "cli",
 ];
 /// Forbidden although earlier.
-const FORBIDDEN_USES: [(&str, &str); 7] = [
+const FORBIDDEN_USES: [(&str, &str); 8] = [
     ("tui", "engine"),
     ("tui", "remote"),
     ("tui", "sandbox"),
@@ -32,6 +33,7 @@ const FORBIDDEN_USES: [(&str, &str); 7] = [
     ("report", "remote"),
     ("engine", "diagnose"),
     ("sandbox", "plan"),
+    ("lifecycle", "tui"),
 ];
 /// Foreign crates and the files that may name them, by the beginning of their path.
 const CRATE_OWNERS: [(&str, &[&str]); 11] = [

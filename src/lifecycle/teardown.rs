@@ -6,49 +6,56 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::exit::{CliError, worse_outcome};
-use crate::cli::session::{Session, collect_facts, find_run_record};
-use crate::cli::signals::StopController;
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::LockError;
 use crate::engine::scheduler::FailurePolicy;
 use crate::event::{EventKind, Goal, Outcome};
 use crate::inventory::Teardown;
+use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
+use crate::lifecycle::session::{Session, collect_facts, find_run_record};
 use crate::plan::existing_run::{FoundRun, found_run};
 use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, TeardownScope, TeardownSpec};
 
 /// Why a host that cannot be looked at counts as a leftover.
-pub const UNREACHABLE_LEFTOVER: &str = "unreachable: it may still hold something of ours";
+pub(crate) const UNREACHABLE_LEFTOVER: &str = "unreachable: it may still hold something of ours";
 
 /// What is to be left, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct TeardownOptions {
+pub(crate) struct TeardownOptions {
     /// What it leaves.
-    pub scope: TeardownScope,
+    pub(crate) scope: TeardownScope,
     /// Whether ranks are killed at once.
-    pub kill_at_once: bool,
+    pub(crate) kill_at_once: bool,
     /// Whether logs are fetched.
-    pub fetch_logs: bool,
+    pub(crate) fetch_logs: bool,
     /// From TERM to KILL; `None`: what the run says, else 60 s.
-    pub grace: Option<Duration>,
+    pub(crate) grace: Option<Duration>,
+}
+
+/// What becomes of a run at its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndPolicy {
+    /// How long to wait for another operator's lock.
+    pub(crate) lock_wait: Duration,
+    pub(crate) teardown: Teardown,
+    /// From TERM to KILL.
+    pub(crate) grace: Duration,
 }
 
 /// After the end: as `teardown` says.
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn finish_run(
+pub(crate) async fn finish_run(
     session: &mut Session,
-    lock_wait: Duration,
     finish: FollowOutcome,
-    teardown: Teardown,
-    grace: Duration,
-    signals: &StopController,
-) -> Result<(Outcome, String), CliError> {
-    let (outcome, why) = match (&finish, signals.first_signal()) {
-        (FollowOutcome::Detached, Some(number)) => return Ok((Outcome::Signal(number), "detached: the run goes on".to_owned())),
-        (FollowOutcome::Detached | FollowOutcome::Running, _) => return Ok((Outcome::Detached, "the run goes on".to_owned())),
+    policy: EndPolicy,
+    signal: Option<i32>,
+) -> Result<WorkflowEnd, WorkflowError> {
+    let (outcome, reason) = match (&finish, signal) {
+        (FollowOutcome::Detached, Some(number)) => return Ok(WorkflowEnd::new(Outcome::Signal(number), "detached: the run goes on")),
+        (FollowOutcome::Detached | FollowOutcome::Running, _) => return Ok(WorkflowEnd::new(Outcome::Detached, "the run goes on")),
         (FollowOutcome::Ended { ok: true, .. }, _) => (Outcome::Ok, String::new()),
         (FollowOutcome::Ended { stop_reason: stopped, .. }, Some(number)) => {
             (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
@@ -57,7 +64,7 @@ pub async fn finish_run(
         (FollowOutcome::Stopped, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
         (FollowOutcome::Teardown | FollowOutcome::Restart, _) => (Outcome::Stopped, "torn down".to_owned()),
     };
-    let depth = match (teardown, &finish) {
+    let depth = match (policy.teardown, &finish) {
         (_, FollowOutcome::Teardown) | (Teardown::Always, _) => TeardownScope::Everything,
         (Teardown::OnSuccess, FollowOutcome::Ended { ok: true, .. }) => TeardownScope::Everything,
         (Teardown::OnSuccess | Teardown::Never, _) => TeardownScope::Ranks,
@@ -66,12 +73,12 @@ pub async fn finish_run(
     let force = finish == FollowOutcome::Teardown;
     let undone = lock_and_tear_down(
         session,
-        TeardownOptions { scope: depth, kill_at_once: false, fetch_logs: true, grace: Some(grace) },
-        lock_wait,
+        TeardownOptions { scope: depth, kill_at_once: false, fetch_logs: true, grace: Some(policy.grace) },
+        policy.lock_wait,
         force,
     )
     .await?;
-    Ok((worse_outcome(outcome, undone), why))
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, undone), reason })
 }
 
 /// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours. Where
@@ -79,7 +86,12 @@ pub async fn finish_run(
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn lock_and_tear_down(session: &mut Session, way: TeardownOptions, wait: Duration, force: bool) -> Result<Outcome, CliError> {
+pub(crate) async fn lock_and_tear_down(
+    session: &mut Session,
+    way: TeardownOptions,
+    wait: Duration,
+    force: bool,
+) -> Result<Outcome, WorkflowError> {
     let (mut seen, outcome) = collect_facts(session, session.gather_facts(None).await);
     let mut worst = Outcome::Ok;
     let mut lost = |session: &Session, host: usize, why: String| {
@@ -134,7 +146,7 @@ fn drop_hosts_of_other_runs(session: &Session, facts: &mut [Option<HostFacts>]) 
     let other = |facts: &HostFacts| facts.current_run.clone().filter(|run| *run != session.run_id);
     let Some(run) = facts.iter().flatten().find_map(other) else { return };
     let text = format!("{run} was launched in the meantime: it is left alone");
-    session.engine.emitter().send_notice(None, text, true);
+    session.notice(text, true);
     for facts in facts.iter_mut().filter(|f| f.as_ref().is_none_or(|f| f.current_run.as_ref() != Some(&session.run_id))) {
         *facts = None;
     }
@@ -144,12 +156,12 @@ fn drop_hosts_of_other_runs(session: &Session, facts: &mut [Option<HostFacts>]) 
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn tear_down(
+pub(crate) async fn tear_down(
     session: &mut Session,
     facts: &[Option<HostFacts>],
     way: TeardownOptions,
     breaking: &CancellationToken,
-) -> Result<Outcome, CliError> {
+) -> Result<Outcome, WorkflowError> {
     let mut runs: Vec<String> = facts.iter().flatten().filter_map(|f| f.current_run.clone()).collect();
     runs.sort();
     runs.dedup();
@@ -185,7 +197,7 @@ async fn tear_down_earlier_runs(
     facts: &mut [Option<HostFacts>],
     way: TeardownOptions,
     breaking: &CancellationToken,
-) -> Result<Outcome, CliError> {
+) -> Result<Outcome, WorkflowError> {
     let mut worst = Outcome::Ok;
     let runs: BTreeSet<String> = facts.iter().flatten().flat_map(HostFacts::earlier_runs).collect();
     for run in runs {
@@ -207,12 +219,12 @@ async fn tear_down_run(
     facts: &[Option<HostFacts>],
     way: TeardownOptions,
     breaking: &CancellationToken,
-) -> Result<Outcome, CliError> {
+) -> Result<Outcome, WorkflowError> {
     let file = facts.iter().flatten().find_map(HostFacts::run_record).cloned();
     let run = facts.iter().flatten().find_map(|f| f.current_run.clone());
     let grace = way.grace.unwrap_or_else(|| Duration::from_secs(file.as_ref().map_or(60, |f| f.stop_grace_secs)));
     let manner = TeardownSpec { scope: way.scope, grace: (!way.kill_at_once).then_some(grace), fetch_logs: way.fetch_logs };
-    let plan = Arc::new(teardown::plan_teardown(session.host_contexts(facts, Some(&session.identity.token)), facts, manner));
+    let plan = Arc::new(teardown::plan_teardown(session.host_contexts(facts, Some(&session.local.identity.token)), facts, manner));
     let offsets = match &run {
         Some(run) if way.fetch_logs => session.open_run_dir(run, find_run_record(facts.iter().flatten(), run)).await?,
         _ => Arc::new(|_| Vec::new()),
@@ -244,6 +256,6 @@ async fn tear_down_run(
 }
 
 /// Says that a leftover is there.
-pub fn report_leftover(session: &Session, host: usize, text: String) {
+pub(crate) fn report_leftover(session: &Session, host: usize, text: String) {
     session.engine.emitter().send(EventKind::Leftover { host: u32::try_from(host).unwrap_or(u32::MAX), text });
 }

@@ -1,10 +1,10 @@
 //! Preflight as `check` and `up` share it: who is asked what and in which order, and the judgement.
 
-use crate::cli::local_env::random_64_bit_hex;
-use crate::cli::session::Session;
 use crate::engine::probes::{ConnectivityProbe, HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
+use crate::lifecycle::random::random_hex;
+use crate::lifecycle::session::Session;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
 use crate::plan::build::facts_request;
@@ -18,14 +18,22 @@ use crate::preflight::probe::Probe;
 use crate::preflight::probe_output::ProbeOutput;
 use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
+use crate::report::preflight_report;
+
+/// What the hosts answered, a host each.
+pub(crate) struct HostAnswers {
+    /// `None`: it could not be reached.
+    pub(crate) facts: Vec<Option<HostFacts>>,
+    pub(crate) probes: Vec<ProbeOutput>,
+}
 
 /// Whether any of the checks needs an answer to this.
-pub fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {
+pub(crate) fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {
     checks.iter().any(|check| check.probes.contains(&probe))
 }
 
 /// Asks every host for its facts, and side by side whatever the checks need of it alone.
-pub async fn gather_facts_and_probes(
+pub(crate) async fn gather_facts_and_probes(
     session: &Session,
     job: &Job,
     checks: &[PreflightCheck],
@@ -49,26 +57,22 @@ pub async fn gather_facts_and_probes(
 }
 
 /// The fabric address of each host; empty where it cannot be told.
-pub fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<String> {
+pub(crate) fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<String> {
     let address =
         |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().and_then(|f| resolve_fabric_address(host, f).ok()).unwrap_or_default();
     inventory.hosts.iter().zip(facts).map(address).collect()
 }
 
 /// Where on each host.
-pub fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
+pub(crate) fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
     let place = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
     inventory.hosts.iter().zip(facts).map(|(host, facts)| HostContext::from_inventory(inventory, host, &place(facts))).collect()
 }
 
 /// Asks what needs the facts of all: names and ways between the hosts, and the inside of the image.
-pub async fn cross_host_probes(
-    session: &Session,
-    job: &Job,
-    checks: &[PreflightCheck],
-    facts: &[Option<HostFacts>],
-    told: &mut [ProbeOutput],
-) {
+pub(crate) async fn cross_host_probes(session: &Session, job: &Job, checks: &[PreflightCheck], answers: &mut HostAnswers) {
+    let HostAnswers { facts, probes: told } = answers;
+    let facts = facts.as_slice();
     let inventory = &session.inventory;
     let addresses = fabric_addresses(inventory, facts);
     let sites = host_contexts(inventory, facts);
@@ -106,7 +110,7 @@ pub async fn cross_host_probes(
 }
 
 /// How each host sees the master and the host after it.
-pub fn net_probes(sites: &[HostContext], addresses: &[String], there: &[usize]) -> Vec<(usize, RemoteCommand)> {
+pub(crate) fn net_probes(sites: &[HostContext], addresses: &[String], there: &[usize]) -> Vec<(usize, RemoteCommand)> {
     let master = addresses.first().cloned().unwrap_or_default();
     let command = |host: &usize| {
         let next = addresses.get((host + 1) % addresses.len().max(1)).cloned().unwrap_or_default();
@@ -149,7 +153,7 @@ fn image_probes(
     told: &mut [ProbeOutput],
 ) -> Vec<(usize, RemoteCommand)> {
     let mut commands = Vec::new();
-    let nonce: String = random_64_bit_hex().chars().take(8).collect();
+    let nonce = random_hex(8);
     for (index, (site, facts)) in sites.iter().zip(facts).enumerate() {
         let (Some(facts), Some(told), Some(host)) = (facts, told.get_mut(index), inventory.hosts.get(index)) else { continue };
         let spec = job.hosts.get(index).and_then(|h| h.container.as_ref());
@@ -171,14 +175,14 @@ fn image_probes(
 }
 
 /// Judges what the hosts told.
-pub fn evaluate(
+pub(crate) fn evaluate(
     inventory: &Inventory,
     job: &Job,
-    facts: &[Option<HostFacts>],
-    told: &[ProbeOutput],
+    answers: &HostAnswers,
     checks: &[PreflightCheck],
     launching: bool,
 ) -> Vec<CheckReport> {
+    let HostAnswers { facts, probes: told } = answers;
     let addresses = fabric_addresses(inventory, facts);
     let hosts = (inventory.hosts.iter().zip(facts).zip(told).zip(&job.hosts).zip(&addresses)).enumerate();
     let place = |(index, ((((host, facts), told), part_of), address))| {
@@ -202,4 +206,17 @@ pub fn evaluate(
         before_launch: launching,
     };
     evaluate_checks(&scene, checks)
+}
+
+/// Tells what a check found, once for all hosts of which it is the same.
+pub(crate) fn emit_check_report(session: &Session, answer: &CheckReport) {
+    for group in answer.groups() {
+        session.engine.emitter().send(EventKind::CheckFinished {
+            check: answer.check.name.to_owned(),
+            level: group.result.level,
+            hosts: group.hosts.iter().map(|h| u32::try_from(*h).unwrap_or(u32::MAX)).collect(),
+            message: preflight_report::result_text(&group.result),
+            hint: group.result.hint,
+        });
+    }
 }

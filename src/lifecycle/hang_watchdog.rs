@@ -2,12 +2,8 @@
 
 use tokio::sync::mpsc;
 
-use crate::cli::session::Session;
-use crate::cli::signals::StopController;
 use crate::diagnose::hang_detector::{HangSettings, HangVerdict, detect_hang, is_same_hang};
 use crate::engine::emitter::Emitter;
-use crate::engine::follow::{FollowOutcome, FollowedRun};
-use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, Hang, RunControl, UnixMillis};
 use crate::plan::protocol::run_record::RunRecord;
 use crate::report::finding;
@@ -20,7 +16,7 @@ const CHECK_INTERVAL_MS: i64 = 1000;
 const SUSPEND_GAP_MS: i64 = 20_000;
 
 /// One who looks out.
-pub struct HangWatchdog {
+pub(crate) struct HangWatchdog {
     config: HangSettings,
     emitter: Emitter,
     /// Who is told to stop the gang; none where it is only warned of.
@@ -30,8 +26,18 @@ pub struct HangWatchdog {
 }
 
 impl HangWatchdog {
+    /// Looks out from now on; `stop_sender`: who is told to stop a gang that hangs.
+    pub(crate) fn new(
+        config: HangSettings,
+        emitter: Emitter,
+        stop_sender: Option<mpsc::WeakSender<RunControl>>,
+        now: UnixMillis,
+    ) -> HangWatchdog {
+        HangWatchdog { config, emitter, stop_sender, last_check: now, observed_since: now }
+    }
+
     /// Looks at what is known; `deaf`: what the ranks write is not taken in.
-    pub fn check(&mut self, state: &RunState, now: UnixMillis, deaf: bool) {
+    pub(crate) fn check(&mut self, state: &RunState, now: UnixMillis, deaf: bool) {
         if deaf {
             (self.last_check, self.observed_since) = (now, now);
             return;
@@ -72,30 +78,7 @@ fn made_progress(state: &RunState, told: UnixMillis) -> bool {
 }
 
 /// What a run says of its own hangs.
-pub fn hang_config(file: &RunRecord) -> (HangSettings, bool) {
+pub(crate) fn hang_config(file: &RunRecord) -> (HangSettings, bool) {
     let after = file.hang_after_ms.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
     (HangSettings { hang_after: after, has_ready_line: file.ready_when.is_some() }, file.stop_hung)
-}
-
-/// Follows a run to its end and looks out meanwhile.
-pub async fn follow_with_watchdog(
-    session: &Session,
-    run: &FollowedRun,
-    offsets: &LogOffsets,
-    signals: &mut StopController,
-    (terms, stop): (HangSettings, bool),
-) -> FollowOutcome {
-    let now = crate::engine::emitter::now_unix_millis();
-    let watch = HangWatchdog {
-        config: terms,
-        emitter: session.engine.emitter().clone(),
-        stop_sender: Some(signals.control_sender.clone()).filter(|_| stop && !run.read_only),
-        last_check: now,
-        observed_since: now,
-    };
-    // Who only reads logs sees no GPU, and could not judge.
-    session.reporter.set_watchdog(Some(watch).filter(|_| !run.return_when_running && !run.read_only));
-    let finish = session.engine.follow_run(run, offsets, &mut signals.controls).await;
-    session.reporter.set_watchdog(None);
-    finish
 }

@@ -1,14 +1,14 @@
 //! What `down` sees on hosts and must not remove, or could not look at: it is named, so that "nothing is left" is never said for it.
 
-use crate::cli::session::Session;
-use crate::cli::teardown::report_leftover;
 use crate::inventory::Become;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::teardown::report_leftover;
 use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::{DockerStatus, HostFacts};
 
 /// What of this name is on the hosts beside what a teardown removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RemainingItems {
+pub(crate) enum RemainingItems {
     /// Nothing.
     None,
     /// What belongs to other people.
@@ -18,7 +18,7 @@ pub(super) enum RemainingItems {
 }
 
 /// Names it.
-pub(super) fn report_remaining_items(session: &Session, facts: &[Option<HostFacts>]) -> RemainingItems {
+pub(crate) fn report_remaining_items(session: &Session, facts: &[Option<HostFacts>]) -> RemainingItems {
     let mut found = RemainingItems::None;
     let names = session.host_names();
     for (host, facts) in facts.iter().enumerate().filter_map(|(host, facts)| facts.as_ref().map(|facts| (host, facts))) {
@@ -47,7 +47,7 @@ pub(super) fn report_remaining_items(session: &Session, facts: &[Option<HostFact
                         ),
                     );
                 }
-            } else if container.owner == session.identity.owner && container.run_dir != facts.run_dir {
+            } else if container.owner == session.local.identity.owner && container.run_dir != facts.run_dir {
                 found = RemainingItems::OwnElsewhere;
                 let text = format!(
                     "container {}, whose files are in {place}: set run_dir to it then `orchestrate down`",
@@ -69,7 +69,7 @@ pub(super) fn report_remaining_items(session: &Session, facts: &[Option<HostFact
 }
 
 /// Names the hosts where docker could not be asked, so that a container may be there; whether there are any.
-pub(super) fn report_unlistable_containers(session: &Session, facts: &[Option<HostFacts>]) -> bool {
+pub(crate) fn report_unlistable_containers(session: &Session, facts: &[Option<HostFacts>]) -> bool {
     let mut any = false;
     for (index, (host, facts)) in session.inventory.hosts.iter().zip(facts).enumerate() {
         let Some(facts) = facts else { continue };

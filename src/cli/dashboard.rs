@@ -1,0 +1,87 @@
+//! The dashboard as workflows see it, and the logs that it reads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cli::args::CommonArgs;
+use crate::cli::clipboard::LocalClipboard;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{LocalEnv, dashboard_settings};
+use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::{Evidence, Lang};
+use crate::event::LogFile;
+use crate::event::controls::{Capabilities, DashboardRole};
+use crate::lifecycle::operator::{Dashboard, DashboardHandle};
+use crate::report::ReportSink;
+use crate::report::runs::open_logs;
+use crate::text::sanitize::Sanitizer;
+use crate::tui::feed::{FeedMessage, WeakFeedSender};
+
+/// Opens the dashboard of a command.
+///
+/// # Errors
+/// When there is no terminal for it.
+pub(super) fn open_dashboard(
+    args: &CommonArgs,
+    sanitizer: &Sanitizer,
+    advice: &CommandAdvice,
+) -> Result<(Box<dyn ReportSink>, DashboardHandle), CliError> {
+    let farewell = vec![format!(
+        "    the ranks go on without it: `{}` shows them, `{}` ends them",
+        advice.format_command("tui", ""),
+        advice.format_command("down", "")
+    )];
+    let settings = dashboard_settings(&args.dashboard, args.color, farewell)?;
+    let open = crate::tui::open_dashboard(DashboardRole::Observer, sanitizer.clone(), settings);
+    let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
+    #[cfg(debug_assertions)]
+    crate::cli::fault_injection::spawn_fault_listener(open.sender.downgrade());
+    open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&LocalEnv::read()?.state_dir))));
+    open.sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
+    let view = Arc::new(FeedDashboard(open.sender.downgrade()));
+    Ok((Box::new(open.sender), DashboardHandle { view, user_actions: Some(open.actions), closed: open.ended }))
+}
+
+/// A dashboard behind its feed.
+struct FeedDashboard(WeakFeedSender);
+
+impl FeedDashboard {
+    fn send(&self, message: FeedMessage) {
+        if !self.0.send(message) {
+            tracing::debug!("the dashboard has ended");
+        }
+    }
+}
+
+impl Dashboard for FeedDashboard {
+    fn set_capabilities(&self, capabilities: Capabilities) {
+        self.send(FeedMessage::Capabilities(capabilities));
+    }
+
+    fn show_message(&self, text: &str) {
+        self.send(FeedMessage::ShowToast(text.to_owned()));
+    }
+
+    fn set_diagnosis(&self, evidence: Evidence, lang: Lang) {
+        self.send(FeedMessage::DiagnosisRules(Box::new(evidence), lang));
+    }
+
+    fn set_run_dir(&self, path: &Path) {
+        self.send(FeedMessage::StoredLogs(Box::new(LogReader(path.to_owned()))));
+    }
+}
+
+/// The laptop's copies of logs in a run's folder, for the dashboard.
+pub(super) struct LogReader(pub(super) PathBuf);
+
+impl crate::tui::feed::StoredLogs for LogReader {
+    fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
+        let mut store = open_logs(&self.0).map_err(std::io::Error::other)?;
+        store.log_len(host, file).map_err(std::io::Error::other)
+    }
+
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+        let store = open_logs(&self.0).map_err(std::io::Error::other)?;
+        store.read_at(host, file, from, most).map_err(std::io::Error::other)
+    }
+}

@@ -1,0 +1,100 @@
+//! Launches as `up` words it: the request made from arguments and environment, the session opened, the workflow run to its end.
+
+use std::path::PathBuf;
+
+use crate::cli::args::{PreflightLevel, UpArgs};
+use crate::cli::dashboard_shell::spawn_action_handler;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{print_stderr, read_secrets};
+use crate::cli::open_session::open_session;
+use crate::cli::output::OutputOptions;
+use crate::event::controls::Capabilities;
+use crate::inventory::{Inventory, Job, RuntimeValues};
+use crate::lifecycle::error::WorkflowError;
+use crate::lifecycle::launch::{LaunchEnd, run_launch};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchRequest};
+use crate::lifecycle::session::Session;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::preflight::{PreflightCheck, launch_checks, select_checks};
+
+/// Launches and follows; the session is still open.
+///
+/// # Errors
+/// What must be said to the person.
+pub(super) async fn launch(args: &UpArgs, whole: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
+    let mut inventory = whole.clone();
+    if let Some(pattern) = &args.common.limit {
+        inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
+    }
+    let (request, launch_error) = build_request(args, whole, &inventory)?;
+    let (command, policy) = if args.confirm_first { ("tui", InterruptPolicy::Detach) } else { ("up", InterruptPolicy::Stop) };
+    let output = OutputOptions::with_main_rank(args.common.progress);
+    let mut session = open_session(command, &args.common, (inventory, base), output)?;
+    let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
+    spawn_action_handler(&mut session, &signals);
+    session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
+    if let (Some(text), Some(dashboard)) = (args.intro_text, session.reporter.dashboard()) {
+        dashboard.show_message(text);
+    }
+    let down = session.suggest_command("down", "");
+    let end = run_launch(LaunchContext::new(&mut session, &request, launch_error, &mut signals)).await?;
+    // What a dashboard that broke had to say has been said.
+    if matches!(end, LaunchEnd::LeftNow(_)) && !crate::tui::terminal::has_panicked() {
+        print_stderr(&format!("left at once: the hosts may still hold something; clean up with\n    {down}"));
+    }
+    Ok((session, end))
+}
+
+/// The request, and why nothing can be launched from here where that may be told later.
+fn build_request(
+    args: &UpArgs,
+    whole_inventory: Inventory,
+    inventory: &Inventory,
+) -> Result<(LaunchRequest, Option<WorkflowError>), CliError> {
+    let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    let mut launch_error = None;
+    let mut read = |names: &[String]| match read_secrets(names) {
+        Err(error) if args.confirm_first => {
+            launch_error.get_or_insert(error);
+            Ok(Vec::new())
+        }
+        answer => answer,
+    };
+    let (secrets, registry_passwords) = (read(&draft.secret_names)?, read(&registry_variables(&draft))?);
+    let request = LaunchRequest {
+        whole_inventory,
+        limit: args.common.limit.clone(),
+        checks: preflight_checks(args.preflight, &draft),
+        draft,
+        secrets,
+        registry_passwords,
+        lock_wait: args.lock_wait,
+        detach: args.detach,
+        keep: args.keep,
+        recreate: args.recreate,
+        dry_run: args.dry_run,
+        show_all_differences: args.diff,
+        confirm_first: args.confirm_first,
+        stay_open: args.intro_text.is_some(),
+    };
+    Ok((request, launch_error))
+}
+
+/// The variables of the passwords that the registries of a job name.
+fn registry_variables(job: &Job) -> Vec<String> {
+    let registries = job.hosts.iter().filter_map(|h| h.container.as_ref()).filter_map(|c| c.registry.as_ref());
+    let mut names: Vec<String> = registries.map(|registry| registry.password_variable.clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The checks of this `--preflight`: the fast ones are all but those that need a container of the image.
+fn preflight_checks(preflight: PreflightLevel, job: &Job) -> Vec<PreflightCheck> {
+    match preflight {
+        PreflightLevel::Off => Vec::new(),
+        PreflightLevel::Full => select_checks(&[], &[], &job.checks.skip).unwrap_or_default(),
+        PreflightLevel::Fast => launch_checks(job),
+    }
+}

@@ -1,0 +1,86 @@
+//! What every command that reaches hosts begins with: the inventory read, the session opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cli::args::CommonArgs;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{
+    LocalEnv, TerminalConsole, build_advice, hide_known_secrets, load_diagnosis_rules, print_stderr, raise_nofile_limit,
+    read_inventory_files,
+};
+use crate::cli::output::{OutputOptions, reporter_setup};
+use crate::diagnose::RuleSet;
+use crate::inventory::lint::{LintFinding, Severity};
+use crate::inventory::{Inventory, RuntimeValues};
+use crate::lifecycle::session::{LocalContext, Session};
+
+/// How much of the inventory must be valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoadMode {
+    /// All of it.
+    Full,
+    /// Who the hosts are and how to reach them.
+    ConnectionOnly,
+}
+
+/// Reads the inventory of a command, and the folder that its paths begin at.
+///
+/// # Errors
+/// Every problem of it.
+pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inventory, PathBuf), CliError> {
+    let (read, base) = read_inventory_files(args)?;
+    let mut inventory = match mode {
+        LoadMode::Full => apply_lints(Inventory::load(&read, &args.set)?, args)?,
+        LoadMode::ConnectionOnly => Inventory::load_connection(&read, &args.set)?,
+    };
+    if let Some(pattern) = &args.limit {
+        inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
+    }
+    Ok((inventory, base))
+}
+
+/// Tells what the lints find; what is denied is a problem.
+fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, CliError> {
+    let (denied, told): (Vec<LintFinding>, Vec<LintFinding>) =
+        inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == Severity::Deny);
+    for finding in &told {
+        print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&format!("warning: {}", finding.problem)));
+    }
+    if denied.is_empty() { Ok(inventory) } else { Err(CliError::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
+}
+
+/// Opens the session of a command; nothing is connected yet.
+///
+/// # Errors
+/// Too few open files for these hosts; no terminal for the dashboard; what is wrong with the user's rules.
+pub(super) fn open_session(
+    command: &'static str,
+    args: &CommonArgs,
+    (inventory, base_dir): (Inventory, PathBuf),
+    output: OutputOptions,
+) -> Result<Session, CliError> {
+    let secrets = hide_known_secrets(&inventory);
+    let laptop = LocalEnv::read()?;
+    raise_nofile_limit(inventory.hosts.len()).map_err(CliError::Usage)?;
+    let reporter = reporter_setup(args, output, &secrets, build_advice(args, &base_dir, &inventory.hosts))?;
+    // `down` needs no rules, and a broken rule must not stop it.
+    let rules = match command {
+        "up" | "tui" | "attach" => load_diagnosis_rules(inventory.diagnosis_source()?, &base_dir)?,
+        _ => None,
+    };
+    let rules = rules.map(|own| RuleSet::with_user_rules(own).map_err(CliError::Inventory)).transpose()?;
+    let local = LocalContext {
+        identity: laptop.lock_identity(),
+        ssh: laptop.connection_settings(&base_dir, args),
+        state_dir: laptop.state_dir,
+        forks: args.forks,
+        assume_yes: args.yes,
+        console: Arc::new(TerminalConsole),
+    };
+    let session = Session::open(command, inventory, local, reporter);
+    if let Some(rules) = rules {
+        session.reporter.set_rules(rules);
+    }
+    Ok(session)
+}

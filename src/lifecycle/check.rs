@@ -1,0 +1,99 @@
+//! Preflight alone: asks the hosts, judges, changes nothing.
+
+use crate::event::{EventKind, Outcome};
+use crate::inventory::{Job, RuntimeValues};
+use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::preflight::{HostAnswers, cross_host_probes, emit_check_report, evaluate, fabric_addresses, gather_facts_and_probes};
+use crate::lifecycle::session::Session;
+use crate::lifecycle::smoke::SmokeInputs;
+use crate::model::level::Level;
+use crate::model::phase::Phase;
+use crate::plan::facts::HostFacts;
+use crate::plan::rank_layout::usable_gpu_count;
+use crate::preflight::{CheckReport, PreflightCheck};
+
+/// What the checks found.
+pub(crate) struct CheckedHosts {
+    pub(crate) reports: Vec<CheckReport>,
+    /// Name, error and hint of the hosts that did not answer.
+    pub(crate) unreachable: Vec<(String, String, String)>,
+    /// Why the inventory does not fit the hosts.
+    pub(crate) problems: Vec<String>,
+    facts: Vec<Option<HostFacts>>,
+    runtime_values: RuntimeValues,
+}
+
+/// Asks and judges.
+pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[PreflightCheck]) -> CheckedHosts {
+    let (mut facts, mut probes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, (answer, told)) in session.host_names().into_iter().zip(gather_facts_and_probes(session, draft, checks).await) {
+        match answer {
+            Ok(found) => facts.push(Some(found)),
+            Err(error) => {
+                unreachable.push((name, error.to_string(), error.hint().to_owned()));
+                facts.push(None);
+            }
+        }
+        probes.push(told);
+    }
+    session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
+    let runtime_values = runtime_values(session, &facts);
+    let (job, problems) = build_job_or_draft(session, draft, &runtime_values);
+    let mut answers = HostAnswers { facts, probes };
+    cross_host_probes(session, &job, checks, &mut answers).await;
+    let mut reports = evaluate(&session.inventory, &job, &answers, checks, false);
+    for (_, result) in reports.iter_mut().flat_map(|report| &mut report.results) {
+        result.hint = session.reporter.advice().complete_commands(&result.hint);
+    }
+    CheckedHosts { reports, unreachable, problems, facts: answers.facts, runtime_values }
+}
+
+impl CheckedHosts {
+    pub(crate) fn emit_reports(&self, session: &Session) {
+        self.reports.iter().for_each(|report| emit_check_report(session, report));
+    }
+
+    /// One more check, told at once.
+    pub(crate) fn add_report(&mut self, session: &Session, report: CheckReport) {
+        emit_check_report(session, &report);
+        self.reports.push(report);
+    }
+
+    /// What a smoke begins with, or why there is none.
+    pub(crate) fn smoke_inputs<'a>(&'a self, draft: &'a Job) -> SmokeInputs<'a> {
+        let failed = (!self.unreachable.is_empty()).then_some("a host is unreachable");
+        let failed = failed.or((self.worst_level() == Level::Fail).then_some("a check failed"));
+        let skip_reason = failed.or((!self.problems.is_empty()).then_some("the inventory does not fit the hosts"));
+        SmokeInputs { draft, runtime_values: &self.runtime_values, facts: &self.facts, skip_reason }
+    }
+
+    fn worst_level(&self) -> Level {
+        self.reports.iter().map(CheckReport::level).max().unwrap_or(Level::Skipped)
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let failed = self.worst_level() == Level::Fail || !self.problems.is_empty();
+        let outcome = if failed { Outcome::Refused } else { Outcome::Ok };
+        if self.unreachable.is_empty() { outcome } else { worse_outcome(Outcome::Unreachable, outcome) }
+    }
+}
+
+/// What the hosts told of what a job is made of.
+fn runtime_values(session: &Session, facts: &[Option<HostFacts>]) -> RuntimeValues {
+    let inventory = &session.inventory;
+    let gpus = |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().map(|f| usable_gpu_count(host, f)).filter(|n| *n > 0);
+    RuntimeValues {
+        gpu_counts: inventory.hosts.iter().zip(facts).map(gpus).collect(),
+        fabric_addresses: fabric_addresses(inventory, facts).into_iter().map(|a| Some(a).filter(|a| !a.is_empty())).collect(),
+        master_port: facts.first().and_then(Option::as_ref).and_then(|f| f.free_port),
+        ..RuntimeValues::default()
+    }
+}
+
+/// The job with what the hosts told; the draft where that does not fit, with what is wrong.
+fn build_job_or_draft(session: &Session, draft: &Job, known: &RuntimeValues) -> (Job, Vec<String>) {
+    match session.inventory.job(known) {
+        Ok(job) => (job, Vec::new()),
+        Err(problems) => (draft.clone(), problems.iter().map(ToString::to_string).collect()),
+    }
+}

@@ -1,0 +1,105 @@
+//! What the person at the dashboard decides before a launch and after the end of a run.
+
+use crate::event::controls::Capabilities;
+use crate::event::{Outcome, RunControl};
+use crate::lifecycle::error::{WorkflowError, worse_outcome};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
+use crate::lifecycle::session::report_issues;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::teardown::{self, TeardownOptions};
+use crate::plan::build::{self, LaunchInputs};
+use crate::plan::existing_run::{ExistingRun, facts_after_stop};
+use crate::plan::teardown::TeardownScope;
+
+/// What the person wants.
+enum Decision {
+    Start,
+    TearDown,
+    Leave,
+}
+
+/// Offers what can be done, and waits for the decision.
+async fn ask(context: &mut LaunchContext<'_>, start_summary: Option<String>, can_tear_down: bool) -> Decision {
+    let view_only = Capabilities::view_only(context.signals.dashboard_role());
+    let offered = Capabilities { start_summary, can_tear_down, ..view_only.clone() };
+    context.session.reporter.set_capabilities(offered);
+    let decision = wait_for_decision(context.signals).await;
+    context.session.reporter.set_capabilities(view_only);
+    decision
+}
+
+async fn wait_for_decision(signals: &mut StopController) -> Decision {
+    let (start, leave) = (signals.start_requested.clone(), signals.leave_token.clone());
+    tokio::select! {
+        () = start.notified() => Decision::Start,
+        () = leave.cancelled() => Decision::Leave,
+        control = signals.controls.recv() => if control == Some(RunControl::Teardown) { Decision::TearDown } else { Decision::Leave },
+    }
+}
+
+/// Shows the plan and waits until the person starts it; then all is looked at again.
+pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &LaunchTarget) -> Result<LaunchStep, WorkflowError> {
+    let mut identity = context.state.identity.clone();
+    identity.lock_token = None;
+    let facts = facts_after_stop(&target.facts);
+    let inputs = LaunchInputs { secrets: &context.request.secrets, ..target.inputs(context.session, &facts, &identity) };
+    let plan = match build::plan_launch(inputs) {
+        Ok(plan) => plan,
+        Err(issues) => {
+            context.state.confirmed = true;
+            return Ok(LaunchStep::done(report_issues(context.session, &issues), "nothing was changed"));
+        }
+    };
+    context.session.emit_run_started("", Some(&plan));
+    match ask(context, Some(describe(&target.existing)), target.existing != ExistingRun::NoRun).await {
+        Decision::Start => {
+            if let Some(error) = context.state.launch_error.take() {
+                return Err(error);
+            }
+            context.state.confirmed = true;
+            context.session.emit_run_started("", None);
+            Ok(LaunchStep::Reconcile)
+        }
+        Decision::TearDown => {
+            context.state.confirmed = true;
+            Ok(LaunchStep::done(tear_down(context).await?, "torn down"))
+        }
+        Decision::Leave => {
+            let outcome = context.signals.first_signal().map_or(Outcome::Ok, Outcome::Signal);
+            Ok(LaunchStep::done(outcome, "nothing was changed"))
+        }
+    }
+}
+
+/// What happened can be looked at until the person leaves, launches again, or tears down what is kept; how it ended, and whether it is to be
+/// launched again.
+pub(crate) async fn after_run(context: &mut LaunchContext<'_>, mut outcome: Outcome) -> Result<(Outcome, bool), WorkflowError> {
+    loop {
+        let can_launch = context.state.launch_error.is_none();
+        let start = can_launch.then(|| "the run is over: the same would be launched again, as a run of its own".to_owned());
+        match ask(context, start, true).await {
+            Decision::Start => return Ok((outcome, true)),
+            Decision::Leave => return Ok((outcome, false)),
+            Decision::TearDown => {
+                outcome = worse_outcome(outcome, tear_down(context).await?);
+                context.session.emit_run_finished(&outcome, "torn down");
+            }
+        }
+    }
+}
+
+/// Everything of this name goes; the person has typed it.
+async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowError> {
+    let options = TeardownOptions { scope: TeardownScope::Everything, kill_at_once: false, fetch_logs: true, grace: None };
+    teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await
+}
+
+/// What a launch would do to what is there.
+pub(crate) fn describe(found: &ExistingRun) -> String {
+    match found {
+        ExistingRun::NoRun => "nothing of this name is there: it would be launched".to_owned(),
+        ExistingRun::Ended { run_id: run } => format!("{run} has ended: its logs would be fetched, then a new run launched"),
+        ExistingRun::Partial { reason: why } => format!("a partial gang ({why}): it would be stopped, then a new run launched"),
+        ExistingRun::Live { run_id: run, .. } => format!("{run} runs: it would be stopped, then a new run launched"),
+    }
+}

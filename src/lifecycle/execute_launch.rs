@@ -1,0 +1,128 @@
+//! Carries a launch out under its lock, follows the run, and undoes what a launch that failed has begun.
+
+use crate::engine::executor::ExecutionReport;
+use crate::engine::follow::FollowOutcome;
+use crate::engine::lock::HeldLock;
+use crate::engine::log_stream::LogOffsets;
+use crate::engine::scheduler::FailurePolicy;
+use crate::event::{EventKind, Goal, Outcome, RunControl};
+use crate::inventory::{Job, Teardown};
+use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
+use crate::lifecycle::follow::{follow_launched_run, follow_spec};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
+use crate::lifecycle::preflight::emit_check_report;
+use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
+use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
+use crate::plan::Plan;
+use crate::plan::existing_run::ExistingRun;
+use crate::plan::teardown::TeardownScope;
+
+/// Changes what has to be changed.
+pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
+    let seen: Vec<_> = target.facts.iter().cloned().map(Some).collect();
+    let held = match context.session.lock(&seen, context.request.lock_wait, false).await {
+        Ok(held) => held,
+        Err(outcome) => return Ok(LaunchStep::done(outcome, "nothing was changed")),
+    };
+    match prepare_launch(context, &target, &held).await? {
+        Preparation::Ready(prepared) => execute(context, &target, prepared, held).await,
+        Preparation::Stopped(step) => {
+            context.session.engine.unlock_hosts(held).await;
+            Ok(step)
+        }
+    }
+}
+
+async fn execute(
+    context: &mut LaunchContext<'_>,
+    target: &LaunchTarget,
+    prepared: PreparedLaunch,
+    held: HeldLock,
+) -> Result<LaunchStep, WorkflowError> {
+    let PreparedLaunch { plan, facts, reports } = prepared;
+    let session = &mut *context.session;
+    let run_id = &context.state.identity.run_id;
+    let offsets = session.open_run_dir(run_id, plan.run_record.as_ref()).await?;
+    if context.state.relaunch {
+        session.attempt += 1;
+        context.state.relaunch = false;
+    }
+    session.emit_run_started(run_id, Some(&plan));
+    if target.existing != ExistingRun::NoRun || session.attempt > 1 {
+        // What was there before is gone: from now on the gang is to run.
+        session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Up, reason: String::new() });
+    }
+    if let Some(pattern) = &context.request.limit {
+        let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.hosts.len(), plan.world_size);
+        session.notice(text, false);
+    }
+    reports.iter().for_each(|report| emit_check_report(session, report));
+    let report = session.engine.execute(&plan, &facts, &offsets, FailurePolicy::FailFast, &context.signals.stop_token).await;
+    session.engine.unlock_hosts(held).await;
+    if !report.is_ok() {
+        return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
+    }
+    follow(context, &target.job, &plan, &offsets).await
+}
+
+/// A launch that did not come to its end: everything that it began is undone.
+async fn roll_back(
+    context: &mut LaunchContext<'_>,
+    job: &Job,
+    plan: &Plan,
+    report: &ExecutionReport,
+) -> Result<WorkflowEnd, WorkflowError> {
+    let signal = context.signals.first_signal();
+    let outcome = match (signal, report.lock_lost) {
+        (Some(number), _) => Outcome::Signal(number),
+        (None, true) => Outcome::Locked,
+        (None, false) if report.failed_steps.iter().any(|f| f.unreachable) => Outcome::Unreachable,
+        // No rank was begun: the hosts are not fit for it, whichever phase found out.
+        (None, false) if report.launched_hosts.is_empty() => Outcome::Refused,
+        (None, false) => Outcome::Failed,
+    };
+    if report.lock_lost {
+        return Ok(WorkflowEnd::new(outcome, "another operator took over"));
+    }
+    let reason = match (signal, report.failed_steps.first()) {
+        (Some(_), _) => "stopped during the launch".to_owned(),
+        (None, Some(f)) => format!("{}: {}", context.session.host_names().get(f.host).map_or("?", String::as_str), f.issue.message),
+        (None, None) => "the launch was broken off".to_owned(),
+    };
+    if !report.may_have_leftovers {
+        return Ok(WorkflowEnd { outcome, reason });
+    }
+    let scope = if job.teardown == Teardown::Always { TeardownScope::Everything } else { TeardownScope::Ranks };
+    let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(job.launch.stop_grace) };
+    let engine = context.session.engine.clone();
+    let undoing = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
+    tokio::pin!(undoing);
+    let undone = loop {
+        tokio::select! {
+            undone = &mut undoing => break undone?,
+            Some(control) = context.signals.controls.recv() => if matches!(control, RunControl::Kill { .. }) {
+                engine.kill_all_ranks(&plan.hosts).await;
+            },
+        }
+    };
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, undone), reason })
+}
+
+async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {
+    let run = follow_spec(plan, job, context.request.detach);
+    match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
+        FollowOutcome::Running => {
+            let text = "every rank runs; while nobody is attached each host stops its own ranks when one of them fails";
+            context.session.notice(text, false);
+            Ok(LaunchStep::done(Outcome::Detached, "every rank runs"))
+        }
+        FollowOutcome::Restart => {
+            context.state.reset();
+            Ok(LaunchStep::Reconcile)
+        }
+        finish => {
+            let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: job.teardown, grace: job.launch.stop_grace };
+            teardown::finish_run(context.session, finish, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The workflows that commands share: a session on the hosts, preflight, launch, follow, teardown, the stop ladder.
+//!
+//! Uses every room but `tui` and `cli`: the terminal and the dashboard are handed in (`operator`). Calls no command and names no clap type.
+
+pub(crate) mod attach;
+pub(crate) mod check;
+pub(crate) mod clear_recorded_hosts;
+pub(crate) mod confirm;
+pub(crate) mod down;
+pub(crate) mod error;
+pub(crate) mod execute_launch;
+pub(crate) mod follow;
+pub(crate) mod hang_watchdog;
+pub(crate) mod launch;
+pub(crate) mod launch_request;
+pub(crate) mod log_fetch;
+pub(crate) mod operator;
+pub(crate) mod preflight;
+pub(crate) mod prepare_launch;
+pub(crate) mod random;
+pub(crate) mod reconcile;
+pub(crate) mod recorded_hosts;
+pub(crate) mod remaining_items;
+pub(crate) mod reporter_task;
+pub(crate) mod session;
+pub(crate) mod smoke;
+pub(crate) mod stop_controller;
+pub(crate) mod stop_ladder;
+pub(crate) mod teardown;

@@ -1,0 +1,204 @@
+//! Looks what is on the hosts and decides what a launch does about it: attach, refuse, show, ask, or launch.
+
+use std::time::Duration;
+
+use crate::engine::follow::FollowOutcome;
+use crate::event::Outcome;
+use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
+use crate::lifecycle::clear_recorded_hosts::clear_recorded_hosts;
+use crate::lifecycle::confirm::{confirm_plan, describe};
+use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
+use crate::lifecycle::execute_launch::launch;
+use crate::lifecycle::follow::{FollowMode, follow_existing_run};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
+use crate::lifecycle::preflight::gather_facts_and_probes;
+use crate::lifecycle::session::{Session, collect_facts, report_issues};
+use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::lifecycle::teardown::{EndPolicy, finish_run};
+use crate::plan::action::Issue;
+use crate::plan::build;
+use crate::plan::existing_run::{
+    ExistingRun, FoundRun, classify_existing_run, facts_after_stop, find_host_without_docker_answer, found_run,
+};
+use crate::plan::fact_rules::docker_issue;
+use crate::plan::facts::HostFacts;
+use crate::plan::rank_layout::usable_gpu_count;
+use crate::text::hostlist::fold_names;
+
+/// How many differences from the live run are shown without `--diff`.
+const MAX_SHOWN_DIFFERENCES: usize = 3;
+
+/// Looks once, decides once.
+pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchStep, WorkflowError> {
+    let target = match observe(context).await {
+        Ok(target) => target,
+        Err(end) => return Ok(LaunchStep::Done(end)),
+    };
+    let request = context.request;
+    if let ExistingRun::Live { run_id, differences } = &target.existing
+        && !context.state.relaunch
+    {
+        if request.limit.is_some() {
+            let text = format!("{run_id} runs: `--limit` would renumber its ranks; help: `orchestrate down` ends it");
+            context.session.notice(text, true);
+            return Ok(LaunchStep::done(Outcome::Refused, "a run is live"));
+        }
+        if (differences.is_empty() || request.confirm_first) && !request.recreate {
+            return attach_to_live_run(context, &target.facts, run_id, differences).await;
+        }
+        if !request.recreate {
+            return Ok(LaunchStep::Done(refuse_different_run(context, run_id, differences)));
+        }
+    }
+    if request.dry_run {
+        return Ok(LaunchStep::Done(dry_run(context, &target)));
+    }
+    if request.limit.is_none()
+        && let Some(end) = clear_recorded_hosts(context.session, &mut context.state.cleared_hosts, &target.facts).await?
+    {
+        return Ok(LaunchStep::Done(end));
+    }
+    if !context.state.confirmed {
+        return confirm_plan(context, &target).await;
+    }
+    launch(context, target).await
+}
+
+/// Asks the hosts; else why nothing can be decided.
+async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEnd> {
+    let (session, request) = (&*context.session, context.request);
+    let answers = gather_facts_and_probes(session, &request.draft, &request.checks).await;
+    let (facts, probes) = answers.into_iter().unzip();
+    let (facts, outcome) = collect_facts(session, facts);
+    let names = session.host_names();
+    if outcome != Outcome::Ok {
+        let away: Vec<String> = names.into_iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(name, _)| name).collect();
+        return Err(WorkflowEnd::new(outcome, format!("{} could not be reached: nothing was changed", fold_names(&away))));
+    }
+    let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();
+    if let Some(number) = context.signals.first_signal() {
+        return Err(WorkflowEnd::new(Outcome::Signal(number), "nothing was changed"));
+    }
+    if let Some(pattern) = &request.limit
+        && let Some((run, hosts)) = find_live_run_elsewhere(session, &request.whole_inventory, &facts).await
+    {
+        session.notice(format!("--limit {pattern}: {run} is live, on {}", hosts.join(" ")), true);
+        session.notice("help: `orchestrate down` ends it; `orchestrate attach` follows it", false);
+        return Err(WorkflowEnd::new(Outcome::Refused, "a run of other hosts is live"));
+    }
+    let resolved = resolve_job(context, &facts).map_err(|outcome| WorkflowEnd::new(outcome, "nothing was changed"));
+    let (job, config_texts) = resolved?;
+    if let Some((at, facts, says)) = find_host_without_docker_answer(&facts)
+        && let Some(host) = session.inventory.hosts.get(at)
+    {
+        let issue = docker_issue(says, &host.name, &facts.user, host.ssh.r#become == Become::Sudo);
+        let outcome = report_issues(session, &[(at, issue)]);
+        return Err(WorkflowEnd::new(outcome, "whether a run goes on there cannot be seen: nothing was changed"));
+    }
+    let existing = classify_existing_run(&facts, &names, &config_texts);
+    Ok(LaunchTarget { job, config_texts, facts, probes, existing })
+}
+
+/// A live run of this name that is not just the chosen hosts' own: which, and where.
+async fn find_live_run_elsewhere(session: &Session, whole: &Inventory, facts: &[HostFacts]) -> Option<(String, Vec<String>)> {
+    let names = session.host_names();
+    let mut others = whole.clone();
+    others.hosts.retain(|host| !names.contains(&host.name));
+    let beyond = if others.hosts.is_empty() { Vec::new() } else { session.gather_others(&others).await };
+    let own = |facts: &HostFacts| facts.run_record().is_some_and(|f| f.hosts.iter().map(|h| &h.name).eq(&names));
+    let here = names.iter().zip(facts).filter(|(_, f)| !own(f));
+    let live = here.chain(beyond.iter().map(|(name, f)| (name, f))).filter(|(_, f)| found_run(f) == FoundRun::Running);
+    let live: Vec<(&String, &HostFacts)> = live.collect();
+    let run = live.first()?.1.current_run.clone()?;
+    Some((run, live.into_iter().map(|(name, _)| name.clone()).collect()))
+}
+
+/// The job with all that the hosts told, and the texts that "equal" is decided by.
+fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job, Vec<(String, String)>), Outcome> {
+    let refuse = |issues: Vec<(Option<usize>, String)>| {
+        for (host, text) in issues {
+            context.session.engine.emitter().send_notice(host, text, true);
+        }
+        Outcome::Refused
+    };
+    let inventory = &context.session.inventory;
+    let with_hint = |t: &Issue| if t.hint.is_empty() { t.message.clone() } else { format!("{}; help: {}", t.message, t.hint) };
+    let addresses = build::resolve_addresses(inventory, facts)
+        .map_err(|issues| refuse(issues.iter().map(|(host, t)| (Some(*host), with_hint(t))).collect()))?;
+    let known = RuntimeValues {
+        run_id: context.state.identity.run_id.clone(),
+        run_stamp: context.state.run_stamp.clone(),
+        gpu_counts: inventory.hosts.iter().zip(facts).map(|(h, f)| Some(usable_gpu_count(h, f)).filter(|n| *n > 0)).collect(),
+        fabric_addresses: addresses.into_iter().map(Some).collect(),
+        master_port: facts.first().and_then(|f| f.free_port),
+    };
+    let mut job = inventory.job(&known).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
+    if context.request.keep {
+        job.teardown = Teardown::Never;
+    }
+    let texts = (0..inventory.hosts.len()).map(|i| inventory.fingerprint_text(i)).map(|t| (t.container, t.launch)).collect();
+    Ok((job, texts))
+}
+
+fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> WorkflowEnd {
+    let mut identity = context.state.identity.clone();
+    identity.lock_token = None;
+    let facts = &facts_after_stop(&target.facts);
+    let outcome = match build::plan_launch(target.inputs(context.session, facts, &identity)) {
+        Ok(plan) => {
+            let plan = crate::plan::display::format_plan(&plan, Some(facts), false);
+            context.session.local.console.print_stdout(&format!("{}\n{plan}", describe(&target.existing)));
+            Outcome::Ok
+        }
+        Err(issues) => report_issues(context.session, &issues),
+    };
+    WorkflowEnd::new(outcome, "nothing was changed")
+}
+
+fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[String]) -> WorkflowEnd {
+    let session = &context.session;
+    let shown = if context.request.show_all_differences { differences.len() } else { MAX_SHOWN_DIFFERENCES };
+    let more = if differences.len() > shown { format!(" (and {} more: --diff)", differences.len() - shown) } else { String::new() };
+    session.notice(format!("{run} runs and differs from what is asked for{more}"), true);
+    for line in differences.iter().take(shown) {
+        session.notice(format!("  {line}"), true);
+    }
+    let help = "help: `orchestrate up --recreate` replaces it, `orchestrate attach` follows it, `orchestrate down` ends it";
+    session.notice(help, false);
+    WorkflowEnd::new(Outcome::Refused, "a different run is live")
+}
+
+/// Follows a live run as one who merely looks; at its end it is torn down as it was launched to be.
+async fn attach_to_live_run(
+    context: &mut LaunchContext<'_>,
+    facts: &[HostFacts],
+    run: &str,
+    differences: &[String],
+) -> Result<LaunchStep, WorkflowError> {
+    let request = context.request;
+    for line in differences {
+        context.session.notice(format!("what runs differs from the inventory: {line}"), true);
+    }
+    context.state.confirmed = true;
+    context.signals.set_policy(InterruptPolicy::Detach);
+    context.session.notice(format!("{run} runs and is what is asked for: attaching (Ctrl-C detaches)"), false);
+    if request.detach || request.dry_run {
+        return Ok(LaunchStep::done(Outcome::Detached, "it runs already"));
+    }
+    let may_restart = differences.is_empty() && context.state.launch_error.is_none();
+    let mode = if may_restart { FollowMode::MayRestart } else { FollowMode::MayStop };
+    let (finish, record) = follow_existing_run(context.session, facts, run, context.signals, mode).await?;
+    if finish == FollowOutcome::Restart {
+        context.state.reset();
+        // Who restarts a run has launched it.
+        context.signals.set_policy(if request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
+        return Ok(LaunchStep::Reconcile);
+    }
+    let teardown = match record.teardown.as_str() {
+        "always" => Teardown::Always,
+        "on-success" => Teardown::OnSuccess,
+        _ => Teardown::Never,
+    };
+    let policy = EndPolicy { lock_wait: request.lock_wait, teardown, grace: Duration::from_secs(record.stop_grace_secs) };
+    finish_run(context.session, finish, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
+}

@@ -1,0 +1,339 @@
+#![expect(clippy::disallowed_methods, reason = "the reporter has a task of its own, and looks into the folder of past runs")]
+//! The reporter's desk: a task that folds every event and feeds every face, so that no slow terminal stops anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::{DiagnosisFinding, Evidence, Lang, RuleSet};
+use crate::engine::emitter::{EmittedMessage, EmitterReceiver, now_unix_millis};
+use crate::engine::log_stream::LogOffsets;
+use crate::event::LogFile;
+use crate::event::controls::{Capabilities, UserAction};
+use crate::lifecycle::hang_watchdog::HangWatchdog;
+use crate::lifecycle::operator::{Dashboard, DashboardHandle};
+use crate::report::ReportSink;
+use crate::report::runs::{RunDir, open_logs};
+use crate::report::style::TextStyle;
+use crate::report::threaded_sink::FINISH_TIMEOUT;
+use crate::report::{Reporter, recap};
+use crate::state::RunState;
+use crate::text::sanitize::Sanitizer;
+
+enum Request {
+    OpenRunDir(RunDir, Vec<String>, oneshot::Sender<Result<(), String>>),
+    ShowLogTails(Vec<LogTail>),
+    GetState(oneshot::Sender<Box<RunState>>),
+    Finish(oneshot::Sender<FinalReport>),
+    SetEvidence(Box<Evidence>),
+    SetWatchdog(Option<HangWatchdog>),
+}
+
+/// What was told in the end.
+#[derive(Default)]
+pub(crate) struct FinalReport {
+    /// The final state.
+    pub(crate) state: Box<RunState>,
+    /// What went wrong, the first cause first.
+    pub(crate) findings: Vec<DiagnosisFinding>,
+    /// What could not be written or shown.
+    pub(crate) output_errors: Vec<String>,
+}
+
+/// The end of a log that this laptop has from before.
+pub(crate) struct LogTail {
+    host: u32,
+    file: LogFile,
+    offset: u64,
+    bytes: Bytes,
+}
+
+/// The way to the reporter.
+pub(crate) struct ReporterHandle {
+    // A command gives a handful of orders in its life, none of them for something that a host says.
+    requests: mpsc::UnboundedSender<Request>,
+    task: tokio::task::JoinHandle<()>,
+    sanitizer: Sanitizer,
+    style: TextStyle,
+    lang: Lang,
+    advice: CommandAdvice,
+    dashboard: Option<DashboardHandle>,
+}
+
+/// What a reporter is made of.
+pub(crate) struct ReporterSetup {
+    pub(crate) sinks: Vec<Box<dyn ReportSink>>,
+    pub(crate) dashboard: Option<DashboardHandle>,
+    pub(crate) sanitizer: Sanitizer,
+    pub(crate) style: TextStyle,
+    pub(crate) lang: Lang,
+    pub(crate) advice: CommandAdvice,
+}
+
+/// The reporter, its events and its requests, in a task of their own.
+struct ReporterTask {
+    reporter: Reporter,
+    events: EmitterReceiver,
+    watchdog: Option<HangWatchdog>,
+}
+
+impl ReporterTask {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            tokio::select! {
+                biased;
+                delivery = self.events.recv() => match delivery {
+                    Some(delivery) => handle_delivery(&mut self.reporter, delivery),
+                    None => return,
+                },
+                request = inbox.recv() => match request {
+                    Some(Request::Finish(done)) => return send_reply(done, self.finish()),
+                    Some(request) => self.handle_request(request),
+                    None => return,
+                },
+                _ = tick.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.reporter.tick(now_unix_millis());
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.check(self.reporter.state(), now_unix_millis(), self.reporter.is_disk_full());
+        }
+    }
+
+    fn handle_request(&mut self, request: Request) {
+        match request {
+            Request::OpenRunDir(dir, record, done) => {
+                send_reply(done, self.reporter.set_run_dir(dir, &record).map_err(|e| error_chain(&e)));
+            }
+            Request::ShowLogTails(tails) => {
+                for LogTail { host, file, offset, bytes } in tails {
+                    self.reporter.replay_stored_log(host, file, offset, bytes, now_unix_millis());
+                }
+            }
+            Request::GetState(done) => send_reply(done, Box::new(self.reporter.state().clone())),
+            Request::SetEvidence(evidence) => self.reporter.set_evidence(*evidence),
+            Request::SetWatchdog(watchdog) => self.watchdog = watchdog,
+            Request::Finish(done) => send_reply(done, self.finish()),
+        }
+    }
+
+    fn finish(&mut self) -> FinalReport {
+        while let Some(delivery) = self.events.try_recv() {
+            handle_delivery(&mut self.reporter, delivery);
+        }
+        let output_errors = self.reporter.finish();
+        FinalReport { state: Box::new(self.reporter.state().clone()), findings: self.reporter.findings(), output_errors }
+    }
+}
+
+impl ReporterHandle {
+    /// Starts the reporter's task.
+    pub(crate) fn spawn(setup: ReporterSetup, events: EmitterReceiver) -> ReporterHandle {
+        let ReporterSetup { sinks, dashboard, sanitizer, style, lang, advice } = setup;
+        let mut reporter = Reporter::new(sanitizer.clone(), sinks);
+        let evidence = Evidence::with_built_in_rules().with_advice(advice.clone());
+        reporter.set_evidence(evidence.clone());
+        let (requests, inbox) = mpsc::unbounded_channel();
+        let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None }.run(inbox));
+        if let Some(dashboard) = &dashboard {
+            dashboard.view.set_diagnosis(evidence, lang);
+        }
+        ReporterHandle { requests, task, sanitizer, style, lang, advice, dashboard }
+    }
+
+    /// What the person at the dashboard asks for; given out once, none where there is no dashboard.
+    pub(crate) fn take_user_actions(&mut self) -> Option<mpsc::UnboundedReceiver<UserAction>> {
+        self.dashboard.as_mut().and_then(|board| board.user_actions.take())
+    }
+
+    /// Whether the face is the dashboard.
+    pub(crate) fn has_dashboard(&self) -> bool {
+        self.dashboard.is_some()
+    }
+
+    /// The dashboard, where there is one.
+    pub(crate) fn dashboard(&self) -> Option<Arc<dyn Dashboard>> {
+        self.dashboard.as_ref().map(|dashboard| Arc::clone(&dashboard.view))
+    }
+
+    /// Tells the dashboard what can be asked for now.
+    pub(crate) fn set_capabilities(&self, capabilities: Capabilities) {
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.view.set_capabilities(capabilities);
+        }
+    }
+
+    /// Keeps the run in a folder from now on. `record`: the hosts of the run's record in node-rank order.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub(crate) async fn open_run_dir(&self, dir: RunDir, record: Vec<String>) -> Result<(), String> {
+        let (done, answer) = oneshot::channel();
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.view.set_run_dir(dir.path());
+        }
+        if self.requests.send(Request::OpenRunDir(dir, record, done)).is_err() {
+            return Err("the reporter has ended".to_owned());
+        }
+        answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
+    }
+
+    /// Shows the last lines of the logs that this laptop has from before; what follows is shown as it comes.
+    pub(crate) fn show_log_tails(&self, ends: Vec<LogTail>) {
+        if self.requests.send(Request::ShowLogTails(ends)).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
+    }
+
+    /// What is known now.
+    pub(crate) async fn state(&self) -> RunState {
+        let (done, answer) = oneshot::channel();
+        if self.requests.send(Request::GetState(done)).is_err() {
+            return RunState::new();
+        }
+        answer.await.map(|s| *s).unwrap_or_default()
+    }
+
+    /// What hides secrets.
+    pub(crate) fn sanitizer(&self) -> &Sanitizer {
+        &self.sanitizer
+    }
+
+    /// What makes an advised command complete.
+    pub(crate) fn advice(&self) -> &CommandAdvice {
+        &self.advice
+    }
+
+    /// Colours.
+    pub(crate) fn style(&self) -> TextStyle {
+        self.style
+    }
+
+    /// Explains by a user's rules as well.
+    pub(crate) fn set_rules(&self, rules: RuleSet) {
+        let evidence = Evidence::new(Arc::new(rules)).with_advice(self.advice.clone());
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.view.set_diagnosis(evidence.clone(), self.lang);
+        }
+        if self.requests.send(Request::SetEvidence(Box::new(evidence))).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
+    }
+
+    /// Looks out for a hang from now on, or no more.
+    pub(crate) fn set_watchdog(&self, watch: Option<HangWatchdog>) {
+        if self.requests.send(Request::SetWatchdog(watch)).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
+    }
+
+    /// Ends every face; what was told in the end.
+    pub(crate) async fn finish(self) -> FinalReport {
+        let (done, answer) = oneshot::channel();
+        if self.requests.send(Request::Finish(done)).is_err() {
+            return FinalReport::default();
+        }
+        let ended = answer.await.unwrap_or_default();
+        if self.task.await.is_err() {
+            tracing::warn!("the reporter did not end well");
+        }
+        // What is said next belongs on the normal screen.
+        if let Some(board) = self.dashboard
+            && tokio::time::timeout(FINISH_TIMEOUT, board.closed).await.is_err()
+        {
+            tracing::warn!("the dashboard did not end");
+        }
+        ended
+    }
+
+    /// The recap's context.
+    pub(crate) fn recap_context(&self, logs: Option<String>, columns: Option<u16>) -> recap::RecapContext {
+        recap::RecapContext {
+            style: self.style,
+            sanitizer: self.sanitizer.clone(),
+            log_dir: logs,
+            advice: self.advice.clone(),
+            tail_lines: 20,
+            findings: Vec::new(),
+            lang: self.lang,
+            columns,
+        }
+    }
+
+    /// For an operation within this one that shows nothing.
+    pub(crate) fn silent_setup(&self) -> ReporterSetup {
+        ReporterSetup {
+            sinks: Vec::new(),
+            dashboard: None,
+            sanitizer: Sanitizer::new(&[]),
+            style: self.style,
+            lang: self.lang,
+            advice: self.advice.clone(),
+        }
+    }
+}
+
+fn handle_delivery(reporter: &mut Reporter, delivery: EmittedMessage) {
+    let (event, done) = match delivery {
+        EmittedMessage::Event(event, done) => (event, done),
+        EmittedMessage::SyncLogs(done) => return send_reply(done, reporter.sync_logs().map_err(|error| error_chain(&error))),
+        EmittedMessage::CheckLogSpace(asked) => return send_reply(asked, reporter.has_disk_space()),
+    };
+    let mut event = event;
+    reporter.complete_hints(&mut event);
+    let stored = reporter.handle_event(&event);
+    if let Err(error) = &stored {
+        tracing::warn!(%error, "log bytes could not be stored");
+    }
+    if let Some(done) = done {
+        send_reply(done, stored.is_ok());
+    }
+}
+
+/// Whoever asked may have gone; then nobody needs the answer.
+fn send_reply<T>(done: oneshot::Sender<T>, value: T) {
+    if done.send(value).is_err() {
+        tracing::debug!("an answer came too late");
+    }
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// The last lines of every log of these hosts that the laptop has.
+pub(crate) fn read_log_tails(dir: &RunDir, hosts: &[String], lines: usize) -> Vec<LogTail> {
+    let Ok(mut store) = open_logs(dir.path()) else { return Vec::new() };
+    let mut ends = Vec::new();
+    for (host, name) in (0..).zip(hosts) {
+        for (file, len) in store.log_lengths(name).unwrap_or_default() {
+            match store.tail(name, file, lines) {
+                Ok(bytes) => ends.push(LogTail { host, file, offset: len.saturating_sub(bytes.len() as u64), bytes: bytes.into() }),
+                Err(error) => tracing::debug!(%error, "the end of a log could not be read"),
+            }
+        }
+    }
+    ends
+}
+
+/// What the laptop's copies already hold of the hosts of this command, looked up when a stream begins.
+pub(crate) fn stored_log_offsets(dir: RunDir, hosts: Vec<String>) -> LogOffsets {
+    Arc::new(move |host| {
+        let Some(name) = hosts.get(host) else { return Vec::new() };
+        open_logs(dir.path()).and_then(|mut store| store.log_lengths(name)).unwrap_or_default()
+    })
+}
