@@ -31,149 +31,112 @@ pub(super) struct AlgorithmList {
     pub(super) origin: Option<String>,
 }
 
-const KEX: [&str; 9] = [
-    "mlkem768x25519-sha256",
-    "curve25519-sha256",
-    "curve25519-sha256@libssh.org",
-    "diffie-hellman-group-exchange-sha256",
-    "diffie-hellman-group18-sha512",
-    "diffie-hellman-group17-sha512",
-    "diffie-hellman-group16-sha512",
-    "diffie-hellman-group15-sha512",
-    "diffie-hellman-group14-sha256",
-];
-/// Offered on request only; so are the other tables of this name.
-const KEX_ON_REQUEST: [&str; 6] = [
-    "ecdh-sha2-nistp256",
-    "ecdh-sha2-nistp384",
-    "ecdh-sha2-nistp521",
-    "diffie-hellman-group-exchange-sha1",
-    "diffie-hellman-group14-sha1",
-    "diffie-hellman-group1-sha1",
-];
-/// Known to OpenSSH, and not to the SSH library; so are the other tables of this name.
-const KEX_UNSUPPORTED: [&str; 3] = ["mlkem768nistp256-sha256", "sntrup761x25519-sha512", "sntrup761x25519-sha512@openssh.com"];
+/// What is known of one category; the names are separated by blanks.
+struct AlgorithmTable {
+    /// The keyword of ssh_config.
+    keyword: &'static str,
+    /// What one of its names is, for people.
+    noun: &'static str,
+    /// What is offered where nobody says otherwise.
+    defaults: &'static str,
+    on_request: &'static str,
+    /// Known to OpenSSH, and not to the SSH library.
+    unsupported: &'static str,
+}
 
-const CIPHERS_AES_FIRST: [&str; 5] =
-    ["aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes256-ctr", "aes128-ctr"];
-const CIPHERS_CHACHA_FIRST: [&str; 5] =
-    ["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "aes256-ctr", "aes128-ctr"];
-const CIPHERS_ON_REQUEST: [&str; 4] = ["aes192-ctr", "aes256-cbc", "aes192-cbc", "aes128-cbc"];
-const CIPHERS_UNSUPPORTED: [&str; 2] = ["3des-cbc", "rijndael-cbc@lysator.liu.se"];
+static KEX: AlgorithmTable = AlgorithmTable {
+    keyword: "KexAlgorithms",
+    noun: "key exchange",
+    defaults: "mlkem768x25519-sha256 curve25519-sha256 curve25519-sha256@libssh.org diffie-hellman-group-exchange-sha256 \
+               diffie-hellman-group18-sha512 diffie-hellman-group17-sha512 diffie-hellman-group16-sha512 diffie-hellman-group15-sha512 \
+               diffie-hellman-group14-sha256",
+    on_request: "ecdh-sha2-nistp256 ecdh-sha2-nistp384 ecdh-sha2-nistp521 diffie-hellman-group-exchange-sha1 diffie-hellman-group14-sha1 \
+                 diffie-hellman-group1-sha1",
+    unsupported: "mlkem768nistp256-sha256 sntrup761x25519-sha512 sntrup761x25519-sha512@openssh.com",
+};
 
-const MACS: [&str; 4] = ["hmac-sha2-512-etm@openssh.com", "hmac-sha2-256-etm@openssh.com", "hmac-sha2-512", "hmac-sha2-256"];
-const MACS_ON_REQUEST: [&str; 2] = ["hmac-sha1-etm@openssh.com", "hmac-sha1"];
-const MACS_UNSUPPORTED: [&str; 10] = [
-    "hmac-sha1-96",
-    "hmac-sha1-96-etm@openssh.com",
-    "hmac-md5",
-    "hmac-md5-96",
-    "hmac-md5-etm@openssh.com",
-    "hmac-md5-96-etm@openssh.com",
-    "umac-64@openssh.com",
-    "umac-128@openssh.com",
-    "umac-64-etm@openssh.com",
-    "umac-128-etm@openssh.com",
-];
+/// `chacha20-poly1305` comes first where the processor has no instructions for AES.
+static CIPHERS: AlgorithmTable = AlgorithmTable {
+    keyword: "Ciphers",
+    noun: "cipher",
+    defaults: "aes256-gcm@openssh.com aes128-gcm@openssh.com chacha20-poly1305@openssh.com aes256-ctr aes128-ctr",
+    on_request: "aes192-ctr aes256-cbc aes192-cbc aes128-cbc",
+    unsupported: "3des-cbc rijndael-cbc@lysator.liu.se",
+};
+
+static MACS: AlgorithmTable = AlgorithmTable {
+    keyword: "MACs",
+    noun: "MAC",
+    defaults: "hmac-sha2-512-etm@openssh.com hmac-sha2-256-etm@openssh.com hmac-sha2-512 hmac-sha2-256",
+    on_request: "hmac-sha1-etm@openssh.com hmac-sha1",
+    unsupported: "hmac-sha1-96 hmac-sha1-96-etm@openssh.com hmac-md5 hmac-md5-96 hmac-md5-etm@openssh.com hmac-md5-96-etm@openssh.com \
+                  umac-64@openssh.com umac-128@openssh.com umac-64-etm@openssh.com umac-128-etm@openssh.com",
+};
 
 /// The end of a certificate's algorithm name.
 const CERTIFICATE_SUFFIX: &str = "-cert-v01@openssh.com";
-const HOST_KEYS: [&str; 12] = [
-    "ssh-ed25519-cert-v01@openssh.com",
-    "ecdsa-sha2-nistp256-cert-v01@openssh.com",
-    "ecdsa-sha2-nistp384-cert-v01@openssh.com",
-    "ecdsa-sha2-nistp521-cert-v01@openssh.com",
-    "rsa-sha2-512-cert-v01@openssh.com",
-    "rsa-sha2-256-cert-v01@openssh.com",
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-];
-const HOST_KEYS_ON_REQUEST: [&str; 1] = ["ssh-rsa"];
-const HOST_KEYS_UNSUPPORTED: [&str; 11] = [
-    "ssh-rsa-cert-v01@openssh.com",
-    "sk-ssh-ed25519@openssh.com",
-    "sk-ssh-ed25519-cert-v01@openssh.com",
-    "sk-ecdsa-sha2-nistp256@openssh.com",
-    "sk-ecdsa-sha2-nistp256-cert-v01@openssh.com",
-    "webauthn-sk-ecdsa-sha2-nistp256@openssh.com",
-    "webauthn-sk-ecdsa-sha2-nistp256-cert-v01@openssh.com",
-    "ssh-mldsa44-ed25519@openssh.com",
-    "ssh-mldsa44-ed25519-cert-v01@openssh.com",
-    "ssh-dss",
-    "ssh-dss-cert-v01@openssh.com",
-];
+static HOST_KEYS: AlgorithmTable = AlgorithmTable {
+    keyword: "HostKeyAlgorithms",
+    noun: "type of host key",
+    defaults: "ssh-ed25519-cert-v01@openssh.com ecdsa-sha2-nistp256-cert-v01@openssh.com ecdsa-sha2-nistp384-cert-v01@openssh.com \
+               ecdsa-sha2-nistp521-cert-v01@openssh.com rsa-sha2-512-cert-v01@openssh.com rsa-sha2-256-cert-v01@openssh.com \
+               ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256",
+    on_request: "ssh-rsa",
+    unsupported: "ssh-rsa-cert-v01@openssh.com sk-ssh-ed25519@openssh.com sk-ssh-ed25519-cert-v01@openssh.com \
+                  sk-ecdsa-sha2-nistp256@openssh.com sk-ecdsa-sha2-nistp256-cert-v01@openssh.com \
+                  webauthn-sk-ecdsa-sha2-nistp256@openssh.com webauthn-sk-ecdsa-sha2-nistp256-cert-v01@openssh.com \
+                  ssh-mldsa44-ed25519@openssh.com ssh-mldsa44-ed25519-cert-v01@openssh.com ssh-dss ssh-dss-cert-v01@openssh.com",
+};
 
 /// Signatures of authorities: OpenSSH's own default, and ssh-rsa on request.
-const CA_SIGNATURES: [&str; 8] = [
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "sk-ssh-ed25519@openssh.com",
-    "sk-ecdsa-sha2-nistp256@openssh.com",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-];
-const CA_SIGNATURES_UNSUPPORTED: [&str; 3] = ["webauthn-sk-ecdsa-sha2-nistp256@openssh.com", "ssh-mldsa44-ed25519@openssh.com", "ssh-dss"];
+static CA_SIGNATURES: AlgorithmTable = AlgorithmTable {
+    keyword: "CASignatureAlgorithms",
+    noun: "signature of an authority",
+    defaults: "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 sk-ssh-ed25519@openssh.com \
+               sk-ecdsa-sha2-nistp256@openssh.com rsa-sha2-512 rsa-sha2-256",
+    on_request: "ssh-rsa",
+    unsupported: "webauthn-sk-ecdsa-sha2-nistp256@openssh.com ssh-mldsa44-ed25519@openssh.com ssh-dss",
+};
 
 impl AlgorithmCategory {
-    /// The keyword of ssh_config.
-    pub(super) fn keyword(self) -> &'static str {
-        match self {
-            AlgorithmCategory::Kex => "KexAlgorithms",
-            AlgorithmCategory::Cipher => "Ciphers",
-            AlgorithmCategory::Mac => "MACs",
-            AlgorithmCategory::HostKey => "HostKeyAlgorithms",
-            AlgorithmCategory::CaSignature => "CASignatureAlgorithms",
-        }
-    }
-
-    /// What one of its names is, for people.
-    pub(super) fn noun(self) -> &'static str {
-        match self {
-            AlgorithmCategory::Kex => "key exchange",
-            AlgorithmCategory::Cipher => "cipher",
-            AlgorithmCategory::Mac => "MAC",
-            AlgorithmCategory::HostKey => "type of host key",
-            AlgorithmCategory::CaSignature => "signature of an authority",
-        }
-    }
-
-    /// What is offered where nobody says otherwise.
-    fn defaults(self) -> &'static [&'static str] {
+    fn table(self) -> &'static AlgorithmTable {
         match self {
             AlgorithmCategory::Kex => &KEX,
-            AlgorithmCategory::Cipher if fast_aes() => &CIPHERS_AES_FIRST,
-            AlgorithmCategory::Cipher => &CIPHERS_CHACHA_FIRST,
+            AlgorithmCategory::Cipher => &CIPHERS,
             AlgorithmCategory::Mac => &MACS,
             AlgorithmCategory::HostKey => &HOST_KEYS,
             AlgorithmCategory::CaSignature => &CA_SIGNATURES,
         }
     }
 
-    /// Everything that can be done.
-    pub(super) fn supported(self) -> Vec<&'static str> {
-        let more: &[&str] = match self {
-            AlgorithmCategory::Kex => &KEX_ON_REQUEST,
-            AlgorithmCategory::Cipher => &CIPHERS_ON_REQUEST,
-            AlgorithmCategory::Mac => &MACS_ON_REQUEST,
-            AlgorithmCategory::HostKey | AlgorithmCategory::CaSignature => &HOST_KEYS_ON_REQUEST,
-        };
-        [self.defaults(), more].concat()
+    /// The keyword of ssh_config.
+    pub(super) fn keyword(self) -> &'static str {
+        self.table().keyword
     }
 
-    fn unsupported(self) -> &'static [&'static str] {
-        match self {
-            AlgorithmCategory::Kex => &KEX_UNSUPPORTED,
-            AlgorithmCategory::Cipher => &CIPHERS_UNSUPPORTED,
-            AlgorithmCategory::Mac => &MACS_UNSUPPORTED,
-            AlgorithmCategory::HostKey => &HOST_KEYS_UNSUPPORTED,
-            AlgorithmCategory::CaSignature => &CA_SIGNATURES_UNSUPPORTED,
+    /// What one of its names is, for people.
+    pub(super) fn noun(self) -> &'static str {
+        self.table().noun
+    }
+
+    /// What is offered where nobody says otherwise.
+    fn defaults(self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.table().defaults.split_whitespace().collect();
+        if self == AlgorithmCategory::Cipher && !fast_aes() {
+            names.sort_by_key(|name| !name.starts_with("chacha20"));
         }
+        names
+    }
+
+    /// Everything that can be done.
+    pub(super) fn supported(self) -> Vec<&'static str> {
+        let mut names = self.defaults();
+        names.extend(self.table().on_request.split_whitespace());
+        names
+    }
+
+    fn unsupported(self) -> Vec<&'static str> {
+        self.table().unsupported.split_whitespace().collect()
     }
 
     /// Whether patterns may stand in lists that do not take away: OpenSSH allows them for key types only.
@@ -185,7 +148,7 @@ impl AlgorithmCategory {
 impl AlgorithmList {
     /// Our own list.
     pub(super) fn default_for(kind: AlgorithmCategory) -> Self {
-        AlgorithmList { names: kind.defaults().iter().map(|n| (*n).to_owned()).collect(), unsupported: Vec::new(), origin: None }
+        AlgorithmList { names: kind.defaults().into_iter().map(str::to_owned).collect(), ..AlgorithmList::default() }
     }
 
     /// Reads what `ssh -G` prints: the list that ssh would offer, its own or the user's. What it leaves out is left out; the order is ours.
@@ -225,11 +188,11 @@ impl AlgorithmList {
                 Ok(AlgorithmList { names, ..AlgorithmList::default() })
             };
         }
-        let able = kind.supported();
+        let (able, unsupported) = (kind.supported(), kind.unsupported());
         let (mut named, mut lacking) = (Vec::new(), Vec::new());
         for word in words {
             let fits = |name: &&&str| if kind.allows_patterns() { glob_match(word, name) } else { **name == word };
-            let (can, cannot): (Vec<_>, Vec<_>) = (able.iter().filter(fits).collect(), kind.unsupported().iter().filter(fits).collect());
+            let (can, cannot): (Vec<_>, Vec<_>) = (able.iter().filter(fits).collect(), unsupported.iter().filter(fits).collect());
             if can.is_empty() && cannot.is_empty() {
                 return Err(format!("`{word}` is not known{}", suggest_similar(kind, word)));
             }
@@ -354,7 +317,7 @@ mod tests {
             AlgorithmCategory::HostKey,
             AlgorithmCategory::CaSignature,
         ] {
-            let mut all = [kind.supported(), kind.unsupported().to_vec()].concat();
+            let mut all = [kind.supported(), kind.unsupported()].concat();
             let count = all.len();
             all.sort_unstable();
             all.dedup();

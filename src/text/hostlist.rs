@@ -7,9 +7,12 @@ use std::collections::BTreeSet;
 /// A longer number is not folded.
 const MAX_FOLDED_DIGITS: usize = 18;
 
+/// What stands before and behind a name's last number, and the number's length.
+type NameShape<'a> = (&'a str, &'a str, usize);
+
 /// Folds names that differ in one run of digits: `gpu01 gpu02 gpu03` is `gpu[01-03]`. Names of other shapes stay as they are.
 pub fn fold_names(names: &[String]) -> String {
-    let mut groups: Vec<((&str, &str, usize), BTreeSet<&str>)> = Vec::new();
+    let mut groups: Vec<(NameShape<'_>, BTreeSet<&str>)> = Vec::new();
     for name in names {
         let (prefix, digits, suffix) = split_last_number(name, MAX_FOLDED_DIGITS).unwrap_or((name, "", ""));
         let key = (prefix, suffix, digits.len());
