@@ -14,8 +14,9 @@ use crate::tui::log_groups;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::rows::{LogRow, count_lines, read_visible, with_log};
-use super::{LogScope, LogsPane, TimeColumn};
+use super::indexing::index_more;
+use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
+use super::rows::{count_lines, is_oldest_kept, read_visible, with_log};
 use crate::tui::view::lines::{render_lines, row_range};
 use crate::tui::view::{formatting, host_status};
 
@@ -24,7 +25,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     let width = usize::from(area.width);
     let head_rows = usize::from(!pane.zoomed);
     let room = usize::from(area.height).saturating_sub(head_rows);
-    super::index_more(pane, model, 1 << 20);
+    index_more(pane, model, 1 << 20);
     let Some(_) = pane.shown_log(&model.state) else {
         render_lines(frame, area, vec![Line::styled(" no log is known yet", model.theme.dim())]);
         return room;
@@ -62,7 +63,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
 
 /// Of several logs the newest lines are kept: above the oldest of them it is said where the others are.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
-    if !super::rows::is_oldest_kept(pane, model, first?) {
+    if !is_oldest_kept(pane, model, first?) {
         return None;
     }
     let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", model.theme.ellipsis());
