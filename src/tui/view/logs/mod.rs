@@ -9,6 +9,7 @@ mod navigation;
 mod pane;
 mod render;
 mod rows;
+mod text;
 
 pub(crate) use indexing::{index_on_tick, is_indexing};
 pub(crate) use navigation::go_to_offset;
