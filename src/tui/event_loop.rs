@@ -131,17 +131,8 @@ impl EventLoop {
             let slow = self.unfocused || self.app.ui.frozen_since.is_some();
             let works = has_background_work(&self.app);
             self.wait_for_input(frame_wait(dirt, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
-            let (notes, skipped, closed) = self.feed.drain();
-            for note in notes {
-                dirt = dirt.max(self.app.handle_message(note));
-            }
-            if works {
-                dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
-            }
-            self.app.skipped_log_bytes += skipped;
-            if closed {
-                return Ok(());
-            }
+            let Some(heard) = self.receive_messages(works) else { return Ok(()) };
+            dirt = dirt.max(heard);
             // Someone else may have the screen: then nothing is drawn and no key is taken from them.
             let Some((own, lent)) = terminal::try_acquire() else {
                 if !terminal::is_active() && !terminal::has_panicked() {
@@ -182,6 +173,20 @@ impl EventLoop {
                 terminal::suspend();
             }
         }
+    }
+
+    /// Takes what was told since the last time; what it makes dirty, or none where the feed is closed.
+    fn receive_messages(&mut self, works: bool) -> Option<RedrawPriority> {
+        let (notes, skipped, closed) = self.feed.drain();
+        let mut dirt = RedrawPriority::None;
+        for note in notes {
+            dirt = dirt.max(self.app.handle_message(note));
+        }
+        if works {
+            dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
+        }
+        self.app.skipped_log_bytes += skipped;
+        (!closed).then_some(dirt)
     }
 
     /// One frame: what is, or what was when the screen was frozen.

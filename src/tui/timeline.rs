@@ -141,23 +141,57 @@ impl Timeline {
     }
 }
 
+/// How bad something is, what it is, and who it is about.
+type EventDescription = (DisplayStatus, String, EventSubject);
+
 /// What an event tells a person who looks back, if anything.
-fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, String, EventSubject)> {
+fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
+    match kind {
+        EventKind::RunStarted(_)
+        | EventKind::PhaseStarted { .. }
+        | EventKind::StepRetrying { .. }
+        | EventKind::StepFailed { .. }
+        | EventKind::CheckFinished { .. } => describe_step_event(kind, state),
+        EventKind::HostConnected { .. }
+        | EventKind::HostLost { .. }
+        | EventKind::RanksSignaled { .. }
+        | EventKind::GpusUnavailable { .. }
+        | EventKind::Postmortem { .. }
+        | EventKind::Leftover { .. } => describe_host_event(kind),
+        EventKind::LauncherStarted { .. }
+        | EventKind::LauncherExited { .. }
+        | EventKind::RankStarted { .. }
+        | EventKind::RankExited { .. }
+        | EventKind::Culprit { .. } => describe_rank_event(kind, state),
+        EventKind::Ready
+        | EventKind::Hang(_)
+        | EventKind::HangEnded
+        | EventKind::Notice { .. }
+        | EventKind::GoalChanged { .. }
+        | EventKind::RunFinished { .. } => describe_run_event(kind, state),
+        EventKind::HostConnecting { .. }
+        | EventKind::RunEndReported { .. }
+        | EventKind::StepStarted { .. }
+        | EventKind::StepSatisfied { .. }
+        | EventKind::StepDone { .. }
+        | EventKind::Log { .. }
+        | EventKind::LogTruncated { .. }
+        | EventKind::Gpus { .. }
+        | EventKind::GpuProcesses { .. }
+        | EventKind::NvidiaSmi { .. }
+        | EventKind::HostMetrics { .. }
+        | EventKind::DiskSpace { .. } => None,
+    }
+}
+
+/// Of the plan: its steps and checks.
+fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     let step = |id: u32| state.step_table.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
-    let exited = |what: &str, exit: &Exit| {
-        let status = if exit.is_success() { DisplayStatus::Done } else { DisplayStatus::Error };
-        (status, format!("{what} ended: {}", style::format_exit(*exit)))
-    };
     Some(match kind {
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
             (DisplayStatus::Pending, format!("a plan of {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
-        }
-        EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
-        EventKind::HostLost { host, error, will_retry: retrying } => {
-            let what = if *retrying { "connection lost" } else { "given up" };
-            (DisplayStatus::Lost, format!("{what}: {error}"), EventSubject::Host(*host))
         }
         EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} begins", phase.name()), EventSubject::Run),
         EventKind::StepRetrying { step: id, error } => {
@@ -174,6 +208,38 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, 
             let who = if let [host] = hosts.as_slice() { EventSubject::Host(*host) } else { EventSubject::Run };
             (status, format!("{check}: {what}"), who)
         }
+        _ => return None,
+    })
+}
+
+/// Of one host.
+fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
+    Some(match kind {
+        EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
+        EventKind::HostLost { host, error, will_retry: retrying } => {
+            let what = if *retrying { "connection lost" } else { "given up" };
+            (DisplayStatus::Lost, format!("{what}: {error}"), EventSubject::Host(*host))
+        }
+        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} was sent"), EventSubject::Host(*host)),
+        EventKind::GpusUnavailable { host, error } => {
+            (DisplayStatus::Warn, format!("nvidia-smi gives no values: {error}"), EventSubject::Host(*host))
+        }
+        EventKind::Postmortem { host, lines } => {
+            let said = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
+            (DisplayStatus::Warn, said.clone(), EventSubject::Host(*host))
+        }
+        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("left: {text}"), EventSubject::Host(*host)),
+        _ => return None,
+    })
+}
+
+/// Of a launcher or a rank.
+fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
+    let exited = |what: &str, exit: &Exit| {
+        let status = if exit.is_success() { DisplayStatus::Done } else { DisplayStatus::Error };
+        (status, format!("{what} ended: {}", style::format_exit(*exit)))
+    };
+    Some(match kind {
         EventKind::LauncherStarted { host } => (DisplayStatus::Ok, "launcher started".to_owned(), EventSubject::Host(*host)),
         EventKind::LauncherExited { host, exit, .. } => {
             let (status, text) = exited("launcher", exit);
@@ -188,7 +254,6 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, 
             let (status, text) = exited("rank", exit);
             (if stopped { DisplayStatus::Warn } else { status }, text, EventSubject::Rank(*host, *rank, *restart))
         }
-        EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),
         EventKind::Culprit { ranks, .. } if ranks.is_empty() => {
             (DisplayStatus::Error, "a launcher failed first".to_owned(), EventSubject::Run)
         }
@@ -199,19 +264,19 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, 
             };
             (DisplayStatus::Error, "failed first".to_owned(), who)
         }
+        _ => return None,
+    })
+}
+
+/// Of the run as a whole.
+fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
+    Some(match kind {
+        EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),
         EventKind::Hang(hang) => {
             let text = finding::describe_hang(hang, state.last_event_at, state, &Sanitizer::default());
             (DisplayStatus::Warn, format!("hang: {text}"), EventSubject::Run)
         }
         EventKind::HangEnded => (DisplayStatus::Ok, "it goes on: what was waited for has come".to_owned(), EventSubject::Run),
-        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} was sent"), EventSubject::Host(*host)),
-        EventKind::GpusUnavailable { host, error } => {
-            (DisplayStatus::Warn, format!("nvidia-smi gives no values: {error}"), EventSubject::Host(*host))
-        }
-        EventKind::Postmortem { host, lines } => {
-            let said = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
-            (DisplayStatus::Warn, said.clone(), EventSubject::Host(*host))
-        }
         EventKind::Notice { host, text, warn } => {
             let status = if *warn { DisplayStatus::Warn } else { DisplayStatus::Pending };
             (status, text.clone(), host.map_or(EventSubject::Run, EventSubject::Host))
@@ -225,7 +290,6 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, 
             };
             (status, format!("{what}: {why}"), EventSubject::Run)
         }
-        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("left: {text}"), EventSubject::Host(*host)),
         EventKind::RunFinished { outcome, reason: why } => {
             let status = match outcome {
                 Outcome::Ok => DisplayStatus::Done,
@@ -236,18 +300,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<(DisplayStatus, 
             let word = style::operation_outcome_label(state).unwrap_or_else(|| style::outcome_label(outcome)).0;
             (status, format!("{word}{why}"), EventSubject::Run)
         }
-        EventKind::HostConnecting { .. }
-        | EventKind::RunEndReported { .. }
-        | EventKind::StepStarted { .. }
-        | EventKind::StepSatisfied { .. }
-        | EventKind::StepDone { .. }
-        | EventKind::Log { .. }
-        | EventKind::LogTruncated { .. }
-        | EventKind::Gpus { .. }
-        | EventKind::GpuProcesses { .. }
-        | EventKind::NvidiaSmi { .. }
-        | EventKind::HostMetrics { .. }
-        | EventKind::DiskSpace { .. } => return None,
+        _ => return None,
     })
 }
 

@@ -9,8 +9,10 @@ use crate::report::style;
 use crate::tui::model::Model;
 use crate::tui::pane_action::{ExportedText, PaneAction};
 
-use super::rows::{LogRow, rows_before};
-use super::{LogScope, LogsPane, current_row, render};
+use super::navigation::current_row;
+use super::pane::{LogRow, LogScope, LogsPane};
+use super::render;
+use super::rows::rows_before;
 
 /// The longest text of a file, bytes.
 const MAX_FILE_BYTES: usize = 16 << 20;

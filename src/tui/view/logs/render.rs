@@ -5,7 +5,6 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use unicode_width::UnicodeWidthChar;
 
 use crate::event::LogFile;
 use crate::report::style;
@@ -14,8 +13,10 @@ use crate::tui::log_groups;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::rows::{LogRow, count_lines, read_visible, with_log};
-use super::{LogScope, LogsPane, TimeColumn};
+use super::indexing::index_more;
+use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
+use super::rows::{count_lines, is_oldest_kept, read_visible, with_log};
+use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
 use crate::tui::view::lines::{render_lines, row_range};
 use crate::tui::view::{formatting, host_status};
 
@@ -24,7 +25,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     let width = usize::from(area.width);
     let head_rows = usize::from(!pane.zoomed);
     let room = usize::from(area.height).saturating_sub(head_rows);
-    super::index_more(pane, model, 1 << 20);
+    index_more(pane, model, 1 << 20);
     let Some(_) = pane.shown_log(&model.state) else {
         render_lines(frame, area, vec![Line::styled(" no log is known yet", model.theme.dim())]);
         return room;
@@ -62,7 +63,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
 
 /// Of several logs the newest lines are kept: above the oldest of them it is said where the others are.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
-    if !super::rows::is_oldest_kept(pane, model, first?) {
+    if !is_oldest_kept(pane, model, first?) {
         return None;
     }
     let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", model.theme.ellipsis());
@@ -197,28 +198,6 @@ pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String 
     text
 }
 
-/// Every byte that is not a plain character as an escape.
-pub(super) fn escape_bytes(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\t' => text.push_str("\\t"),
-                '\r' => text.push_str("\\r"),
-                '\u{1b}' => text.push_str("\\e"),
-                '\\' => text.push_str("\\\\"),
-                ' '..='~' => text.push(c),
-                c if c.is_alphanumeric() && c.width().unwrap_or(0) > 0 => text.push(c),
-                c => text.extend(c.escape_unicode()),
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
 /// Who wrote a row of several logs.
 pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     let hosts = |list: &[u32]| style::format_hosts(&model.state, &model.sanitizer, list);
@@ -338,44 +317,4 @@ fn highlight_matches(pane: &LogsPane, model: &Model, text: String) -> Vec<Span<'
     }
     spans.push(Span::raw(text.get(done..).unwrap_or_default().to_owned()));
     spans
-}
-
-/// What stands right of the first `columns` columns.
-pub(super) fn skip_columns(text: &str, columns: usize) -> String {
-    let mut used = 0;
-    text.chars()
-        .skip_while(|c| {
-            used += c.width().unwrap_or(0);
-            used <= columns
-        })
-        .collect()
-}
-
-/// What fits into `room` columns, one of them kept for the mark if more follows.
-pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
-    // Only as much of a long line is looked at as can be shown.
-    let near: String = text.chars().take(4 * room + 8).collect();
-    let rows = wrap_columns(&near, room);
-    if rows.len() <= 1 && near.len() == text.len() {
-        return (rows.into_iter().next().unwrap_or_default(), false);
-    }
-    (wrap_columns(&near, room.saturating_sub(1).max(1)).into_iter().next().unwrap_or_default(), true)
-}
-
-/// Rows of at most `room` columns.
-pub(super) fn wrap_columns(text: &str, room: usize) -> Vec<String> {
-    let mut rows = vec![String::new()];
-    let mut used = 0;
-    for c in text.chars() {
-        let wide = c.width().unwrap_or(0);
-        if used + wide > room && used > 0 {
-            rows.push(String::new());
-            used = 0;
-        }
-        if let Some(row) = rows.last_mut() {
-            row.push(c);
-        }
-        used += wide;
-    }
-    rows
 }

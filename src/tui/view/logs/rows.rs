@@ -2,10 +2,9 @@
 //!
 //! Uses the logs' view. Reads no more than the rows that are asked for, and what collapses into them.
 
-use std::collections::VecDeque;
 use std::io;
 
-use crate::event::{LogFile, UnixMillis};
+use crate::event::LogFile;
 use crate::state::RunState;
 use crate::tui::feed::{DashboardRole, StoredLogs};
 use crate::tui::line_filter::{LogLevel, detect_level};
@@ -14,56 +13,12 @@ use crate::tui::log_ring::RingLine;
 use crate::tui::model::Model;
 use crate::tui::progress_lines;
 
-use super::{LogScope, LogsPane, line_origin};
+use super::pane::{LogRow, LogScope, LogsPane, RowCacheKey, line_origin};
 
 /// How many lines are read at most for rows into which many collapse.
 const MAX_LINES_READ: usize = 16_000;
 /// How many of the newest lines are folded between two frames.
 const MAX_FOLDED_PER_FRAME: usize = 5_000;
-
-/// A row.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct LogRow {
-    /// Its place, and that of the row after it.
-    pub position: u64,
-    pub next_position: u64,
-    /// Whose line it is, and where it stands in that log.
-    pub log: (u32, LogFile),
-    pub offset: u64,
-    /// When it came.
-    pub received_at: Option<UnixMillis>,
-    /// Its text as the host wrote it.
-    pub bytes: Vec<u8>,
-    /// How often it was drawn, as progress bars are.
-    pub draw_count: u32,
-    /// What it stands for where equal lines are one.
-    pub group: Option<FoldedLines>,
-}
-
-/// Who wrote equal lines, and their clean text in pieces, each with whether it differs among them.
-type FoldedLines = (Vec<(u32, LogFile)>, Vec<(String, bool)>);
-
-/// What the rows on the screen depend on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RowCacheKey {
-    pub log: (u32, LogFile),
-    pub merged: bool,
-    pub size: u64,
-    pub first_position: Option<u64>,
-    pub max_rows: usize,
-    pub show_bytes: bool,
-    pub show_all_redraws: bool,
-    pub filtered_count: usize,
-}
-
-/// The lines of several logs that are shown, by their numbers.
-#[derive(Debug, Clone, Default)]
-pub(super) struct MergedLines {
-    next_seq: u64,
-    pub seqs: VecDeque<u64>,
-    pub errors: VecDeque<u64>,
-    next_unfolded: u64,
-}
 
 /// The last lines that `state` keeps, as if they were the file.
 struct TailLog(Vec<u8>);

@@ -1,6 +1,6 @@
 //! How rows of logs are cut, escaped and found.
 
-use super::render::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
+use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
 
 #[test]
 fn wrapping_breaks_between_characters() {

@@ -1,0 +1,67 @@
+//! Text of logs as cells have room for it: escaped, cut and wrapped by columns.
+//!
+//! Uses nothing of the logs.
+
+use unicode_width::UnicodeWidthChar;
+
+/// Every byte that is not a plain character as an escape.
+pub(super) fn escape_bytes(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => text.push_str("\\t"),
+                '\r' => text.push_str("\\r"),
+                '\u{1b}' => text.push_str("\\e"),
+                '\\' => text.push_str("\\\\"),
+                ' '..='~' => text.push(c),
+                c if c.is_alphanumeric() && c.width().unwrap_or(0) > 0 => text.push(c),
+                c => text.extend(c.escape_unicode()),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// What stands right of the first `columns` columns.
+pub(super) fn skip_columns(text: &str, columns: usize) -> String {
+    let mut used = 0;
+    text.chars()
+        .skip_while(|c| {
+            used += c.width().unwrap_or(0);
+            used <= columns
+        })
+        .collect()
+}
+
+/// What fits into `room` columns, one of them kept for the mark if more follows.
+pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
+    // Only as much of a long line is looked at as can be shown.
+    let near: String = text.chars().take(4 * room + 8).collect();
+    let rows = wrap_columns(&near, room);
+    if rows.len() <= 1 && near.len() == text.len() {
+        return (rows.into_iter().next().unwrap_or_default(), false);
+    }
+    (wrap_columns(&near, room.saturating_sub(1).max(1)).into_iter().next().unwrap_or_default(), true)
+}
+
+/// Rows of at most `room` columns.
+pub(super) fn wrap_columns(text: &str, room: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    let mut used = 0;
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        if used + wide > room && used > 0 {
+            rows.push(String::new());
+            used = 0;
+        }
+        if let Some(row) = rows.last_mut() {
+            row.push(c);
+        }
+        used += wide;
+    }
+    rows
+}
