@@ -14,7 +14,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::resolve_fabric_address;
 use crate::preflight::context::{CheckContext, HostView};
 use crate::preflight::probe;
-use crate::preflight::probe::Probe;
+use crate::preflight::probe::{EnvironmentProbe, Probe};
 use crate::preflight::probe_output::ProbeOutput;
 use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
@@ -169,7 +169,8 @@ fn image_probes(
             }
             flag = format_gpus_flag(&spec.gpus, &host.gpus, facts.idle_gpus().as_deref());
         }
-        commands.push((index, probe::environment_probe_command(site, job, index, facts, flag, &nonce)));
+        let asked = EnvironmentProbe { context: site, job, host: index, facts, gpus_flag: flag.as_deref(), nonce: &nonce };
+        commands.push((index, probe::environment_probe_command(&asked)));
     }
     commands
 }

@@ -71,3 +71,23 @@ impl ConnectionAttempt {
         self.found.path_state(self.has_listener)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn script_answer_is_read_by_its_label() {
+        let label = ConnectionAttempt::label(ConnectionTarget::EphemeralPort(3), true);
+        let read = |rest: &str| ConnectionAttempt::parse(&format!("{label}{rest}")).map(|attempt| attempt.found);
+        assert_eq!(read(" open"), Some(TcpReachability::Open));
+        assert_eq!(read(" blocked no answer within 3 s"), Some(TcpReachability::Blocked("no answer within 3 s".to_owned())));
+        assert_eq!(read(" untold no nc"), Some(TcpReachability::Unknown("no nc".to_owned())));
+        assert_eq!(read(""), Some(TcpReachability::Unknown(String::new())));
+        for wrong in ["", "given>0", "given>1/yes open", "ephemeral>x/yes open"] {
+            assert_eq!(ConnectionAttempt::parse(wrong), None, "{wrong}");
+        }
+        let refused = ConnectionAttempt::parse("given>0/no refused").expect("an attempt");
+        assert_eq!((refused.target, refused.path_state()), (ConnectionTarget::MasterPort, PathState::Open));
+    }
+}

@@ -59,6 +59,8 @@ mod xid;
 #[cfg(test)]
 mod logout_tests;
 #[cfg(test)]
+mod problem_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::inventory::Job;

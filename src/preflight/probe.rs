@@ -162,16 +162,26 @@ pub fn clock_probe_command(site: &HostContext) -> RemoteCommand {
     RemoteCommand::from_script("compare the clocks", format!("{}{body}", site.preamble()), Duration::from_secs(10))
 }
 
-/// The script that looks from where the ranks will run: a container of the image that is removed at once, or the host itself. `nonce` names
-/// the container.
-pub fn environment_probe_command(
-    site: &HostContext,
-    job: &Job,
-    host: usize,
-    facts: &HostFacts,
-    flag: Option<String>,
-    nonce: &str,
-) -> RemoteCommand {
+/// What looks from where a host's ranks will run.
+#[derive(Clone, Copy)]
+pub struct EnvironmentProbe<'a> {
+    /// The host.
+    pub context: &'a HostContext,
+    /// What it is to do.
+    pub job: &'a Job,
+    /// Its index.
+    pub host: usize,
+    /// Its facts.
+    pub facts: &'a HostFacts,
+    /// The value of `--gpus`.
+    pub gpus_flag: Option<&'a str>,
+    /// Names the container.
+    pub nonce: &'a str,
+}
+
+/// The script that looks from where the ranks will run: a container of the image that is removed at once, or the host itself.
+pub fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteCommand {
+    let EnvironmentProbe { context: site, job, host, facts, gpus_flag: flag, nonce } = *asked;
     let part = job.hosts.get(host);
     let spec = part.and_then(|p| p.container.as_ref());
     let asked = format!(

@@ -18,9 +18,8 @@ use super::pty::InteractiveEnds;
 use super::script_session::ScriptSession;
 use super::session_pool::{ConnectionFactory, SessionPool};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
-use crate::model::tcp_reachability::TcpReachability;
 use crate::remote::byte_channel::byte_channel;
-use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream};
+use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
 use crate::text::shell_quote;
 
 /// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
