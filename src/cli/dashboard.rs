@@ -11,7 +11,7 @@ use crate::diagnose::command_advice::CommandAdvice;
 use crate::diagnose::{Evidence, Lang};
 use crate::event::LogFile;
 use crate::event::controls::{Capabilities, DashboardRole};
-use crate::lifecycle::operator::{Dashboard, DashboardHandle};
+use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
 use crate::report::runs::open_logs;
 use crate::text::sanitize::Sanitizer;
@@ -53,7 +53,7 @@ impl FeedDashboard {
     }
 }
 
-impl Dashboard for FeedDashboard {
+impl DashboardView for FeedDashboard {
     fn set_capabilities(&self, capabilities: Capabilities) {
         self.send(FeedMessage::Capabilities(capabilities));
     }

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use crate::cli::interactive::{self, SessionEnd};
 use crate::engine::Engine;
 use crate::event::controls::UserAction;
-use crate::lifecycle::operator::Dashboard;
+use crate::lifecycle::operator::DashboardView;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
@@ -23,7 +23,7 @@ struct HostShell {
     engine: Engine,
     host_contexts: Vec<HostContext>,
     sanitizer: Sanitizer,
-    dashboard: Option<Arc<dyn Dashboard>>,
+    dashboard: Option<Arc<dyn DashboardView>>,
     /// Held by the one shell that may have the screen.
     screen_lock: Arc<Mutex<()>>,
 }

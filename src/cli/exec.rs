@@ -9,15 +9,14 @@ use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::passthrough;
+use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
 use crate::report::recap::fold_equal_answers;
-use crate::report::style::{TextStyle, Tone};
-use crate::text::hostlist::group_errors;
-use crate::text::sanitize::Sanitizer;
+use crate::report::style::Tone;
 
 /// Bytes of standard output, and as many of standard error, that are kept of all hosts together.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;
@@ -107,15 +106,6 @@ fn report_single_host(session: &Session, name: &str, answer: Result<i32, RemoteE
             let lost = (name.to_owned(), error.to_string(), error.hint().to_owned());
             print_unreachable(session.reporter.sanitizer(), style, vec![lost]);
             Outcome::Unreachable
-        }
-    }
-}
-
-/// Says who could not be reached and why, equal reasons once.
-pub fn print_unreachable(cleaner: &Sanitizer, style: TextStyle, lost: Vec<(String, String, String)>) {
-    for sort in group_errors(lost) {
-        for (at, line) in sort.lines().iter().enumerate() {
-            print_stderr(&style.paint(if at == 0 { Tone::Bad } else { Tone::Plain }, &cleaner.sanitize_line(line)));
         }
     }
 }

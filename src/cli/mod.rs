@@ -18,8 +18,10 @@ mod fault_injection;
 mod identity;
 pub mod init;
 pub mod interactive;
+mod journal_player;
 mod launch;
 pub mod local_env;
+mod local_logs;
 pub mod logs;
 mod open_session;
 mod output;
@@ -35,6 +37,7 @@ pub mod shell;
 pub mod ssh_report;
 pub mod stacks;
 pub mod tui;
+mod unreachable;
 pub mod up;
 mod value_parsers;
 

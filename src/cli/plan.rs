@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::args::{CommonArgs, PlanArgs, ProgressMode};
-use crate::cli::exec::print_unreachable;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::unreachable::print_unreachable;
 use crate::cli::{probe_listing, ssh_report};
 use crate::event::Outcome;
 use crate::inventory::{Inventory, Job, RuntimeValues};

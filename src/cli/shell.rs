@@ -1,12 +1,12 @@
 //! `shell`: into the container of the run on one host, or onto the bare host, with the run's environment; of a rank also its variables.
 
 use crate::cli::args::{ProgressMode, ShellArgs};
-use crate::cli::exec::print_unreachable;
 use crate::cli::exit::CliError;
 use crate::cli::interactive::{self, SessionEnd};
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
 use crate::plan::action::Issue;

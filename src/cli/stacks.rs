@@ -1,11 +1,11 @@
 //! `stacks`: where every rank stands, ranks at the same place folded. Reads the hosts and changes nothing; sends no signal.
 
 use crate::cli::args::{ProgressMode, StacksArgs};
-use crate::cli::exec::print_unreachable;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;

@@ -24,7 +24,7 @@ pub(crate) trait Console: Send + Sync {
 }
 
 /// What workflows tell the dashboard beside events.
-pub(crate) trait Dashboard: Send + Sync {
+pub(crate) trait DashboardView: Send + Sync {
     /// What can be asked for changed.
     fn set_capabilities(&self, capabilities: Capabilities);
 
@@ -40,7 +40,7 @@ pub(crate) trait Dashboard: Send + Sync {
 
 /// An open dashboard.
 pub(crate) struct DashboardHandle {
-    pub(crate) view: Arc<dyn Dashboard>,
+    pub(crate) view: Arc<dyn DashboardView>,
     /// One action for a key that a person presses; taken once.
     pub(crate) user_actions: Option<mpsc::UnboundedReceiver<UserAction>>,
     pub(crate) closed: oneshot::Receiver<()>,

@@ -14,7 +14,7 @@ use crate::engine::log_stream::LogOffsets;
 use crate::event::LogFile;
 use crate::event::controls::{Capabilities, UserAction};
 use crate::lifecycle::hang_watchdog::HangWatchdog;
-use crate::lifecycle::operator::{Dashboard, DashboardHandle};
+use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
 use crate::report::runs::{RunDir, open_logs};
 use crate::report::style::TextStyle;
@@ -159,7 +159,7 @@ impl ReporterHandle {
     }
 
     /// The dashboard, where there is one.
-    pub(crate) fn dashboard(&self) -> Option<Arc<dyn Dashboard>> {
+    pub(crate) fn dashboard(&self) -> Option<Arc<dyn DashboardView>> {
         self.dashboard.as_ref().map(|dashboard| Arc::clone(&dashboard.view))
     }
 
