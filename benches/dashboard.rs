@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use orchestrate::event::{Event, EventKind, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, RankInfo, RunInfo, UnixMillis};
-use orchestrate::report::runs::RunDir;
+use orchestrate::report::past_runs::RunDir;
 use orchestrate::report::{ReportSink, Reporter};
 use orchestrate::text::sanitize::Sanitizer;
 use orchestrate::tui::feed::{DashboardRole, FeedMessage};

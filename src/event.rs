@@ -99,7 +99,7 @@ pub enum Outcome {
 /// What should be the case in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Goal {
+pub enum RunGoal {
     /// The gang runs.
     Up,
     /// Every rank ends with time to save.
@@ -402,7 +402,7 @@ pub enum EventKind {
     /// What should be the case changed.
     GoalChanged {
         /// To what.
-        goal: Goal,
+        goal: RunGoal,
         /// Why: `rank 3 failed`, `Ctrl-C`.
         #[serde(rename = "why")]
         reason: String,

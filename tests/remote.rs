@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 
 use orchestrate::model::remote_command::RemoteCommand;
 use orchestrate::model::tcp_reachability::TcpReachability;
-use orchestrate::remote::{Connect, OutputChunk, RemoteError};
+use orchestrate::remote::{HostConnector, OutputChunk, RemoteError};
 use sshd::Sshd;
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::smoke::{SmokePlan, SmokeStart};
 use crate::preflight::smoke::{CHECK, CHECK_NAME};
 use crate::preflight::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
-use crate::report::preflight_report::{self as page, PreflightPage};
+use crate::report::preflight_report::{self as page, PreflightReportContext};
 
 /// Runs it.
 ///
@@ -61,7 +61,7 @@ pub async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
 }
 
 fn print_page(args: &CheckArgs, session: &Session, checked: &CheckedHosts, began: Instant, outcome: &Outcome) {
-    let context = PreflightPage {
+    let context = PreflightReportContext {
         name: &session.inventory.name.clone(),
         hosts: &session.host_names(),
         unreachable: &checked.unreachable,

@@ -7,13 +7,13 @@ use crate::cli::args::CommonArgs;
 use crate::cli::clipboard::LocalClipboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings};
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::diagnose::{Evidence, Lang};
 use crate::event::LogFile;
-use crate::event::controls::{Capabilities, DashboardRole};
+use crate::event::controls::{DashboardCapabilities, DashboardRole};
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
-use crate::report::runs::open_logs;
+use crate::report::past_runs::open_logs;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{FeedMessage, WeakFeedSender};
 
@@ -24,7 +24,7 @@ use crate::tui::feed::{FeedMessage, WeakFeedSender};
 pub(super) fn open_dashboard(
     args: &CommonArgs,
     sanitizer: &Sanitizer,
-    advice: &CommandAdvice,
+    advice: &CommandFormatter,
 ) -> Result<(Box<dyn ReportSink>, DashboardHandle), CliError> {
     let farewell = vec![format!(
         "    the ranks go on without it: `{}` shows them, `{}` ends them",
@@ -54,7 +54,7 @@ impl FeedDashboard {
 }
 
 impl DashboardView for FeedDashboard {
-    fn set_capabilities(&self, capabilities: Capabilities) {
+    fn set_capabilities(&self, capabilities: DashboardCapabilities) {
         self.send(FeedMessage::Capabilities(capabilities));
     }
 
@@ -67,14 +67,14 @@ impl DashboardView for FeedDashboard {
     }
 
     fn set_run_dir(&self, path: &Path) {
-        self.send(FeedMessage::StoredLogs(Box::new(LogReader(path.to_owned()))));
+        self.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(path.to_owned()))));
     }
 }
 
 /// The laptop's copies of logs in a run's folder, for the dashboard.
-pub(super) struct LogReader(pub(super) PathBuf);
+pub(super) struct RunDirLogReader(pub(super) PathBuf);
 
-impl crate::tui::feed::StoredLogs for LogReader {
+impl crate::tui::feed::StoredLogs for RunDirLogReader {
     fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
         let mut store = open_logs(&self.0).map_err(std::io::Error::other)?;
         store.log_len(host, file).map_err(std::io::Error::other)

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::cli::exit::CliError;
 use crate::inventory::nearest_word;
-use crate::tui::bindings::{KeyBindings, is_key_name};
+use crate::tui::key_bindings::{KeyBindings, is_key_name};
 use crate::tui::keymap::UiCommand;
 use crate::tui::settings::MouseMode;
 use crate::tui::theme::{ColorScheme, GraphStyle};
@@ -60,7 +60,7 @@ pub fn read_config(home: &Path) -> Result<DashboardConfig, CliError> {
 ///
 /// # Errors
 /// The names that there are.
-pub fn parse_skin(name: &str) -> Result<Option<ColorScheme>, String> {
+pub fn parse_color_scheme(name: &str) -> Result<Option<ColorScheme>, String> {
     if name == "auto" {
         return Ok(None);
     }
@@ -103,7 +103,7 @@ impl ConfigReader<'_> {
 
     fn read_setting(&mut self, config: &mut DashboardConfig, key: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>>) {
         match key.get_ref().as_ref() {
-            "theme" => config.skin = self.read_word(value, parse_skin),
+            "theme" => config.skin = self.read_word(value, parse_color_scheme),
             "ascii" => config.ascii = self.read_bool(value),
             "readonly" => config.readonly = self.read_bool(value).unwrap_or(false),
             "graph" => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use crate::cli::interactive::{self, SessionEnd};
+use crate::cli::interactive::{self, InteractiveEnd};
 use crate::engine::Engine;
 use crate::event::controls::UserAction;
 use crate::lifecycle::operator::DashboardView;
@@ -19,7 +19,7 @@ use crate::tui::terminal;
 
 /// The way from the dashboard to the hosts.
 #[derive(Clone)]
-struct HostShell {
+struct HostShellOpener {
     engine: Engine,
     host_contexts: Vec<HostContext>,
     sanitizer: Sanitizer,
@@ -31,7 +31,7 @@ struct HostShell {
 /// Passes on what the person at the dashboard asks for. What only looks goes to the hosts at once.
 pub(super) fn spawn_action_handler(session: &mut Session, signals: &StopController) {
     let Some(mut actions) = session.reporter.take_user_actions() else { return };
-    let (shell, sender) = (HostShell::for_session(session), signals.action_sender());
+    let (shell, sender) = (HostShellOpener::for_session(session), signals.action_sender());
     tokio::spawn(async move {
         while let Some(action) = actions.recv().await {
             let shell = shell.clone();
@@ -45,10 +45,10 @@ pub(super) fn spawn_action_handler(session: &mut Session, signals: &StopControll
     });
 }
 
-impl HostShell {
+impl HostShellOpener {
     /// The way to the hosts of a session.
-    fn for_session(session: &Session) -> HostShell {
-        HostShell {
+    fn for_session(session: &Session) -> HostShellOpener {
+        HostShellOpener {
             engine: session.engine.clone(),
             host_contexts: session.host_contexts(&vec![None; session.inventory.hosts.len()], None),
             sanitizer: session.reporter.sanitizer().clone(),
@@ -78,7 +78,7 @@ impl HostShell {
         let known = self.host_contexts.get(number).zip(self.engine.connections().get(number));
         let Some((site, link)) = known else { return Err("this host is not in the inventory".to_owned()) };
         let name = site.host.clone();
-        let Some(terminal) = interactive::local_terminal() else { return Err("a shell needs a terminal".to_owned()) };
+        let Some(terminal) = interactive::local_pty_spec() else { return Err("a shell needs a terminal".to_owned()) };
         self.show_message(&format!("{name}: opening a shell"));
         let failed = |error: crate::remote::RemoteError| format!("{name}: no shell: {error}");
         // One of its own: a terminal that stands still must not keep the logs from coming.
@@ -116,13 +116,13 @@ impl HostShell {
     }
 }
 
-fn describe_end(name: &str, left: &SessionEnd) -> String {
-    match left {
-        SessionEnd::Exited(0) => format!("back from {name}"),
-        SessionEnd::Exited(137) => format!("back from {name}: the shell was killed; did its container end?"),
-        SessionEnd::Exited(code) => format!("back from {name}: the shell ended with {code}"),
-        SessionEnd::Escaped => format!("back from {name}: left by ~."),
-        SessionEnd::ConnectionLost(error) => format!("back from {name}: {error}"),
-        SessionEnd::OutputClosed | SessionEnd::Signal(_) => format!("back from {name}: the shell was broken off"),
+fn describe_end(name: &str, end: &InteractiveEnd) -> String {
+    match end {
+        InteractiveEnd::Exited(0) => format!("back from {name}"),
+        InteractiveEnd::Exited(137) => format!("back from {name}: the shell was killed; did its container end?"),
+        InteractiveEnd::Exited(code) => format!("back from {name}: the shell ended with {code}"),
+        InteractiveEnd::Escaped => format!("back from {name}: left by ~."),
+        InteractiveEnd::ConnectionLost(error) => format!("back from {name}: {error}"),
+        InteractiveEnd::OutputClosed | InteractiveEnd::Signal(_) => format!("back from {name}: the shell was broken off"),
     }
 }

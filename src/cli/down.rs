@@ -22,17 +22,17 @@ pub async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
         return Err(CliError::Usage("--progress tui: for `up` and `attach`; `down` shows bars or lines".to_owned()));
     }
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let (outcome, smoke) = tear_down_name(args, inventory.clone(), base.clone()).await?;
+    let (outcome, smoke) = tear_down_inventory(args, inventory.clone(), base.clone()).await?;
     if !smoke {
         return Ok(outcome);
     }
     // A `check --smoke` that was killed leaves a run of its own.
     let own = inventory.smoke_test_inventory(&SmokeTest { command: &[], port: None, nproc: None });
-    Ok(worse_outcome(tear_down_name(args, own, base).await?.0, outcome))
+    Ok(worse_outcome(tear_down_inventory(args, own, base).await?.0, outcome))
 }
 
 /// Clears one name away; whether a smoke of it is there.
-async fn tear_down_name(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Outcome, bool), CliError> {
+async fn tear_down_inventory(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Outcome, bool), CliError> {
     let output = OutputOptions::progress_only(args.common.progress);
     let mut session = open_session("down", &args.common, (inventory, base), output)?;
     session.emit_run_started("", None);

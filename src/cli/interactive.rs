@@ -25,7 +25,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a talk was left.
 #[derive(Debug)]
-pub enum SessionEnd {
+pub enum InteractiveEnd {
     /// The program ended, with this status.
     Exited(i32),
     /// Nobody reads what it writes (`| head`).
@@ -39,7 +39,7 @@ pub enum SessionEnd {
 }
 
 /// The terminal that input and output are, if they are one.
-pub fn local_terminal() -> Option<PtySpec> {
+pub fn local_pty_spec() -> Option<PtySpec> {
     use std::io::IsTerminal as _;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return None;
@@ -59,9 +59,9 @@ fn terminal_size() -> (u16, u16) {
 ///
 /// # Errors
 /// When this system has no thread, pipe or signal for it.
-pub async fn run(talk: InteractiveChannel, in_terminal: bool) -> io::Result<SessionEnd> {
+pub async fn run(channel: InteractiveChannel, in_terminal: bool) -> io::Result<InteractiveEnd> {
     let raw = in_terminal.then(RawModeGuard::enable).transpose()?;
-    let InteractiveChannel { output, input, exit: end } = talk;
+    let InteractiveChannel { output, input, exit: end } = channel;
     let screen = spawn_output_thread(output, in_terminal)?;
     let (keys, _keyboard) = spawn_keyboard_thread()?;
     let mut local = InteractiveSession {
@@ -72,7 +72,7 @@ pub async fn run(talk: InteractiveChannel, in_terminal: bool) -> io::Result<Sess
     };
     let (left, shown) = local.run(input, screen).await?;
     drop(raw);
-    if in_terminal && !matches!(left, SessionEnd::Exited(code) if code < 128) {
+    if in_terminal && !matches!(left, InteractiveEnd::Exited(code) if code < 128) {
         // What ran there could not put the terminal back.
         let reset = if shown { "\x1b[?1049l\r\n" } else { "\r\n" };
         let rest = "\x1b[?1l\x1b>\x1b[?2004l\x1b[?1004l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?25h\x1b[0m";
@@ -92,31 +92,31 @@ struct InteractiveSession {
 }
 
 /// How the screen's thread ended: what was written last, and whether the program left the alternate screen on.
-type ScreenResult = (io::Result<()>, bool);
+type OutputThreadResult = (io::Result<()>, bool);
 
 impl InteractiveSession {
     async fn run(
         &mut self,
         input: mpsc::Sender<ChannelInput>,
-        mut screen: oneshot::Receiver<ScreenResult>,
-    ) -> io::Result<(SessionEnd, bool)> {
+        mut screen: oneshot::Receiver<OutputThreadResult>,
+    ) -> io::Result<(InteractiveEnd, bool)> {
         let mut signals = TerminationSignals::listen()?;
         let mut resized = signal(SignalKind::window_change())?;
         let mut shown = None;
         let left = loop {
             tokio::select! {
                 biased;
-                number = signals.wait() => break SessionEnd::Signal(number),
+                number = signals.wait() => break InteractiveEnd::Signal(number),
                 _ = resized.recv(), if self.escape.is_some() => {
                     let (columns, rows) = terminal_size();
                     self.pending_input.push_back(ChannelInput::Resize(columns, rows));
                 }
                 how = &mut screen, if shown.is_none() => shown = how.ok(),
                 how = &mut self.exit_status => break match how {
-                    Ok(Ok(code)) => SessionEnd::Exited(code),
-                    Ok(Err(_)) if shown.as_ref().is_some_and(|(written, _)| written.is_err()) => SessionEnd::OutputClosed,
-                    Ok(Err(error)) => SessionEnd::ConnectionLost(error),
-                    Err(_) => SessionEnd::Signal(1),
+                    Ok(Ok(code)) => InteractiveEnd::Exited(code),
+                    Ok(Err(_)) if shown.as_ref().is_some_and(|(written, _)| written.is_err()) => InteractiveEnd::OutputClosed,
+                    Ok(Err(error)) => InteractiveEnd::ConnectionLost(error),
+                    Err(_) => InteractiveEnd::Signal(1),
                 },
                 place = input.reserve(), if !self.pending_input.is_empty() => match (place, self.pending_input.pop_front()) {
                     (Ok(place), Some(told)) => place.send(told),
@@ -130,7 +130,7 @@ impl InteractiveSession {
         // The program's last words come before ours; nobody waits for a terminal that stands still when it did not end by itself.
         if shown.is_none() {
             shown = match &left {
-                SessionEnd::Exited(_) => tokio::select! { how = screen => how.ok(), _ = signals.wait() => None },
+                InteractiveEnd::Exited(_) => tokio::select! { how = screen => how.ok(), _ = signals.wait() => None },
                 _ => tokio::time::timeout(DRAIN_TIMEOUT, screen).await.ok().and_then(Result::ok),
             };
         }
@@ -138,19 +138,19 @@ impl InteractiveSession {
     }
 
     /// Takes what was typed; how it is left by that.
-    fn queue_input(&mut self, typed: Option<Bytes>) -> Option<SessionEnd> {
+    fn queue_input(&mut self, typed: Option<Bytes>) -> Option<InteractiveEnd> {
         match (typed, &mut self.escape) {
             (None, None) => {
                 self.keyboard = None;
                 self.pending_input.push_back(ChannelInput::Eof);
             }
             // A terminal has no end; it is gone.
-            (None, Some(_)) => return Some(SessionEnd::Signal(1)),
+            (None, Some(_)) => return Some(InteractiveEnd::Signal(1)),
             (Some(bytes), None) => self.pending_input.push_back(ChannelInput::Bytes(bytes)),
             (Some(bytes), Some(escape)) => match escape.filter(&bytes) {
                 Some(bytes) if bytes.is_empty() => {}
                 Some(bytes) => self.pending_input.push_back(ChannelInput::Bytes(bytes.into())),
-                None => return Some(SessionEnd::Escaped),
+                None => return Some(InteractiveEnd::Escaped),
             },
         }
         None
@@ -260,11 +260,11 @@ fn spawn_keyboard_thread() -> io::Result<(mpsc::Receiver<Bytes>, KeyboardGuard)>
 
 /// Writes what comes. In an interactive shell as it is: what is asked to draw on the terminal may do so, as with ssh. Where no program has
 /// the terminal, files and pipes get every byte, and a terminal gets it cleaned.
-fn spawn_output_thread(mut pieces: mpsc::Receiver<OutputChunk>, in_terminal: bool) -> io::Result<oneshot::Receiver<ScreenResult>> {
+fn spawn_output_thread(mut chunks: mpsc::Receiver<OutputChunk>, in_terminal: bool) -> io::Result<oneshot::Receiver<OutputThreadResult>> {
     let (done, shown) = oneshot::channel();
     std::thread::Builder::new().name("output".to_owned()).spawn(move || {
         if !in_terminal {
-            let written = passthrough::write_output(pieces, &crate::report::safe_output::sanitizer());
+            let written = passthrough::write_output(chunks, &crate::report::safe_output::sanitizer());
             if done.send((written, false)).is_err() {
                 tracing::debug!("nobody waits for the last of the output");
             }
@@ -272,7 +272,7 @@ fn spawn_output_thread(mut pieces: mpsc::Receiver<OutputChunk>, in_terminal: boo
         }
         let mut alternate = AltScreenTracker::default();
         let mut write = || -> io::Result<()> {
-            while let Some(piece) = pieces.blocking_recv() {
+            while let Some(piece) = chunks.blocking_recv() {
                 match piece {
                     OutputChunk::Stdout(bytes) => {
                         alternate.update(&bytes);
@@ -286,7 +286,7 @@ fn spawn_output_thread(mut pieces: mpsc::Receiver<OutputChunk>, in_terminal: boo
             Ok(())
         };
         let written = write();
-        drop(pieces);
+        drop(chunks);
         if done.send((written, alternate.active)).is_err() {
             tracing::debug!("nobody waits for the last of the output");
         }

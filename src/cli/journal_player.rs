@@ -133,15 +133,15 @@ impl<'a> JournalPlayer<'a> {
 
 /// How long until there is something to tell: the next event, or a second more on the clock. Nothing comes due while it is paused, so that a
 /// screen on which nothing changes costs nothing.
-fn time_until_next_event(pace: ReplayClock, now: UnixMillis, rest: f64, next: Option<UnixMillis>) -> Option<Duration> {
-    if pace.paused {
+fn time_until_next_event(clock: ReplayClock, now: UnixMillis, rest: f64, next: Option<UnixMillis>) -> Option<Duration> {
+    if clock.paused {
         return None;
     }
     let second = (now.div_euclid(1000) + 1) * 1000;
-    let left = next.map_or(second, |next| next.min(second)).min(pace.end) - now;
+    let left = next.map_or(second, |next| next.min(second)).min(clock.end) - now;
     // At most a second.
     #[expect(clippy::cast_precision_loss, reason = "at most a second of milliseconds")]
-    let seconds = (left as f64 - rest) / 1000.0 / pace.speed;
+    let seconds = (left as f64 - rest) / 1000.0 / clock.speed;
     Some(Duration::try_from_secs_f64(seconds).unwrap_or(MIN_TICK).max(MIN_TICK))
 }
 

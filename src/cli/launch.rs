@@ -8,7 +8,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, read_secrets};
 use crate::cli::open_session::open_session;
 use crate::cli::output::OutputOptions;
-use crate::event::controls::Capabilities;
+use crate::event::controls::DashboardCapabilities;
 use crate::inventory::{Inventory, Job, RuntimeValues};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::launch::{LaunchEnd, run_launch};
@@ -33,7 +33,7 @@ pub(super) async fn launch(args: &UpArgs, whole: Inventory, base: PathBuf) -> Re
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     spawn_action_handler(&mut session, &signals);
-    session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
+    session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
     if let (Some(text), Some(dashboard)) = (args.intro_text, session.reporter.dashboard()) {
         dashboard.show_message(text);
     }

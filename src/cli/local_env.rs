@@ -10,11 +10,11 @@ use anyhow::Context as _;
 use crate::cli::args::{ColorChoice, CommonArgs, DashboardArgs, Language};
 use crate::cli::dashboard_config;
 use crate::cli::exit::CliError;
-use crate::cli::identity;
+use crate::cli::laptop_id;
 use crate::diagnose::Lang;
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::engine::lock::LockIdentity;
-use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisSource};
+use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
 use crate::inventory::{Inventory, InventoryHost, InventorySource};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::operator::Console;
@@ -66,7 +66,7 @@ impl LocalEnv {
             // Machines that share a home share its id: their names tell them apart.
             local_machine_id: crate::plan::protocol::run_record::short_hash(&format!(
                 "{} {}",
-                identity::laptop_id(&self.state_dir),
+                laptop_id::laptop_id(&self.state_dir),
                 self.hostname
             ))
             .chars()
@@ -185,7 +185,7 @@ impl UserPrompt for TtyPrompt {
 /// Whatever is in the text, a terminal gets nothing of it but letters, and no secret.
 pub fn print_stderr(text: &str) {
     let text = safe_output::to_printable(text);
-    if crate::tui::terminal::hold_line(&text) {
+    if crate::tui::terminal::defer_line_until_restore(&text) {
         return;
     }
     if safe_output::write_stderr_line(&text).is_err() {
@@ -258,16 +258,16 @@ pub fn terminal_columns() -> Option<u16> {
 ///
 /// # Errors
 /// Where there is no terminal for it; every problem of the settings.
-pub fn dashboard_settings(board: &DashboardArgs, when: ColorChoice, farewell: Vec<String>) -> Result<Dashboard, CliError> {
+pub fn dashboard_settings(dashboard_args: &DashboardArgs, when: ColorChoice, farewell: Vec<String>) -> Result<Dashboard, CliError> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let term = set("TERM");
-    crate::tui::terminal::check_terminal(term.as_deref()).map_err(CliError::Usage)?;
+    crate::tui::terminal::check_terminal_support(term.as_deref()).map_err(CliError::Usage)?;
     let config = dashboard_config::read_config(&LocalEnv::read()?.home)?;
     let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_ascii_lowercase();
     let console = term.as_deref() == Some("linux");
     let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && !console;
-    let ascii = board.ascii || config.ascii.unwrap_or(!unicode);
-    let named = board.theme.as_deref().map(dashboard_config::parse_skin).transpose().map_err(CliError::Usage)?;
+    let ascii = dashboard_args.ascii || config.ascii.unwrap_or(!unicode);
+    let named = dashboard_args.theme.as_deref().map(dashboard_config::parse_color_scheme).transpose().map_err(CliError::Usage)?;
     let plain = match when {
         ColorChoice::Always => false,
         ColorChoice::Never => true,
@@ -286,16 +286,16 @@ pub fn dashboard_settings(board: &DashboardArgs, when: ColorChoice, farewell: Ve
     let mouse = config.mouse.unwrap_or(MouseMode::Auto);
     Ok(Dashboard {
         theme,
-        query_background: ask,
+        query_background_color: ask,
         mouse_mode: mouse,
         bindings: config.bindings,
-        readonly: board.readonly || config.readonly,
+        readonly: dashboard_args.readonly || config.readonly,
         panic_advice: farewell,
     })
 }
 
 /// What makes the commands complete that are advised to who typed these words. `hosts`: those that `ssh` reaches by more than their name.
-pub fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandAdvice {
+pub fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandFormatter {
     let files: Vec<String> = args.inventory.iter().chain(&args.files).map(|file| file.display().to_string()).collect();
     let config = args.ssh_config.as_ref().map(|file| file.display().to_string());
     let flags = config.iter().flat_map(|file| ["-F", file]).chain(args.set.iter().flat_map(|set| ["--set", set]));
@@ -305,7 +305,7 @@ pub fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> 
         config.as_ref().filter(|_| host.ssh.config_file.is_none()).map_or_else(String::new, |file| format!("-F {} ", quote(file)))
     };
     let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own(host), host.ssh_args(&base))));
-    CommandAdvice::new(&files, &flags, hosts.collect())
+    CommandFormatter::new(&files, &flags, hosts.collect())
 }
 
 /// The inventory files of a command, read.
@@ -344,11 +344,11 @@ pub fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySource>, 
 ///
 /// # Errors
 /// A file that cannot be read, or what is wrong with it.
-pub fn load_diagnosis_rules(wanted: Option<DiagnosisSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
+pub fn load_diagnosis_rules(wanted: Option<DiagnosisRuleSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
     let name = match wanted {
         None => return Ok(None),
-        Some(DiagnosisSource::Inline(rules)) => return Ok(Some(rules)),
-        Some(DiagnosisSource::File(name)) => name,
+        Some(DiagnosisRuleSource::Inline(rules)) => return Ok(Some(rules)),
+        Some(DiagnosisRuleSource::File(name)) => name,
     };
     let cannot =
         |error| CliError::Usage(format!("diagnosis: {name}: cannot be read: {error}\n    help: the path is relative to the inventory"));

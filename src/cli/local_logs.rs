@@ -9,8 +9,8 @@ use crate::cli::local_env::{LocalEnv, print_stderr, print_stdout};
 use crate::event::{LogFile, Outcome};
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::reporter_task::error_chain;
-use crate::report::log_store::{LogError, LogStore};
-use crate::report::runs::{RunDir, RunSummary, list_runs, open_logs};
+use crate::report::log_store::{LogStore, LogStoreError};
+use crate::report::past_runs::{RunDir, RunSummary, list_runs, open_logs};
 use crate::report::style;
 use crate::text::sanitize::Sanitizer;
 
@@ -57,7 +57,7 @@ impl LocalRuns {
             return Ok(worse_outcome(outcome, Outcome::Failed));
         };
         print_stderr(&format!("no run of {} is {place}: these are this laptop's copies of {}", self.name, run.run));
-        Ok(worse_outcome(self.print_run(&run, args)?, outcome))
+        Ok(worse_outcome(self.print_run_logs(&run, args)?, outcome))
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
@@ -65,7 +65,7 @@ impl LocalRuns {
             .map_err(|e| CliError::Usage(format!("{}: {e}", self.local_env.state_dir.display())))
     }
 
-    pub(super) fn print_run(&self, run: &RunSummary, args: &LogsArgs) -> Result<Outcome, CliError> {
+    pub(super) fn print_run_logs(&self, run: &RunSummary, args: &LogsArgs) -> Result<Outcome, CliError> {
         let size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
         print_logs(&self.open_run_dir(run)?, args, &self.sanitizer, size)?;
         Ok(Outcome::Ok)
@@ -73,8 +73,8 @@ impl LocalRuns {
 }
 
 /// Prints this laptop's copies. `size`: how many ranks the run has, where that is known.
-pub(super) fn print_logs(dir: &RunDir, args: &LogsArgs, cleaner: &Sanitizer, size: Option<u32>) -> Result<(), CliError> {
-    let cannot = |e: LogError| CliError::Usage(error_chain(&e));
+pub(super) fn print_logs(dir: &RunDir, args: &LogsArgs, sanitizer: &Sanitizer, size: Option<u32>) -> Result<(), CliError> {
+    let cannot = |e: LogStoreError| CliError::Usage(error_chain(&e));
     let mut store = open_logs(dir.path()).map_err(cannot)?;
     let (hosts, wanted) = (store.hosts().to_vec(), args.ranks());
     if let Some(rank) = wanted.iter().find(|rank| size.is_some_and(|size| **rank >= size)) {
@@ -97,7 +97,7 @@ pub(super) fn print_logs(dir: &RunDir, args: &LogsArgs, cleaner: &Sanitizer, siz
                 }
                 LogFile::Launcher | LogFile::Rank { .. } => continue,
             };
-            print_log_file(&store, (host, file), &cleaner.sanitize_line(&prefix), args.tail, cleaner)?;
+            print_log_file(&store, (host, file), &sanitizer.sanitize_line(&prefix), args.tail, sanitizer)?;
         }
     }
     if !silent.is_empty() {
@@ -116,9 +116,9 @@ fn print_log_file(
     (host, file): (&str, LogFile),
     prefix: &str,
     tail: Option<usize>,
-    cleaner: &Sanitizer,
+    sanitizer: &Sanitizer,
 ) -> Result<(), CliError> {
-    let mut one = |line: &[u8]| print_stdout(&format!("{prefix}{}\n", cleaner.sanitize_line(&String::from_utf8_lossy(line))));
+    let mut one = |line: &[u8]| print_stdout(&format!("{prefix}{}\n", sanitizer.sanitize_line(&String::from_utf8_lossy(line))));
     if let Some(lines) = tail {
         let bytes = store.tail(host, file, lines).map_err(|e| CliError::Usage(e.to_string()))?;
         bytes.strip_suffix(b"\n").unwrap_or(&bytes).split(|b| *b == b'\n').filter(|_| !bytes.is_empty()).for_each(&mut one);

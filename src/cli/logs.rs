@@ -16,7 +16,7 @@ use crate::lifecycle::session::{Session, collect_facts, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::facts::HostFacts;
-use crate::report::log_filter::LogSelection;
+use crate::report::log_lines::LogSelection;
 
 /// Runs it.
 ///
@@ -33,7 +33,7 @@ pub async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let past = LocalRuns::new(&inventory.name, &secrets)?;
     let wanted = args.run.as_deref().map(|id| past.find(id)).transpose()?;
     if let Some(run) = wanted.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
-        return past.print_run(run, args);
+        return past.print_run_logs(run, args);
     }
     // From now on, so that a Ctrl-C meanwhile ends the following before it begins.
     let signals =

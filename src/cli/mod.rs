@@ -15,10 +15,10 @@ pub mod exec;
 pub mod exit;
 #[cfg(debug_assertions)]
 mod fault_injection;
-mod identity;
 pub mod init;
 pub mod interactive;
 mod journal_player;
+mod laptop_id;
 mod launch;
 pub mod local_env;
 mod local_logs;

@@ -11,7 +11,7 @@ use crate::cli::local_env::{
 };
 use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
-use crate::inventory::lint::{LintFinding, Severity};
+use crate::inventory::lint::{LintFinding, LintSeverity};
 use crate::inventory::{Inventory, RuntimeValues};
 use crate::lifecycle::session::{LocalContext, Session};
 
@@ -43,7 +43,7 @@ pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inven
 /// Tells what the lints find; what is denied is a problem.
 fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, CliError> {
     let (denied, told): (Vec<LintFinding>, Vec<LintFinding>) =
-        inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == Severity::Deny);
+        inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == LintSeverity::Deny);
     for finding in &told {
         print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&format!("warning: {}", finding.problem)));
     }
@@ -66,7 +66,7 @@ pub(super) fn open_session(
     let reporter = reporter_setup(args, output, &secrets, build_advice(args, &base_dir, &inventory.hosts))?;
     // `down` needs no rules, and a broken rule must not stop it.
     let rules = match command {
-        "up" | "tui" | "attach" => load_diagnosis_rules(inventory.diagnosis_source()?, &base_dir)?,
+        "up" | "tui" | "attach" => load_diagnosis_rules(inventory.diagnosis_rule_source()?, &base_dir)?,
         _ => None,
     };
     let rules = rules.map(|own| RuleSet::with_user_rules(own).map_err(CliError::Inventory)).transpose()?;

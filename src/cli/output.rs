@@ -6,12 +6,12 @@ use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::dashboard::open_dashboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, resolve_lang, use_color};
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::lifecycle::reporter_task::ReporterSetup;
 use crate::report::ReportSink;
 use crate::report::json::JsonSink;
 use crate::report::line_writer::SanitizedLineWriter;
-use crate::report::log_filter::LogSelection;
+use crate::report::log_lines::LogSelection;
 use crate::report::plain::PlainSink;
 use crate::report::progress_bars::ProgressBars;
 use crate::report::style::TextStyle;
@@ -49,7 +49,7 @@ pub(super) fn reporter_setup(
     args: &CommonArgs,
     options: OutputOptions,
     secrets: &[String],
-    advice: CommandAdvice,
+    advice: CommandFormatter,
 ) -> Result<ReporterSetup, CliError> {
     let style = TextStyle { color: use_color(args.color) };
     let sanitizer = Sanitizer::new(secrets);
@@ -62,9 +62,9 @@ pub(super) fn reporter_setup(
     Ok(ReporterSetup { sinks, dashboard, sanitizer, style, lang: resolve_lang(args.lang), advice })
 }
 
-fn build_sinks(faces: OutputOptions, style: TextStyle, cleaner: &Sanitizer, advice: &CommandAdvice) -> Vec<Box<dyn ReportSink>> {
-    let OutputOptions { progress, logs, logs_to_stdout: data } = faces;
-    let (cleaner, advice) = (cleaner.clone(), advice.clone());
+fn build_sinks(output: OutputOptions, style: TextStyle, sanitizer: &Sanitizer, advice: &CommandFormatter) -> Vec<Box<dyn ReportSink>> {
+    let OutputOptions { progress, logs, logs_to_stdout: data } = output;
+    let (cleaner, advice) = (sanitizer.clone(), advice.clone());
     match progress {
         // The dashboard is opened elsewhere.
         ProgressMode::Quiet | ProgressMode::Tui => Vec::new(),
@@ -83,8 +83,8 @@ fn build_sinks(faces: OutputOptions, style: TextStyle, cleaner: &Sanitizer, advi
 }
 
 /// A face on a thread of its own: a terminal that is stopped stops nothing else.
-fn spawn_threaded_sink(face: impl ReportSink + 'static) -> Vec<Box<dyn ReportSink>> {
-    match ThreadedSink::new(face, RunState::new(), FINISH_TIMEOUT) {
+fn spawn_threaded_sink(sink: impl ReportSink + 'static) -> Vec<Box<dyn ReportSink>> {
+    match ThreadedSink::new(sink, RunState::new(), FINISH_TIMEOUT) {
         Ok(face) => vec![Box::new(face)],
         Err(error) => {
             print_stderr(&format!("warning: nothing is shown on the way: no thread to be had: {error}"));

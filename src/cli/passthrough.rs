@@ -19,11 +19,11 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// Why it cannot be written.
-pub fn write_output(mut pieces: mpsc::Receiver<OutputChunk>, cleaner: &Sanitizer) -> io::Result<()> {
-    let mut out = OutputStream::new(io::stdout().as_fd(), cleaner)?;
-    let mut err = OutputStream::new(io::stderr().as_fd(), cleaner)?;
+pub fn write_output(mut chunks: mpsc::Receiver<OutputChunk>, sanitizer: &Sanitizer) -> io::Result<()> {
+    let mut out = OutputStream::new(io::stdout().as_fd(), sanitizer)?;
+    let mut err = OutputStream::new(io::stderr().as_fd(), sanitizer)?;
     let mut batch = Vec::with_capacity(CHUNKS_PER_BATCH);
-    while pieces.blocking_recv_many(&mut batch, CHUNKS_PER_BATCH) > 0 {
+    while chunks.blocking_recv_many(&mut batch, CHUNKS_PER_BATCH) > 0 {
         for piece in batch.drain(..) {
             match piece {
                 OutputChunk::Stdout(bytes) => out.write(&bytes)?,
@@ -43,9 +43,9 @@ struct OutputStream<'a> {
 }
 
 impl<'a> OutputStream<'a> {
-    fn new(to: BorrowedFd<'_>, cleaner: &'a Sanitizer) -> io::Result<Self> {
+    fn new(to: BorrowedFd<'_>, sanitizer: &'a Sanitizer) -> io::Result<Self> {
         let to = File::from(to.try_clone_to_owned()?);
-        let screen = to.is_terminal().then(|| (cleaner, Vec::new()));
+        let screen = to.is_terminal().then(|| (sanitizer, Vec::new()));
         Ok(OutputStream { file: to, terminal_line: screen })
     }
 

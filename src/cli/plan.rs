@@ -29,7 +29,7 @@ pub async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
         Err(outcome) => return Ok(outcome),
     };
     if args.suggest {
-        return suggest(&inventory, &facts, args);
+        return suggest_process_counts(&inventory, &facts, args);
     }
     let (job, plan) = build_plan(&inventory, &facts, "<run id>", "<run stamp>")?;
     let asked = probe_listing::launch_probes(&inventory, &job, &facts);
@@ -54,17 +54,17 @@ pub(super) type InventoryWithFacts = (Inventory, PathBuf, Vec<HostFacts>);
 pub(super) async fn load_with_facts(
     command: &'static str,
     args: &CommonArgs,
-    need: LoadMode,
+    mode: LoadMode,
     ask: bool,
 ) -> Result<Result<InventoryWithFacts, Outcome>, CliError> {
-    let (inventory, base) = load_inventory(args, need)?;
+    let (inventory, base) = load_inventory(args, mode)?;
     hide_known_secrets(&inventory);
     if !ask {
         let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| placeholder_facts(&inventory, &h.name)).collect();
         return Ok(Ok((inventory, base, facts)));
     }
     let unknown = RuntimeValues::unknown(inventory.hosts.len());
-    let draft = if need == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
+    let draft = if mode == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
     let session = open_session(command, args, (inventory, base.clone()), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let answers = session.gather_facts(draft.as_ref()).await;
     session.engine.close().await;
@@ -145,7 +145,7 @@ fn gpu_counts(inventory: &Inventory, facts: &[HostFacts]) -> Vec<Option<u32>> {
 }
 
 /// Which numbers of processes satisfy all constraints.
-fn suggest(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Result<Outcome, CliError> {
+fn suggest_process_counts(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Result<Outcome, CliError> {
     let known = RuntimeValues { gpu_counts: gpu_counts(inventory, facts), ..RuntimeValues::default() };
     let (constraints, fits) = inventory.suggest_gang_sizes(&known);
     if args.json {

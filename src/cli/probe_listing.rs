@@ -57,18 +57,18 @@ pub fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts]) -> V
     found
 }
 
-fn single_host_probes(site: &HostContext, job: &Job, host: usize, checks: &[PreflightCheck]) -> Vec<RemoteCommand> {
+fn single_host_probes(context: &HostContext, job: &Job, host: usize, checks: &[PreflightCheck]) -> Vec<RemoteCommand> {
     let probes: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
-    let clock = needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(site));
-    probe::host_probe_command(site, job, host, &probes).into_iter().chain(clock).collect()
+    let clock = needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(context));
+    probe::host_probe_command(context, job, host, &probes).into_iter().chain(clock).collect()
 }
 
-fn add_probe(found: &mut Vec<ListedProbe>, site: &HostContext, host: usize, command: RemoteCommand) {
+fn add_probe(probes: &mut Vec<ListedProbe>, context: &HostContext, host: usize, command: RemoteCommand) {
     let shown = command.masked_script();
-    let script = shown.strip_prefix(&site.preamble()).unwrap_or(&shown).to_owned();
-    match found.iter_mut().find(|known| known.command.title == command.title && known.script == script) {
+    let script = shown.strip_prefix(&context.script_preamble()).unwrap_or(&shown).to_owned();
+    match probes.iter_mut().find(|known| known.command.title == command.title && known.script == script) {
         Some(known) => known.hosts.push(host),
-        None => found.push(ListedProbe { hosts: vec![host], command, script }),
+        None => probes.push(ListedProbe { hosts: vec![host], command, script }),
     }
 }
 
@@ -77,15 +77,15 @@ fn host_names(inventory: &Inventory, hosts: &[usize]) -> Vec<String> {
 }
 
 /// For people; `whole`: with every script, else with their names alone.
-pub fn format_text(inventory: &Inventory, questions: &[ListedProbe], whole: bool) -> String {
+pub fn format_text(inventory: &Inventory, probes: &[ListedProbe], with_scripts: bool) -> String {
     let mut text = "checks: asked before anything changes; --preflight off leaves them out\n".to_owned();
     let mut told = |line: String| {
         text.push_str(&line);
         text.push('\n');
     };
-    for question in questions {
+    for question in probes {
         told(format!("  {}: {}", fold_names(&host_names(inventory, &question.hosts)), question.command.title));
-        let script = if whole { question.script.clone() } else { probe::abbreviate_script(&question.script) };
+        let script = if with_scripts { question.script.clone() } else { probe::abbreviate_script(&question.script) };
         for line in script.lines() {
             told(format!("      | {line}"));
         }
@@ -98,7 +98,7 @@ pub fn format_text(inventory: &Inventory, questions: &[ListedProbe], whole: bool
 }
 
 /// For programs.
-pub fn to_json(inventory: &Inventory, questions: &[ListedProbe]) -> Value {
+pub fn to_json(inventory: &Inventory, probes: &[ListedProbe]) -> Value {
     let one = |question: &ListedProbe| {
         json!({
             "title": question.command.title,
@@ -107,5 +107,5 @@ pub fn to_json(inventory: &Inventory, questions: &[ListedProbe]) -> Value {
             "timeout_seconds": question.command.timeout.as_secs(),
         })
     };
-    questions.iter().map(one).collect()
+    probes.iter().map(one).collect()
 }

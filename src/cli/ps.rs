@@ -8,7 +8,7 @@ use crate::cli::local_env::{print_json, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::{Exit, Outcome};
-use crate::plan::existing_run::{FoundRun, found_run, is_docker_state_unknown};
+use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown};
 use crate::plan::facts::HostFacts;
 
 /// Runs it.
@@ -44,16 +44,16 @@ pub async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-fn host_row(host: String, facts: &HostFacts, cleaner: &crate::text::sanitize::Sanitizer) -> [String; 6] {
+fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::Sanitizer) -> [String; 6] {
     let run = facts.current_run.clone().unwrap_or_else(|| "-".to_owned());
-    let launcher = match found_run(facts) {
-        FoundRun::None => "-".to_owned(),
-        FoundRun::NotStarted => "not started".to_owned(),
-        FoundRun::Running if facts.runs_in_container(true) && is_docker_state_unknown(facts) => {
+    let launcher = match host_run_state(facts) {
+        HostRunState::None => "-".to_owned(),
+        HostRunState::NotStarted => "not started".to_owned(),
+        HostRunState::Running if facts.runs_in_container(true) && is_docker_state_unknown(facts) => {
             "unknown: docker does not answer".to_owned()
         }
-        FoundRun::Running => "running".to_owned(),
-        FoundRun::Ended(exit) => format!("ended: {exit}"),
+        HostRunState::Running => "running".to_owned(),
+        HostRunState::Ended(exit) => format!("ended: {exit}"),
     };
     let running = facts.ranks.iter().filter(|(_, _, exit)| exit.is_none()).count();
     let failed = facts.ranks.iter().filter(|(_, _, exit)| exit.is_some_and(|(e, _): (Exit, f64)| !e.is_success())).count();
@@ -66,7 +66,7 @@ fn host_row(host: String, facts: &HostFacts, cleaner: &crate::text::sanitize::Sa
     );
     let owner = facts.run_record().map_or_else(|| "-".to_owned(), |f| f.owner.clone());
     let ranks = if ranks.is_empty() { "-".to_owned() } else { ranks.join(", ") };
-    [host, run, launcher, ranks, container, owner].map(|cell| cleaner.sanitize_line(&cell))
+    [host, run, launcher, ranks, container, owner].map(|cell| sanitizer.sanitize_line(&cell))
 }
 
 /// Columns as wide as their widest cell, the last one open.

@@ -8,7 +8,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr};
 use crate::cli::open_session::LoadMode;
 use crate::cli::plan::{build_plan, load_with_facts};
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
 use crate::plan::render;
@@ -45,7 +45,7 @@ pub async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Ok)
 }
 
-fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &CommandAdvice) -> Result<(), CliError> {
+fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &CommandFormatter) -> Result<(), CliError> {
     let failed = |path: &Path, error: std::io::Error| CliError::Usage(format!("{}: cannot be written: {error}", path.display()));
     std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
     for (host, text) in scripts {

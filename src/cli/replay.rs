@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cli::args::ReplayArgs;
 use crate::cli::clipboard::LocalClipboard;
-use crate::cli::dashboard::LogReader;
+use crate::cli::dashboard::RunDirLogReader;
 use crate::cli::exit::CliError;
 use crate::cli::journal_player::JournalPlayer;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, terminal_columns, use_color};
@@ -14,13 +14,13 @@ use crate::lifecycle::reporter_task::error_chain;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::report::journal::JOURNAL_FILE;
+use crate::report::past_runs::{RunDir, list_runs, open_logs};
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
-use crate::report::runs::{RunDir, list_runs, open_logs};
 use crate::report::style::TextStyle;
 use crate::report::{ReportSink as _, recap};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
-use crate::tui::feed::{Capabilities, DashboardRole, FeedMessage};
+use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 
 /// Runs it.
 ///
@@ -36,8 +36,8 @@ pub async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
     let (mouth, mut asks, ended) = (open.sender, open.actions, open.ended);
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), mouth, args.speed);
-    player.feed_sender.send(FeedMessage::Capabilities(Capabilities::view_only(DashboardRole::Replay)));
-    player.feed_sender.send(FeedMessage::StoredLogs(Box::new(LogReader(dir.path().to_owned()))));
+    player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));
+    player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(dir.path().to_owned()))));
     player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop.state_dir))));
     player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
     if !trouble.is_empty() {
@@ -88,9 +88,9 @@ async fn sleep_or_wait_forever(time: Option<Duration>) {
 }
 
 /// The folder of the run that is named, or that alone begins so.
-fn find_run(laptop: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
-    let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", laptop.state_dir.display()));
-    let runs: Vec<String> = list_runs(&laptop.state_dir).map_err(cannot)?.into_iter().map(|run| run.run).collect();
+fn find_run(local_env: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
+    let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", local_env.state_dir.display()));
+    let runs: Vec<String> = list_runs(&local_env.state_dir).map_err(cannot)?.into_iter().map(|run| run.run).collect();
     let begin: Vec<&String> = runs.iter().filter(|run| run.starts_with(name)).collect();
     let run = match (runs.iter().find(|run| *run == name), &begin[..]) {
         (Some(run), _) => run,
@@ -101,7 +101,7 @@ fn find_run(laptop: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
             return Err(CliError::Usage(format!("{name}: several runs begin so: {}", all.join(" "))));
         }
     };
-    RunDir::open(&laptop.state_dir, run).map_err(cannot)
+    RunDir::open(&local_env.state_dir, run).map_err(cannot)
 }
 
 /// The events of the run, and what could not be read.

@@ -5,7 +5,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, print_stdout};
 use crate::cli::ps::format_table;
 use crate::event::Outcome;
-use crate::report::runs::{list_runs, prune_runs};
+use crate::report::past_runs::{list_runs, prune_runs};
 use crate::report::style;
 
 /// Runs it.

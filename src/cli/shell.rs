@@ -2,7 +2,7 @@
 
 use crate::cli::args::{ProgressMode, ShellArgs};
 use crate::cli::exit::CliError;
-use crate::cli::interactive::{self, SessionEnd};
+use crate::cli::interactive::{self, InteractiveEnd};
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
@@ -53,17 +53,17 @@ pub async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
 }
 
 /// A host's name, or the number of a rank: `3`, `r3`, `rank:3`.
-fn parse_target(place: &str, names: &[String]) -> Result<ShellTarget, String> {
-    if names.iter().any(|name| name == place) {
-        return Ok(ShellTarget::Host(place.to_owned()));
+fn parse_target(target: &str, names: &[String]) -> Result<ShellTarget, String> {
+    if names.iter().any(|name| name == target) {
+        return Ok(ShellTarget::Host(target.to_owned()));
     }
-    let number = ["rank:", "rank-", "rank", "r"].iter().find_map(|head| place.strip_prefix(head)).unwrap_or(place);
+    let number = ["rank:", "rank-", "rank", "r"].iter().find_map(|head| target.strip_prefix(head)).unwrap_or(target);
     if let Ok(rank) = number.parse() {
         return Ok(ShellTarget::Rank(rank));
     }
     let known = names.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
     let more = if names.len() > 8 { ", …" } else { "" };
-    Err(format!("`{place}` is no host of this inventory and no number of a rank\n    help: the hosts are {known}{more}"))
+    Err(format!("`{target}` is no host of this inventory and no number of a rank\n    help: the hosts are {known}{more}"))
 }
 
 /// The host of a rank: where it runs, where it ran last, or where it was planned.
@@ -110,7 +110,7 @@ async fn open_shell(session: &Session, host: usize, facts: &HostFacts, rank: Opt
     let (Some(known), Some(link)) = (session.inventory.hosts.get(host), session.engine.connections().get(host)) else {
         return Ok(Outcome::Unreachable);
     };
-    let terminal = interactive::local_terminal();
+    let terminal = interactive::local_pty_spec();
     let site = HostContext::from_inventory(&session.inventory, known, &facts.run_dir);
     let enter = ExecRequest::new(site, facts, rank, &args.command, terminal.as_ref().map(|terminal| terminal.term.as_str()));
     let style = session.reporter.style();
@@ -135,17 +135,17 @@ async fn open_shell(session: &Session, host: usize, facts: &HostFacts, rank: Opt
     let opened = async { link.get_or_connect().await?.open_interactive(&command, terminal).await };
     let left = match opened.await {
         Ok(talk) => interactive::run(talk, in_terminal).await.map_err(anyhow::Error::from)?,
-        Err(error) => SessionEnd::ConnectionLost(error),
+        Err(error) => InteractiveEnd::ConnectionLost(error),
     };
     match left {
-        SessionEnd::Exited(code) => Err(CliError::RemoteExit(u8::try_from(code).unwrap_or(255))),
-        SessionEnd::OutputClosed => Ok(Outcome::Ok),
-        SessionEnd::Escaped => {
+        InteractiveEnd::Exited(code) => Err(CliError::RemoteExit(u8::try_from(code).unwrap_or(255))),
+        InteractiveEnd::OutputClosed => Ok(Outcome::Ok),
+        InteractiveEnd::Escaped => {
             print_stderr(&format!("{}: left; what ran there was told that it hung up", cleaner.sanitize_line(&known.name)));
             Ok(Outcome::Signal(1))
         }
-        SessionEnd::Signal(number) => Ok(Outcome::Signal(number)),
-        SessionEnd::ConnectionLost(error) => {
+        InteractiveEnd::Signal(number) => Ok(Outcome::Signal(number)),
+        InteractiveEnd::ConnectionLost(error) => {
             print_unreachable(cleaner, style, vec![(known.name.clone(), error.to_string(), error.hint().to_owned())]);
             Ok(if matches!(error, RemoteError::Refused { .. }) { Outcome::Refused } else { Outcome::Unreachable })
         }

@@ -4,12 +4,12 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::remote::{HopSetting, HopSettings};
-use crate::text::host_patterns::fold_names;
+use crate::remote::{HopReport, HopSetting};
+use crate::text::host_patterns::compress_to_pattern;
 use crate::text::width::wrap_with_indent;
 
 /// A host's name and its hops, or what is wrong with its settings.
-pub type HostRoute = (String, Result<Vec<HopSettings>, String>);
+pub type HostRoute = (String, Result<Vec<HopReport>, String>);
 
 /// Columns that a person has.
 const LINE_WIDTH: usize = 80;
@@ -17,9 +17,9 @@ const LINE_WIDTH: usize = 80;
 const MAX_LISTED_ADDRESSES: usize = 3;
 
 /// The ways for people; nothing where there are none.
-pub fn format_text(ways: &[HostRoute]) -> String {
+pub fn format_text(routes: &[HostRoute]) -> String {
     let mut groups: Vec<(&HostRoute, Vec<&HostRoute>)> = Vec::new();
-    for way in ways {
+    for way in routes {
         match groups.iter_mut().find(|(first, _)| has_same_settings(&first.1, &way.1)) {
             Some((_, all)) => all.push(way),
             None => groups.push((way, vec![way])),
@@ -29,7 +29,7 @@ pub fn format_text(ways: &[HostRoute]) -> String {
     for ((_, way), all) in groups {
         let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         let count = if names.len() > 1 { format!(" ({} hosts)", names.len()) } else { String::new() };
-        lines.extend(wrap(2, &format!("{}{count}", fold_names(&names))));
+        lines.extend(wrap(2, &format!("{}{count}", compress_to_pattern(&names))));
         match way {
             Err(what) => lines.extend(wrap(4, what)),
             Ok(hops) => {
@@ -49,9 +49,9 @@ pub fn format_text(ways: &[HostRoute]) -> String {
 }
 
 /// The ways for programs: by host, first hop first.
-pub fn to_json(ways: &[HostRoute]) -> serde_json::Value {
+pub fn to_json(routes: &[HostRoute]) -> serde_json::Value {
     let setting = |s: &HopSetting| serde_json::json!({ "name": s.name, "value": s.value, "origin": s.origin });
-    let hop = |h: &HopSettings| {
+    let hop = |h: &HopReport| {
         let settings: Vec<serde_json::Value> = h.settings.iter().map(setting).collect();
         serde_json::json!({ "name": h.name, "jump": h.is_jump, "settings": settings })
     };
@@ -59,15 +59,15 @@ pub fn to_json(ways: &[HostRoute]) -> serde_json::Value {
         Ok(hops) => serde_json::json!({ "host": name, "hops": hops.iter().map(hop).collect::<Vec<_>>() }),
         Err(what) => serde_json::json!({ "host": name, "error": what }),
     };
-    ways.iter().map(way).collect()
+    routes.iter().map(way).collect()
 }
 
 /// Whether two hosts differ in nothing but their own names and addresses.
-fn has_same_settings(a: &Result<Vec<HopSettings>, String>, b: &Result<Vec<HopSettings>, String>) -> bool {
+fn has_same_settings(a: &Result<Vec<HopReport>, String>, b: &Result<Vec<HopReport>, String>) -> bool {
     let setting = |(a, b): (&HopSetting, &HopSetting), jump: bool| {
         a.name == b.name && a.origin == b.origin && (a.value == b.value || (!jump && a.name == "HostName"))
     };
-    let hop = |(a, b): (&HopSettings, &HopSettings)| {
+    let hop = |(a, b): (&HopReport, &HopReport)| {
         a.is_jump == b.is_jump
             && (!a.is_jump || a.name == b.name)
             && a.settings.len() == b.settings.len()
@@ -81,8 +81,8 @@ fn has_same_settings(a: &Result<Vec<HopSettings>, String>, b: &Result<Vec<HopSet
 }
 
 /// The address of a host where `hop` is the end of its way; a jump host is the same for all.
-fn host_address(way: &Result<Vec<HopSettings>, String>, hop: &HopSettings) -> Option<String> {
-    let last = way.as_ref().ok()?.last().filter(|_| !hop.is_jump)?;
+fn host_address(route: &Result<Vec<HopReport>, String>, hop: &HopReport) -> Option<String> {
+    let last = route.as_ref().ok()?.last().filter(|_| !hop.is_jump)?;
     last.settings.iter().find(|s| s.name == "HostName").map(|s| s.value.clone())
 }
 
@@ -104,7 +104,7 @@ fn push_settings_table(lines: &mut Vec<String>, settings: &[HopSetting], address
 }
 
 fn shorten_addresses(addresses: &[String]) -> String {
-    let folded = fold_names(addresses);
+    let folded = compress_to_pattern(addresses);
     match addresses {
         [first, .., last] if addresses.len() > MAX_LISTED_ADDRESSES && folded.width() > 40 => format!("{first} … {last}"),
         _ => folded,
@@ -119,13 +119,13 @@ fn wrap(indent: usize, text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn hop(name: &str, jump: bool, settings: &[(&'static str, &str, &str)]) -> HopSettings {
+    fn hop(name: &str, jump: bool, settings: &[(&'static str, &str, &str)]) -> HopReport {
         let setting = |(name, value, origin): &(&'static str, &str, &str)| HopSetting {
             name,
             value: (*value).to_owned(),
             origin: (*origin).to_owned(),
         };
-        HopSettings { name: name.to_owned(), is_jump: jump, settings: settings.iter().map(setting).collect() }
+        HopReport { name: name.to_owned(), is_jump: jump, settings: settings.iter().map(setting).collect() }
     }
 
     fn host_route(name: &str, address: &str, user: &str) -> HostRoute {

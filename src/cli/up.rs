@@ -24,8 +24,8 @@ pub async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run_with_inventory(args: &UpArgs, whole: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
-    let (session, end) = launch(args, whole, base).await?;
+pub async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
+    let (session, end) = launch(args, full_inventory, base).await?;
     let outcome = match end {
         LaunchEnd::Ended(end) => end.outcome,
         LaunchEnd::LeftNow(outcome) => return Ok(outcome),

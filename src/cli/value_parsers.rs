@@ -36,7 +36,7 @@ pub(super) fn parse_ranks(text: &str) -> Result<RankList, String> {
 
 /// Reads the name of a theme.
 pub(super) fn parse_theme(text: &str) -> Result<String, String> {
-    crate::cli::dashboard_config::parse_skin(text).map(|_| text.to_owned())
+    crate::cli::dashboard_config::parse_color_scheme(text).map(|_| text.to_owned())
 }
 
 /// Reads how fast a journal is played.

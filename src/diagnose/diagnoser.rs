@@ -24,17 +24,17 @@ const APPLICATION_XIDS: [&str; 4] = ["13", "31", "43", "45"];
 const GENERIC_EXCEPTION_RULES: [&str; 2] = ["python-exception", "cpp-exception"];
 
 /// What one rank, launcher or host says of itself.
-struct RuleMatch {
+struct ProcessDiagnosis {
     rule_index: usize,
     groups: BTreeMap<String, String>,
     evidence: Vec<String>,
     /// What may be the cause where nobody is to blame.
-    possible_cause: Option<Box<RuleMatch>>,
+    possible_cause: Option<Box<ProcessDiagnosis>>,
 }
 
-impl RuleMatch {
-    fn from_hit(hit: &RuleHit) -> RuleMatch {
-        RuleMatch { rule_index: hit.rule_index, groups: hit.groups.clone(), evidence: vec![hit.text.clone()], possible_cause: None }
+impl ProcessDiagnosis {
+    fn from_hit(hit: &RuleHit) -> ProcessDiagnosis {
+        ProcessDiagnosis { rule_index: hit.rule_index, groups: hit.groups.clone(), evidence: vec![hit.text.clone()], possible_cause: None }
     }
 }
 
@@ -67,19 +67,19 @@ struct Diagnoser<'a> {
 }
 
 impl Diagnoser<'_> {
-    fn blame(&self, verdict: &RuleMatch) -> Blame {
-        self.rules.rules()[verdict.rule_index].blame
+    fn blame(&self, diagnosis: &ProcessDiagnosis) -> Blame {
+        self.rules.rules()[diagnosis.rule_index].blame
     }
 
-    fn build_finding(&self, verdict: RuleMatch) -> DiagnosisFinding {
-        let rule = &self.rules.rules()[verdict.rule_index];
+    fn build_finding(&self, diagnosis: ProcessDiagnosis) -> DiagnosisFinding {
+        let rule = &self.rules.rules()[diagnosis.rule_index];
         DiagnosisFinding {
             rule: rule.id.clone(),
             blame: rule.blame,
             ranks: Vec::new(),
             hosts: Vec::new(),
-            evidence: verdict.evidence,
-            groups: verdict.groups,
+            evidence: diagnosis.evidence,
+            groups: diagnosis.groups,
             summary: rule.summary.clone(),
             explanation: rule.explanation.clone(),
             next_step: rule.next_step.clone(),
@@ -97,7 +97,7 @@ impl Diagnoser<'_> {
         let names: Vec<String> = hosts.collect();
         let rank = finding.ranks.first().map_or_else(|| "<n>".to_owned(), u32::to_string);
         let one = names.first().cloned().unwrap_or_default();
-        let advice = self.evidence.advice();
+        let advice = self.evidence.command_formatter();
         finding.next_step.en = advice.complete_commands(&finding.next_step.en);
         finding.next_step.zh = advice.complete_commands(&finding.next_step.zh);
         finding.groups.insert("ssh".to_owned(), advice.ssh_args(&one));
@@ -109,11 +109,11 @@ impl Diagnoser<'_> {
     /// A finding that no line gives, but what is known of all.
     fn build_finding_by_id(&self, id: &str, groups: BTreeMap<String, String>, evidence: Vec<String>) -> Option<DiagnosisFinding> {
         let rule = self.rules.find_rule(id)?;
-        Some(self.build_finding(RuleMatch { rule_index: rule, groups, evidence, possible_cause: None }))
+        Some(self.build_finding(ProcessDiagnosis { rule_index: rule, groups, evidence, possible_cause: None }))
     }
 
     /// What a log says of its process.
-    fn diagnose_log(&self, host: u32, file: LogFile) -> Option<RuleMatch> {
+    fn diagnose_log(&self, host: u32, file: LogFile) -> Option<ProcessDiagnosis> {
         let seen = self.evidence.log_scan(host, file)?;
         let recent: Vec<&RuleHit> = seen.hits.iter().filter(|hit| hit.last_line + MAX_BURST_GAP >= seen.line_count).collect();
         let exception = |hit: &RuleHit| GENERIC_EXCEPTION_RULES.contains(&self.rules.rules()[hit.rule_index].id.as_str());
@@ -130,17 +130,17 @@ impl Diagnoser<'_> {
             (_, Some(felt), Some(plain)) if plain.first_line < felt.first_line => plain,
             (_, Some(felt), _) => felt,
             (None, None, Some(plain)) => plain,
-            (None, None, None) => return hint.map(|hit| RuleMatch::from_hit(hit)),
+            (None, None, None) => return hint.map(|hit| ProcessDiagnosis::from_hit(hit)),
         };
         let waits = role(chosen) == Blame::PeerTimeout;
-        Some(RuleMatch {
-            possible_cause: hint.filter(|_| waits).map(|hit| Box::new(RuleMatch::from_hit(hit))),
-            ..RuleMatch::from_hit(chosen)
+        Some(ProcessDiagnosis {
+            possible_cause: hint.filter(|_| waits).map(|hit| Box::new(ProcessDiagnosis::from_hit(hit))),
+            ..ProcessDiagnosis::from_hit(chosen)
         })
     }
 
     /// What an end says.
-    fn diagnose_exit(&self, exit: Exit) -> Option<RuleMatch> {
+    fn diagnose_exit(&self, exit: Exit) -> Option<ProcessDiagnosis> {
         let (code, signal) = match exit {
             Exit::Code(code) => (Some(code), None),
             Exit::Signal(signal) => (None, Some(signal)),
@@ -149,10 +149,10 @@ impl Diagnoser<'_> {
         let rule = self.rules.match_exit(code, signal)?;
         let number = code.or(signal).unwrap_or_default().to_string();
         let groups = BTreeMap::from([("code".to_owned(), number.clone()), ("signal".to_owned(), number)]);
-        Some(RuleMatch { rule_index: rule, groups, evidence: Vec::new(), possible_cause: None })
+        Some(ProcessDiagnosis { rule_index: rule, groups, evidence: Vec::new(), possible_cause: None })
     }
 
-    fn diagnose_rank(&self, rank: &RankState) -> Option<RuleMatch> {
+    fn diagnose_rank(&self, rank: &RankState) -> Option<ProcessDiagnosis> {
         let log = self.diagnose_log(rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
         log.or_else(|| self.diagnose_postmortem(rank.host)).or_else(|| self.diagnose_exit(rank.exit?))
     }
@@ -161,7 +161,7 @@ impl Diagnoser<'_> {
     fn diagnose_ranks(&self) -> Vec<DiagnosisFinding> {
         let failed = self.state.failed_ranks();
         let blamed = |rank: &RankState| self.state.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
-        let mut told: Vec<(&RankState, RuleMatch)> = Vec::new();
+        let mut told: Vec<(&RankState, ProcessDiagnosis)> = Vec::new();
         let mut silent: Vec<&RankState> = Vec::new();
         let (first, later): (Vec<&RankState>, Vec<&RankState>) = failed.iter().partition(|rank| blamed(rank));
         for rank in first.into_iter().chain(later) {
@@ -172,7 +172,7 @@ impl Diagnoser<'_> {
         }
         // What those who were stopped by us said counts as felt, or as a cause that was about to kill them.
         let others = self.state.ranks.values().filter(|rank| failed.iter().all(|known| known.rank != rank.rank));
-        let said: Vec<(&RankState, RuleMatch)> = others
+        let said: Vec<(&RankState, ProcessDiagnosis)> = others
             .filter_map(|rank| {
                 let file = LogFile::Rank { rank: rank.rank, restart: rank.restart };
                 self.diagnose_log(rank.host, file).map(|verdict| (rank, verdict))
@@ -186,10 +186,10 @@ impl Diagnoser<'_> {
             .map(|(rank, _)| rank.rank)
             .collect();
         let mut found: Vec<DiagnosisFinding> = Vec::new();
-        let guilty = |verdict: &RuleMatch| matches!(self.blame(verdict), Blame::Cause | Blame::PossibleCause);
+        let guilty = |verdict: &ProcessDiagnosis| matches!(self.blame(verdict), Blame::Cause | Blame::PossibleCause);
         let (causes, effects): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, verdict)| guilty(verdict));
         for (rank, verdict) in causes {
-            self.add_rank_match(&mut found, rank, verdict);
+            self.add_rank_finding(&mut found, rank, verdict);
         }
         if !found.is_empty() {
             for (rank, verdict) in &said {
@@ -204,18 +204,18 @@ impl Diagnoser<'_> {
             let waits = effects.iter().chain(&said).filter(|(_, verdict)| self.blame(verdict) == Blame::PeerTimeout);
             let named: Vec<&str> = waits.clone().filter_map(|(_, verdict)| verdict.groups.get("absent").map(String::as_str)).collect();
             if waits.count() > 0 {
-                found.extend(self.diagnose_missing_ranks(&felt, &named));
+                found.extend(self.diagnose_awaited_ranks(&felt, &named));
             }
         }
         if found.is_empty() {
-            found.extend(self.diagnose_silent_ranks(&silent));
+            found.extend(self.diagnose_unexplained_failures(&silent));
         }
         if found.is_empty() {
             // Those who waited tell more than those who lost somebody.
             let (waits, others): (Vec<_>, Vec<_>) = effects.into_iter().partition(|(_, verdict)| self.blame(verdict) == Blame::PeerTimeout);
             for (rank, mut verdict) in waits.into_iter().chain(others) {
                 let hint = verdict.possible_cause.take().map(|hint| *hint);
-                self.add_rank_match(&mut found, rank, hint.unwrap_or(verdict));
+                self.add_rank_finding(&mut found, rank, hint.unwrap_or(verdict));
             }
         }
         if let Some(first) = found.first_mut() {
@@ -224,9 +224,9 @@ impl Diagnoser<'_> {
         found
     }
 
-    fn add_rank_match(&self, found: &mut Vec<DiagnosisFinding>, rank: &RankState, verdict: RuleMatch) {
-        let mut finding = self.build_finding(verdict);
-        match found.iter_mut().find(|known| known.rule == finding.rule) {
+    fn add_rank_finding(&self, findings: &mut Vec<DiagnosisFinding>, rank: &RankState, diagnosis: ProcessDiagnosis) {
+        let mut finding = self.build_finding(diagnosis);
+        match findings.iter_mut().find(|known| known.rule == finding.rule) {
             Some(known) => {
                 known.ranks.push(rank.rank);
                 known.hosts.push(rank.host);
@@ -234,15 +234,15 @@ impl Diagnoser<'_> {
             None => {
                 finding.ranks.push(rank.rank);
                 finding.hosts.push(rank.host);
-                found.push(finding);
+                findings.push(finding);
             }
         }
     }
 
     /// Ranks that others waited for: they live, or lived until they were asked to end, and complain of nobody. Who waited may have `named` them.
-    fn diagnose_missing_ranks(&self, felt: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
+    fn diagnose_awaited_ranks(&self, affected: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
         let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::Signal(15) | Exit::Code(143)));
-        let away = |rank: &&RankState| !felt.contains(&rank.rank) && (asked(rank.exit) || self.state.was_stopped(rank));
+        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || self.state.was_stopped(rank));
         let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
         let named: Vec<u32> = named.iter().flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
         if away.iter().any(|rank| named.contains(&rank.rank)) {
@@ -258,7 +258,7 @@ impl Diagnoser<'_> {
     }
 
     /// Ranks that failed and said nothing that a rule knows.
-    fn diagnose_silent_ranks(&self, silent: &[&RankState]) -> Option<DiagnosisFinding> {
+    fn diagnose_unexplained_failures(&self, silent: &[&RankState]) -> Option<DiagnosisFinding> {
         let first = silent.first()?;
         let Some(Exit::Code(code)) = first.exit else { return None };
         let groups = BTreeMap::from([("code".to_owned(), code.to_string())]);
@@ -280,42 +280,42 @@ impl Diagnoser<'_> {
             else {
                 continue;
             };
-            self.add_host_match(&mut found, verdict, *host);
+            self.add_host_finding(&mut found, verdict, *host);
         }
         found
     }
 
-    fn add_host_match(&self, found: &mut Vec<DiagnosisFinding>, verdict: RuleMatch, host: u32) {
-        let finding = self.build_finding(verdict);
-        match found.iter_mut().find(|known| known.rule == finding.rule) {
+    fn add_host_finding(&self, findings: &mut Vec<DiagnosisFinding>, diagnosis: ProcessDiagnosis, host: u32) {
+        let finding = self.build_finding(diagnosis);
+        match findings.iter_mut().find(|known| known.rule == finding.rule) {
             Some(known) => known.hosts.push(host),
-            None => found.push(DiagnosisFinding { hosts: vec![host], ..finding }),
+            None => findings.push(DiagnosisFinding { hosts: vec![host], ..finding }),
         }
     }
 
     /// What docker, the kernel or the disks of a host say of a process that died there without a word of its own.
-    fn diagnose_postmortem(&self, host: u32) -> Option<RuleMatch> {
+    fn diagnose_postmortem(&self, host: u32) -> Option<ProcessDiagnosis> {
         let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
         let guilty = self.evidence.postmortem_hits(host).iter().filter(|hit| matches!(role(hit), Blame::Cause | Blame::PossibleCause));
-        guilty.min_by_key(|hit| (role(hit) == Blame::PossibleCause, hit.rule_index)).map(RuleMatch::from_hit)
+        guilty.min_by_key(|hit| (role(hit) == Blame::PossibleCause, hit.rule_index)).map(ProcessDiagnosis::from_hit)
     }
 
     /// What hosts say besides; a fault of a GPU that the kernel tells comes before what CUDA and NCCL made of it.
-    fn add_postmortem_findings(&self, found: &mut Vec<DiagnosisFinding>) {
-        let hosts: Vec<u32> = found.first().map(|first| first.hosts.clone()).unwrap_or_default();
+    fn add_postmortem_findings(&self, findings: &mut Vec<DiagnosisFinding>) {
+        let hosts: Vec<u32> = findings.first().map(|first| first.hosts.clone()).unwrap_or_default();
         for (host, hit) in hosts.iter().flat_map(|host| self.evidence.postmortem_hits(*host).iter().map(move |hit| (*host, hit))) {
             let rule = &self.rules.rules()[hit.rule_index];
-            if rule.blame != Blame::Cause || found.iter().any(|known| known.rule == rule.id && known.hosts.contains(&host)) {
+            if rule.blame != Blame::Cause || findings.iter().any(|known| known.rule == rule.id && known.hosts.contains(&host)) {
                 continue;
             }
-            let mut finding = self.build_finding(RuleMatch::from_hit(hit));
+            let mut finding = self.build_finding(ProcessDiagnosis::from_hit(hit));
             finding.hosts = vec![host];
-            match found.first_mut() {
+            match findings.first_mut() {
                 Some(first) if rule.id == "xid" && !APPLICATION_XIDS.contains(&xid_code(&finding)) && is_gpu_rule(&first.rule) => {
                     (finding.ranks, finding.affected) = (first.ranks.clone(), std::mem::take(&mut first.affected));
-                    found.insert(0, finding);
+                    findings.insert(0, finding);
                 }
-                _ => found.push(finding),
+                _ => findings.push(finding),
             }
         }
     }
@@ -324,8 +324,8 @@ impl Diagnoser<'_> {
     fn diagnose_failed_steps(&self) -> Vec<DiagnosisFinding> {
         let mut found = Vec::new();
         for step in self.state.failed_steps() {
-            if let Some(verdict) = self.match_text(&step.note) {
-                self.add_host_match(&mut found, verdict, step.info.host);
+            if let Some(verdict) = self.diagnose_text(&step.note) {
+                self.add_host_finding(&mut found, verdict, step.info.host);
             }
         }
         found
@@ -335,8 +335,8 @@ impl Diagnoser<'_> {
     fn diagnose_unreachable_hosts(&self) -> Vec<DiagnosisFinding> {
         let mut found = Vec::new();
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
-            if let Some(verdict) = self.match_text(&host.connection_error) {
-                self.add_host_match(&mut found, verdict, at);
+            if let Some(verdict) = self.diagnose_text(&host.connection_error) {
+                self.add_host_finding(&mut found, verdict, at);
             }
         }
         found
@@ -357,10 +357,10 @@ impl Diagnoser<'_> {
         Some(DiagnosisFinding { ranks: hang.ranks.clone(), hosts: hang.hosts.clone(), ..finding })
     }
 
-    fn match_text(&self, text: &str) -> Option<RuleMatch> {
+    fn diagnose_text(&self, text: &str) -> Option<ProcessDiagnosis> {
         text.lines().find_map(|line| {
             let (rule, groups) = self.rules.match_line(line.as_bytes())?;
-            let verdict = RuleMatch { rule_index: rule, groups, evidence: vec![line.to_owned()], possible_cause: None };
+            let verdict = ProcessDiagnosis { rule_index: rule, groups, evidence: vec![line.to_owned()], possible_cause: None };
             matches!(self.blame(&verdict), Blame::Cause).then_some(verdict)
         })
     }

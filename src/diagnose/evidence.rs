@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::command_advice::CommandAdvice;
+use super::command_formatter::CommandFormatter;
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
 
 use super::rule_set::{MAX_LINE_BYTES, RuleSet};
@@ -49,7 +49,7 @@ pub struct Evidence {
     rules: Option<Arc<RuleSet>>,
     log_scans: BTreeMap<(u32, LogFile), LogScan>,
     postmortem_hits: BTreeMap<u32, Vec<RuleHit>>,
-    advice: CommandAdvice,
+    command_formatter: CommandFormatter,
 }
 
 impl Evidence {
@@ -65,13 +65,13 @@ impl Evidence {
 
     /// Writes commands as this operation's person has to type them.
     #[must_use]
-    pub fn with_advice(self, advice: CommandAdvice) -> Self {
-        Evidence { advice, ..self }
+    pub fn with_command_formatter(self, advice: CommandFormatter) -> Self {
+        Evidence { command_formatter: advice, ..self }
     }
 
     /// What makes an advised command complete.
-    pub fn advice(&self) -> &CommandAdvice {
-        &self.advice
+    pub fn command_formatter(&self) -> &CommandFormatter {
+        &self.command_formatter
     }
 
     /// Forgets what was seen; the rules stay.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::{Goal, Hang, HangSymptom, UnixMillis};
+use crate::event::{Hang, HangSymptom, RunGoal, UnixMillis};
 use crate::state::{ConnectionStatus, HostState, RankState, RunState};
 
 /// A silence is told of after so long where something else speaks for a hang,
@@ -68,15 +68,18 @@ enum GpuActivity {
 }
 
 /// Judges at `now`; `heard`: since when every event was taken in as it came.
-pub fn detect_hang(state: &RunState, terms: HangSettings, heard: UnixMillis, now: UnixMillis) -> HangVerdict {
-    let runs = state.goal.0 == Goal::Up && state.outcome.is_none() && state.culprit.is_none();
+pub fn detect_hang(state: &RunState, settings: HangSettings, connected_since: UnixMillis, now: UnixMillis) -> HangVerdict {
+    let runs = state.goal.0 == RunGoal::Up && state.outcome.is_none() && state.culprit.is_none();
     let heard_now = |host: &HostState| host.connection_status == ConnectionStatus::Connected && host.launcher_started.is_some();
     if !runs || state.hosts.is_empty() || !state.hosts.iter().all(heard_now) {
         return HangVerdict::Unknown;
     }
-    let since =
-        state.hosts.iter().flat_map(|host| [host.connection_since, host.launcher_started.unwrap_or_default()]).fold(heard, i64::max);
-    let look = HangDetector { state, settings: terms, connected_since: since, now };
+    let since = state
+        .hosts
+        .iter()
+        .flat_map(|host| [host.connection_since, host.launcher_started.unwrap_or_default()])
+        .fold(connected_since, i64::max);
+    let look = HangDetector { state, settings, connected_since: since, now };
     match look
         .detect_missing_ranks()
         .or_else(|| look.detect_exited_ranks())
@@ -111,10 +114,10 @@ struct HangDetector<'a> {
 }
 
 impl HangDetector<'_> {
-    fn build_hang(&self, sign: HangSymptom, of: &[&RankState], since: UnixMillis, evidence: Vec<String>) -> Hang {
+    fn build_hang(&self, symptom: HangSymptom, ranks: &[&RankState], since: UnixMillis, evidence: Vec<String>) -> Hang {
         let all = || (0..u32::try_from(self.state.hosts.len()).unwrap_or(u32::MAX)).collect();
-        let hosts: BTreeSet<u32> = if of.is_empty() { all() } else { of.iter().map(|rank| rank.host).collect() };
-        Hang { symptom: sign, hosts: hosts.into_iter().collect(), ranks: of.iter().map(|rank| rank.rank).collect(), since, evidence }
+        let hosts: BTreeSet<u32> = if ranks.is_empty() { all() } else { ranks.iter().map(|rank| rank.host).collect() };
+        Hang { symptom, hosts: hosts.into_iter().collect(), ranks: ranks.iter().map(|rank| rank.rank).collect(), since, evidence }
     }
 
     fn running_ranks(&self) -> Vec<&RankState> {
@@ -122,15 +125,15 @@ impl HangDetector<'_> {
     }
 
     /// How long a silence may be.
-    fn allowed_silence(&self, least: i64) -> i64 {
+    fn allowed_silence(&self, min: i64) -> i64 {
         self.settings
             .hang_after
-            .unwrap_or_else(|| least.max((self.state.output_activity.longest_silence * SILENCE_FACTOR).min(MAX_LEARNED_SILENCE_MS)))
+            .unwrap_or_else(|| min.max((self.state.output_activity.longest_silence * SILENCE_FACTOR).min(MAX_LEARNED_SILENCE_MS)))
     }
 
     /// How long a start may take: what the inventory says only makes it longer.
-    fn allowed_start_time(&self, least: i64) -> i64 {
-        self.settings.hang_after.unwrap_or_default().max(least)
+    fn allowed_start_time(&self, min: i64) -> i64 {
+        self.settings.hang_after.unwrap_or_default().max(min)
     }
 
     /// Since when nothing was written.

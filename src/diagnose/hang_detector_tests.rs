@@ -71,8 +71,8 @@ impl SimulatedRun {
         }
     }
 
-    fn detect_at(&self, now: UnixMillis, terms: HangSettings) -> Option<Hang> {
-        match detect_hang(&self.state, terms, 0, now) {
+    fn detect_at(&self, now: UnixMillis, settings: HangSettings) -> Option<Hang> {
+        match detect_hang(&self.state, settings, 0, now) {
             HangVerdict::Hanging(hang) => Some(hang),
             HangVerdict::Healthy => None,
             HangVerdict::Unknown => panic!("every host is heard"),
@@ -273,7 +273,7 @@ fn disconnected_or_stopping_run_is_unknown() {
         detect_hang(&scene.state, HangSettings::default(), 0, 10 * UNEXPLAINED_SILENCE_MS)
     };
     assert_eq!(scene(EventKind::HostLost { host: 0, error: String::new(), will_retry: true }), HangVerdict::Unknown);
-    assert_eq!(scene(EventKind::GoalChanged { goal: Goal::Stop, reason: String::new() }), HangVerdict::Unknown);
+    assert_eq!(scene(EventKind::GoalChanged { goal: RunGoal::Stop, reason: String::new() }), HangVerdict::Unknown);
     assert!(matches!(scene(EventKind::Ready), HangVerdict::Hanging(_)));
     // One who slept hears anew.
     let slept = SimulatedRun::new(&[]);

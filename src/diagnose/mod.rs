@@ -3,7 +3,7 @@
 //! Uses `state` and the rules of `inventory`. [`Evidence`] is the second fold of the events, beside `RunState`; [`diagnose_run`] reads both.
 //! Knows no clock and no terminal: what it quotes is still the hosts' text, unsafe to show before `report/sanitize`.
 
-pub mod command_advice;
+pub mod command_formatter;
 mod diagnoser;
 mod evidence;
 pub mod hang_detector;

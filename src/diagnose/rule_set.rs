@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 
-use crate::inventory::diagnosis_rules::{self, DiagnosisRule, Matcher};
+use crate::inventory::diagnosis_rules::{self, DiagnosisRule, RuleMatcher};
 use crate::inventory::{InventoryProblem, InventorySource};
 
 use super::prefilter;
@@ -70,7 +70,7 @@ impl RuleSet {
     fn new(rules: Vec<DiagnosisRule>) -> Result<RuleSet, String> {
         let mut patterns: Vec<(usize, Regex)> = Vec::new();
         for (at, rule) in rules.iter().enumerate() {
-            if let Matcher::Lines(all) = &rule.matcher {
+            if let RuleMatcher::Lines(all) = &rule.matcher {
                 patterns.extend(all.iter().map(|regex| (at, regex.clone())));
             }
         }
@@ -170,10 +170,10 @@ impl RuleSet {
     /// The first rule that knows this end of a process.
     pub(super) fn match_exit(&self, code: Option<i32>, signal: Option<i32>) -> Option<usize> {
         self.rules.iter().position(|rule| match &rule.matcher {
-            Matcher::Exits { codes, signals } => {
+            RuleMatcher::Exits { codes, signals } => {
                 code.is_some_and(|code| codes.contains(&code)) || signal.is_some_and(|signal| signals.contains(&signal))
             }
-            Matcher::Lines(_) | Matcher::RankComparison => false,
+            RuleMatcher::Lines(_) | RuleMatcher::RankComparison => false,
         })
     }
 

@@ -76,9 +76,9 @@ fn harmless_lines_match_no_cause() {
 }
 
 /// A recorded run, with its log bytes from the files beside the journal.
-fn replay_recorded_run(case: &Path) -> (RunState, Evidence) {
+fn replay_recorded_run(dir: &Path) -> (RunState, Evidence) {
     let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
-    let journal = std::fs::read_to_string(case.join("journal.jsonl")).expect("a journal");
+    let journal = std::fs::read_to_string(dir.join("journal.jsonl")).expect("a journal");
     for line in journal.lines().filter(|line| line.starts_with("{\"seq\"")) {
         let mut event: Event = serde_json::from_str(line).expect("an event");
         if let EventKind::Log { host, file, offset, bytes, len } = &mut event.kind {
@@ -87,7 +87,7 @@ fn replay_recorded_run(case: &Path) -> (RunState, Evidence) {
                 LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}.log"),
                 LogFile::Launcher => format!("node-{host}.log"),
             };
-            let all = std::fs::read(case.join(name)).expect("a log");
+            let all = std::fs::read(dir.join(name)).expect("a log");
             let (from, to) = (*offset as usize, (*offset + *len) as usize);
             *bytes = Bytes::copy_from_slice(&all[from.min(all.len())..to.min(all.len())]);
         }
@@ -98,8 +98,8 @@ fn replay_recorded_run(case: &Path) -> (RunState, Evidence) {
 }
 
 /// `rule @ ranks or hosts` of the first finding.
-fn describe_first_finding(found: &[DiagnosisFinding], state: &RunState) -> String {
-    let Some(first) = found.first() else { return "nothing".to_owned() };
+fn describe_first_finding(findings: &[DiagnosisFinding], state: &RunState) -> String {
+    let Some(first) = findings.first() else { return "nothing".to_owned() };
     let ranks: Vec<String> = first.ranks.iter().map(u32::to_string).collect();
     if !ranks.is_empty() {
         return format!("{} @ {}", first.rule, ranks.join(","));
@@ -159,7 +159,7 @@ fn line_with_group_values_is_quoted() {
 }
 
 /// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
-fn findings_for_dead_rank(exit: Exit, log: &str, aftermath: &[&str]) -> Vec<DiagnosisFinding> {
+fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<DiagnosisFinding> {
     let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
     let file = LogFile::Rank { rank: 1, restart: 0 };
     let bytes = Bytes::copy_from_slice(log.as_bytes());
@@ -175,7 +175,7 @@ fn findings_for_dead_rank(exit: Exit, log: &str, aftermath: &[&str]) -> Vec<Diag
         EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes },
         EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, ended_at: 9, uncertainty: 0 },
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
-        EventKind::Postmortem { host: 1, lines: aftermath.iter().map(|line| (*line).to_owned()).collect() },
+        EventKind::Postmortem { host: 1, lines: postmortem.iter().map(|line| (*line).to_owned()).collect() },
     ];
     for (seq, kind) in (1..).zip(kinds) {
         let event = Event { seq, at: 1000, kind };

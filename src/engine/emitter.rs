@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::event::{Event, EventKind, UnixMillis};
 
 /// What is on its way up.
-pub enum EmittedMessage {
+pub enum EngineMessage {
     /// What happened; and, asked for where the bytes must be in the laptop's file before they are acknowledged to the host, whether they are.
     Event(Box<Event>, Option<oneshot::Sender<bool>>),
     /// Asks that every log byte that was stored is on the laptop's disk, and why it is not.
@@ -27,27 +27,27 @@ const SAMPLE_QUEUE_LIMIT: usize = 4096;
 /// lost connection is reported once a try. Samples are counted here.
 #[derive(Clone)]
 pub struct Emitter {
-    sender: mpsc::UnboundedSender<EmittedMessage>,
+    sender: mpsc::UnboundedSender<EngineMessage>,
     queued: Arc<AtomicUsize>,
     seq: Arc<AtomicU64>,
 }
 
 /// The consumer's end.
-pub struct EmitterReceiver {
-    receiver: mpsc::UnboundedReceiver<EmittedMessage>,
+pub struct EngineMessageReceiver {
+    receiver: mpsc::UnboundedReceiver<EngineMessage>,
     queued: Arc<AtomicUsize>,
 }
 
-impl EmitterReceiver {
+impl EngineMessageReceiver {
     /// The next; `None` once every emitter is gone.
-    pub async fn recv(&mut self) -> Option<EmittedMessage> {
+    pub async fn recv(&mut self) -> Option<EngineMessage> {
         let delivery = self.receiver.recv().await?;
         self.queued.fetch_sub(1, Ordering::Relaxed);
         Some(delivery)
     }
 
     /// The next, if there is one now.
-    pub fn try_recv(&mut self) -> Option<EmittedMessage> {
+    pub fn try_recv(&mut self) -> Option<EngineMessage> {
         let delivery = self.receiver.try_recv().ok()?;
         self.queued.fetch_sub(1, Ordering::Relaxed);
         Some(delivery)
@@ -61,19 +61,19 @@ pub fn now_unix_millis() -> UnixMillis {
 
 impl Emitter {
     /// An emitter and its consumer's end.
-    pub fn new() -> (Emitter, EmitterReceiver) {
+    pub fn new() -> (Emitter, EngineMessageReceiver) {
         let (up, down) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         (
             Emitter { sender: up, queued: waiting.clone(), seq: Arc::new(AtomicU64::new(0)) },
-            EmitterReceiver { receiver: down, queued: waiting },
+            EngineMessageReceiver { receiver: down, queued: waiting },
         )
     }
 
     /// Whether it was taken.
-    fn enqueue(&self, delivery: EmittedMessage) -> bool {
+    fn enqueue(&self, message: EngineMessage) -> bool {
         self.queued.fetch_add(1, Ordering::Relaxed);
-        self.sender.send(delivery).is_ok()
+        self.sender.send(message).is_ok()
     }
 
     fn stamp(&self, kind: EventKind) -> Event {
@@ -85,7 +85,7 @@ impl Emitter {
         if kind.is_sample() && self.queued.load(Ordering::Relaxed) >= SAMPLE_QUEUE_LIMIT {
             return;
         }
-        if !self.enqueue(EmittedMessage::Event(Box::new(self.stamp(kind)), None)) {
+        if !self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), None)) {
             tracing::debug!("an event came after the last listener had gone");
         }
     }
@@ -93,7 +93,7 @@ impl Emitter {
     /// Hands log bytes up and waits until they are stored; `false`: they could not be.
     pub async fn send_and_wait_stored(&self, kind: EventKind) -> bool {
         let (stored, answer) = oneshot::channel();
-        if !self.enqueue(EmittedMessage::Event(Box::new(self.stamp(kind)), Some(stored))) {
+        if !self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), Some(stored))) {
             return false;
         }
         answer.await.unwrap_or(false)
@@ -105,7 +105,7 @@ impl Emitter {
     /// Why they are not.
     pub async fn sync_logs(&self) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
-        if !self.enqueue(EmittedMessage::SyncLogs(done)) {
+        if !self.enqueue(EngineMessage::SyncLogs(done)) {
             return Err("the reporter has ended".to_owned());
         }
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
@@ -114,7 +114,7 @@ impl Emitter {
     /// Whether log bytes can be stored again, judged without storing any.
     pub async fn can_store_logs(&self) -> bool {
         let (asked, answer) = oneshot::channel();
-        self.enqueue(EmittedMessage::CheckLogSpace(asked)) && answer.await.unwrap_or(false)
+        self.enqueue(EngineMessage::CheckLogSpace(asked)) && answer.await.unwrap_or(false)
     }
 
     /// Something a person should know.

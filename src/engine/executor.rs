@@ -72,8 +72,8 @@ impl Engine {
         plan: &Arc<Plan>,
         facts: &[Option<HostFacts>],
         offsets: &LogOffsets,
-        temper: FailurePolicy,
-        breaking: &CancellationToken,
+        failure_policy: FailurePolicy,
+        cancel_token: &CancellationToken,
     ) -> ExecutionReport {
         let mut ledger = vec![StepProgress::Waiting; plan.steps.len()];
         let mut carried = ExecutionReport::default();
@@ -82,8 +82,8 @@ impl Engine {
         let mut looking: Vec<AbortHandle> = Vec::new();
         let mut broken = false;
         loop {
-            if !breaking.is_cancelled() && !carried.lock_lost {
-                for id in next_steps(plan, &ledger, temper) {
+            if !cancel_token.is_cancelled() && !carried.lock_lost {
+                for id in next_steps(plan, &ledger, failure_policy) {
                     let Some(step) = plan.steps.get(id as usize) else { continue };
                     if phase != Some(step.phase) {
                         phase = Some(step.phase);
@@ -99,7 +99,7 @@ impl Engine {
             }
             let done = tokio::select! {
                 done = tasks.join_next() => done,
-                () = breaking.cancelled(), if !broken => {
+                () = cancel_token.cancelled(), if !broken => {
                     broken = true;
                     looking.iter().for_each(AbortHandle::abort);
                     continue;
@@ -116,7 +116,8 @@ impl Engine {
             self.emitter.send(EventKind::StepFailed { step: step.id, error: "broken off".to_owned(), hint: String::new() });
             carried.may_have_leftovers |= step.action.can_leave_leftovers();
         }
-        carried.interrupted = breaking.is_cancelled() && ledger.iter().any(|s| matches!(s, StepProgress::Waiting | StepProgress::Running));
+        carried.interrupted =
+            cancel_token.is_cancelled() && ledger.iter().any(|s| matches!(s, StepProgress::Waiting | StepProgress::Running));
         carried
     }
 
@@ -145,11 +146,11 @@ impl Engine {
         }))
     }
 
-    fn record_result(&self, plan: &Plan, id: u32, ended: StepResult, carried: &mut ExecutionReport) -> StepProgress {
+    fn record_result(&self, plan: &Plan, id: u32, result: StepResult, report: &mut ExecutionReport) -> StepProgress {
         let Some(step) = plan.steps.get(id as usize) else { return StepProgress::Failed };
-        carried.may_have_leftovers |=
-            matches!(ended, StepResult::Executed(_) | StepResult::Unreachable(_)) && step.action.can_leave_leftovers();
-        match ended {
+        report.may_have_leftovers |=
+            matches!(result, StepResult::Executed(_) | StepResult::Unreachable(_)) && step.action.can_leave_leftovers();
+        match result {
             StepResult::Satisfied(note) => {
                 self.emitter.send(EventKind::StepSatisfied { step: id, note });
                 StepProgress::Done
@@ -158,31 +159,31 @@ impl Engine {
                 if !warning.is_empty() {
                     self.emitter.send_notice(Some(step.host), warning, true);
                 }
-                carried.changed_steps += u32::from(changed);
+                report.changed_steps += u32::from(changed);
                 if let Action::StartLauncher(_) = step.action {
-                    carried.launched_hosts.push(step.host);
+                    report.launched_hosts.push(step.host);
                     self.emitter.send(EventKind::LauncherStarted { host: u32::try_from(step.host).unwrap_or(u32::MAX) });
                 }
                 let kind = if changed { EventKind::StepDone { step: id, note } } else { EventKind::StepSatisfied { step: id, note } };
                 self.emitter.send(kind);
                 StepProgress::Done
             }
-            StepResult::Executed(ActionResult::Failed(trouble)) => self.record_failure(step, vec![trouble], false, carried),
-            StepResult::Impossible(troubles) => self.record_failure(step, troubles, false, carried),
+            StepResult::Executed(ActionResult::Failed(trouble)) => self.record_failure(step, vec![trouble], false, report),
+            StepResult::Impossible(troubles) => self.record_failure(step, troubles, false, report),
             StepResult::Executed(ActionResult::LockLost) => {
-                carried.lock_lost = true;
-                self.record_failure(step, vec![Issue::new("another operator took the lock", "")], false, carried)
+                report.lock_lost = true;
+                self.record_failure(step, vec![Issue::new("another operator took the lock", "")], false, report)
             }
-            StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true, carried),
+            StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true, report),
         }
     }
 
-    fn record_failure(&self, step: &PlanStep, troubles: Vec<Issue>, unreachable: bool, carried: &mut ExecutionReport) -> StepProgress {
-        let error = troubles.iter().map(|t| t.message.as_str()).collect::<Vec<_>>().join("; ");
-        let mut hints: Vec<&str> = troubles.iter().map(|t| t.hint.as_str()).filter(|h| !h.is_empty()).collect();
+    fn record_failure(&self, step: &PlanStep, issues: Vec<Issue>, unreachable: bool, report: &mut ExecutionReport) -> StepProgress {
+        let error = issues.iter().map(|t| t.message.as_str()).collect::<Vec<_>>().join("; ");
+        let mut hints: Vec<&str> = issues.iter().map(|t| t.hint.as_str()).filter(|h| !h.is_empty()).collect();
         hints.dedup();
         self.emitter.send(EventKind::StepFailed { step: step.id, error, hint: hints.join("; ") });
-        carried.failed_steps.extend(troubles.into_iter().map(|trouble| FailedStep {
+        report.failed_steps.extend(issues.into_iter().map(|trouble| FailedStep {
             host: step.host,
             phase: step.phase,
             issue: trouble,
@@ -192,41 +193,41 @@ impl Engine {
     }
 }
 
-async fn run_with_retries(link: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+async fn run_with_retries(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
     let mut tries = 1;
     loop {
-        let ended = run_step_once(link, step, offsets, hosts).await;
+        let ended = run_step_once(connection, step, offsets, hosts).await;
         let StepResult::Unreachable(error) = &ended else { return ended };
         if !error.is_retryable() || tries >= MAX_TRIES || matches!(error, RemoteError::Timeout { .. }) {
             return ended;
         }
-        link.emit_step_retry(step.id, error);
+        connection.emit_step_retry(step.id, error);
         tokio::time::sleep(Duration::from_millis(500 << tries)).await;
         tries += 1;
     }
 }
 
-async fn run_step_once(link: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
     match step.action.execution() {
         Execution::NoOp => StepResult::Satisfied(String::new()),
-        Execution::Script(command) => match link.exec(&command).await {
+        Execution::Script(command) => match connection.exec(&command).await {
             Ok(output) => StepResult::Executed(step.action.judge(&output)),
             Err(error) => StepResult::Unreachable(error),
         },
-        Execution::Connect { address, port, timeout: within } => match link.probe_tcp(&address, port, within).await {
+        Execution::Connect { address, port, timeout: within } => match connection.probe_tcp(&address, port, within).await {
             Ok(found) => step.action.judge_connection(&found).map_or_else(StepResult::Satisfied, StepResult::Executed),
             Err(error) => StepResult::Unreachable(error),
         },
         Execution::FetchLogs { run_id: _ } => {
             let Action::FetchLogs(fetch) = &step.action else { return StepResult::Satisfied(String::new()) };
-            match log_stream::fetch_and_sync_logs(link, &fetch.context, offsets, hosts).await {
+            match log_stream::fetch_and_sync_logs(connection, &fetch.context, offsets, hosts).await {
                 Ok(fetched) => StepResult::Executed(ActionResult::unchanged(describe_fetched_logs(&fetched))),
-                Err(log_stream::StreamError::Remote(error)) => StepResult::Unreachable(error),
-                Err(log_stream::StreamError::NotStored) => StepResult::Executed(ActionResult::failed(
+                Err(log_stream::LogStreamError::Remote(error)) => StepResult::Unreachable(error),
+                Err(log_stream::LogStreamError::NotStored) => StepResult::Executed(ActionResult::failed(
                     "the logs could not be written on this laptop",
                     "free space here then `orchestrate down`: the host keeps them",
                 )),
-                Err(log_stream::StreamError::NotSynced(why)) => StepResult::Executed(ActionResult::failed(
+                Err(log_stream::LogStreamError::NotSynced(why)) => StepResult::Executed(ActionResult::failed(
                     format!("this laptop's disk did not take the logs: {why}"),
                     "look at the disk then `orchestrate down`: the host keeps them",
                 )),

@@ -9,19 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::gang::{Gang, ProcessFailure};
-use crate::engine::log_messages::emit_stream_event;
+use crate::engine::host_metrics_stream;
 use crate::engine::log_stream::{self, LogOffsets};
 use crate::engine::log_stream_event::LogStreamEvent;
-use crate::engine::metrics_stream;
+use crate::engine::log_stream_reporting::emit_stream_event;
 use crate::engine::postmortem::Postmortem;
-use crate::event::{EventKind, Goal, RunControl, RunOutcome};
+use crate::event::{EventKind, RunControl, RunGoal, RunOutcome};
 use crate::plan;
 use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames::LogStreamPurpose;
 
 /// A run to follow.
-pub struct FollowedRun {
+pub struct FollowSpec {
     /// Its place on every host.
     pub hosts: Vec<HostContext>,
     /// How many workers it has.
@@ -51,7 +51,7 @@ pub enum FollowOutcome {
         stop_reason: Option<String>,
     },
     /// It was stopped from elsewhere.
-    Stopped,
+    StoppedElsewhere,
     /// Every rank runs and that was all that was wanted.
     Running,
     /// The run goes on without us.
@@ -83,9 +83,9 @@ const MIN_RUNNING_TIME: Duration = Duration::from_millis(600);
 
 struct Follower<'a> {
     engine: &'a Engine,
-    run: &'a FollowedRun,
+    run: &'a FollowSpec,
     gang: Gang,
-    goal: Goal,
+    goal: RunGoal,
     goal_reason: Option<String>,
     ready: bool,
     partial_lines: std::collections::HashMap<(usize, crate::event::LogFile), Vec<u8>>,
@@ -103,7 +103,7 @@ struct Follower<'a> {
 
 impl Engine {
     /// Follows a run until it ends, or a control says otherwise.
-    pub async fn follow_run(&self, run: &FollowedRun, offsets: &LogOffsets, controls: &mut mpsc::Receiver<RunControl>) -> FollowOutcome {
+    pub async fn follow_run(&self, run: &FollowSpec, offsets: &LogOffsets, controls: &mut mpsc::Receiver<RunControl>) -> FollowOutcome {
         let (up, mut reports) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
@@ -113,13 +113,13 @@ impl Engine {
         }
         drop(up);
         for (link, site) in self.connections.iter().zip(&run.hosts).filter(|_| !run.return_when_running && !run.read_only) {
-            watchers.spawn(metrics_stream::stream_metrics(link.clone(), site.clone(), run.hosts.len(), end.clone()));
+            watchers.spawn(host_metrics_stream::stream_host_metrics(link.clone(), site.clone(), run.hosts.len(), end.clone()));
         }
         let mut follower = Follower {
             engine: self,
             run,
             gang: Gang::new(run.hosts.len(), run.launcher_restarts_ranks).with_min_hosts(run.min_hosts),
-            goal: Goal::Up,
+            goal: RunGoal::Up,
             goal_reason: None,
             ready: false,
             partial_lines: std::collections::HashMap::new(),
@@ -144,9 +144,9 @@ impl Engine {
     }
 
     /// Tells the hosts that they guard their ranks alone from now on. Where that fails they notice it by themselves within 30 s.
-    async fn notify_detached(&self, sites: &[HostContext]) {
+    async fn notify_detached(&self, contexts: &[HostContext]) {
         let mut tasks = JoinSet::new();
-        for (link, site) in self.connections.iter().cloned().zip(sites) {
+        for (link, site) in self.connections.iter().cloned().zip(contexts) {
             let command = plan::protocol::log_frames::detach_command(site);
             tasks.spawn(async move {
                 match tokio::time::timeout(command.timeout, link.exec_priority(&command)).await {
@@ -162,9 +162,9 @@ impl Engine {
 
 impl Engine {
     /// Kills every process of a run on all its hosts, in the session that is kept free for it.
-    pub async fn kill_all_ranks(&self, sites: &[HostContext]) {
+    pub async fn kill_all_ranks(&self, contexts: &[HostContext]) {
         let mut tasks = JoinSet::new();
-        for (link, site) in self.connections.iter().cloned().zip(sites.iter().cloned()) {
+        for (link, site) in self.connections.iter().cloned().zip(contexts.iter().cloned()) {
             tasks.spawn(async move {
                 let Execution::Script(command) =
                     Action::StopRanks(StopRanks { context: site, grace: None, by_request: true, restore_scripts: false }).execution()
@@ -183,21 +183,21 @@ impl Engine {
 impl Follower<'_> {
     async fn run_until_finished(
         &mut self,
-        reports: &mut mpsc::Receiver<LogStreamEvent>,
+        events: &mut mpsc::Receiver<LogStreamEvent>,
         controls: &mut mpsc::Receiver<RunControl>,
     ) -> FollowOutcome {
         let mut open = true;
         loop {
             if self.gang.have_all_launchers_ended() && self.stop_tasks.is_empty() {
                 if self.query_stopped_elsewhere(QUERY_TIMEOUT_AT_END).await {
-                    return FollowOutcome::Stopped;
+                    return FollowOutcome::StoppedElsewhere;
                 }
                 let stopped =
-                    if self.stopped_for_failure || self.goal == Goal::Up { self.failure_reason() } else { self.goal_reason.take() };
-                return FollowOutcome::Ended { ok: self.gang.has_succeeded() && self.goal == Goal::Up, stop_reason: stopped };
+                    if self.stopped_for_failure || self.goal == RunGoal::Up { self.failure_reason() } else { self.goal_reason.take() };
+                return FollowOutcome::Ended { ok: self.gang.has_succeeded() && self.goal == RunGoal::Up, stop_reason: stopped };
             }
             let now = tokio::time::Instant::now();
-            let well = self.goal == Goal::Up && self.gang.first_reported_failure().is_none();
+            let well = self.goal == RunGoal::Up && self.gang.first_reported_failure().is_none();
             if self.run.return_when_running
                 && well
                 && self.gang.started_rank_count() >= self.run.rank_count
@@ -206,26 +206,26 @@ impl Follower<'_> {
                 return FollowOutcome::Running;
             }
             tokio::select! {
-                report = reports.recv(), if open => match report {
+                report = events.recv(), if open => match report {
                     Some(report) => self.handle_log_event(&report),
                     None => open = false,
                 },
                 () = tokio::time::sleep_until(self.stop_deadline.unwrap_or_else(tokio::time::Instant::now)), if self.stop_deadline.is_some() => {
                     self.stop_deadline = None;
-                    if self.goal == Goal::Up && self.query_stopped_elsewhere(QUERY_TIMEOUT_BEFORE_STOP).await {
-                        self.set_goal(Goal::Stop, STOPPED_ELSEWHERE_REASON.to_owned());
+                    if self.goal == RunGoal::Up && self.query_stopped_elsewhere(QUERY_TIMEOUT_BEFORE_STOP).await {
+                        self.set_goal(RunGoal::Stop, STOPPED_ELSEWHERE_REASON.to_owned());
                     }
-                    if let Some(why) = self.failure_reason().filter(|_| self.goal == Goal::Up) {
+                    if let Some(why) = self.failure_reason().filter(|_| self.goal == RunGoal::Up) {
                         self.stopped_for_failure = true;
                         self.request_postmortems();
-                        self.set_goal(Goal::Stop, why);
+                        self.set_goal(RunGoal::Stop, why);
                     }
                 }
                 () = tokio::time::sleep_until(self.running_deadline.unwrap_or(now)), if self.running_deadline.is_some() && well => {}
-                Some(stopped) = self.stop_tasks.join_next() => self.handle_host_stopped(stopped, reports).await,
+                Some(stopped) = self.stop_tasks.join_next() => self.handle_host_stopped(stopped, events).await,
                 control = controls.recv() => match control {
-                    Some(RunControl::Stop { reason }) => self.set_goal(Goal::Stop, reason),
-                    Some(RunControl::Kill { reason }) => self.set_goal(Goal::Kill, reason),
+                    Some(RunControl::Stop { reason }) => self.set_goal(RunGoal::Stop, reason),
+                    Some(RunControl::Kill { reason }) => self.set_goal(RunGoal::Kill, reason),
                     Some(RunControl::Detach) | None => return FollowOutcome::Detached,
                     Some(RunControl::Teardown) => return FollowOutcome::Teardown,
                     Some(RunControl::Restart) => return FollowOutcome::Restart,
@@ -236,14 +236,14 @@ impl Follower<'_> {
         }
     }
 
-    fn handle_log_event(&mut self, report: &LogStreamEvent) {
-        let before = self.gang.lost_launchers().len();
-        self.gang.apply(report);
-        if let Some(lost) = self.gang.lost_launchers().get(before) {
+    fn handle_log_event(&mut self, event: &LogStreamEvent) {
+        let before = self.gang.tolerated_launcher_failures().len();
+        self.gang.apply_event(event);
+        if let Some(lost) = self.gang.tolerated_launcher_failures().get(before) {
             let text = format!("{}: the other hosts are enough and go on", self.describe_failure(lost));
             self.engine.emitter.send_notice(Some(lost.host), text, true);
         }
-        let host = match report {
+        let host = match event {
             LogStreamEvent::ProcessStarted(host, ..)
             | LogStreamEvent::ProcessEnded(host, ..)
             | LogStreamEvent::RunMissing(host)
@@ -251,16 +251,16 @@ impl Follower<'_> {
             | LogStreamEvent::HostGivenUp(host, _) => *host,
         };
         if let Some(link) = self.engine.connections.get(host) {
-            emit_stream_event(link, report);
+            emit_stream_event(link, event);
         }
-        if let LogStreamEvent::Log(host, file, bytes) = report {
+        if let LogStreamEvent::Log(host, file, bytes) = event {
             self.scan_for_ready_line(*host, *file, bytes);
         }
         if !self.ready && self.run.ready_when.is_none() && self.run.rank_count > 0 && self.gang.started_rank_count() >= self.run.rank_count
         {
             self.emit_ready();
         }
-        if self.goal == Goal::Up
+        if self.goal == RunGoal::Up
             && !self.run.read_only
             && !self.gang.have_all_launchers_ended()
             && self.gang.first_reported_failure().is_some()
@@ -303,15 +303,15 @@ impl Follower<'_> {
     }
 
     /// Ends the ranks on every host: each host's own script completes it, so a second order only makes it sharper.
-    fn set_goal(&mut self, goal: Goal, why: String) {
+    fn set_goal(&mut self, goal: RunGoal, why: String) {
         self.engine.emitter.send(EventKind::GoalChanged { goal, reason: why.clone() });
         self.goal = goal;
         self.gang.record_stop_order(crate::engine::emitter::now_unix_millis());
         self.goal_reason.get_or_insert(why);
-        if goal == Goal::Stop && !self.stop_tasks.is_empty() {
+        if goal == RunGoal::Stop && !self.stop_tasks.is_empty() {
             return;
         }
-        let grace = if goal == Goal::Kill { None } else { Some(self.run.stop_grace) };
+        let grace = if goal == RunGoal::Kill { None } else { Some(self.run.stop_grace) };
         let ordered = !self.stopped_for_failure;
         for (link, site) in self.engine.connections.iter().cloned().zip(self.run.hosts.iter().cloned()) {
             let emit = self.engine.emitter.clone();
@@ -319,7 +319,7 @@ impl Follower<'_> {
                 let action = Action::StopRanks(StopRanks { context: site, grace, by_request: ordered, restore_scripts: false });
                 let Execution::Script(command) = action.execution() else { return (link.host_index(), false) };
                 emit.send(EventKind::RanksSignaled {
-                    host: link.event_host(),
+                    host: link.event_host_index(),
                     signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned(),
                 });
                 let ended = match link.exec_priority(&command).await {
@@ -345,7 +345,7 @@ impl Follower<'_> {
     async fn handle_host_stopped(
         &mut self,
         stopped: Result<(usize, bool), tokio::task::JoinError>,
-        reports: &mut mpsc::Receiver<LogStreamEvent>,
+        events: &mut mpsc::Receiver<LogStreamEvent>,
     ) {
         let Ok((host, _)) = stopped else { return };
         let patience = tokio::time::sleep(Duration::from_secs(3));
@@ -353,7 +353,7 @@ impl Follower<'_> {
         while !self.gang.has_launcher_ended(host) {
             tokio::select! {
                 () = &mut patience => { self.gang.mark_launcher_killed(host); }
-                report = reports.recv() => match report {
+                report = events.recv() => match report {
                     Some(report) => self.handle_log_event(&report),
                     None => self.gang.mark_launcher_killed(host),
                 }
@@ -363,7 +363,7 @@ impl Follower<'_> {
 
     /// Whether it failed; a run that a person stopped has no culprit.
     fn has_failed(&self) -> bool {
-        (self.goal == Goal::Up || self.stopped_for_failure)
+        (self.goal == RunGoal::Up || self.stopped_for_failure)
             && self.stopped_elsewhere != Some(true)
             && self.gang.first_reported_failure().is_some()
     }
@@ -373,7 +373,7 @@ impl Follower<'_> {
         if let Some(known) = self.stopped_elsewhere {
             return known;
         }
-        if self.goal != Goal::Up || self.run.read_only || self.gang.first_reported_failure().is_none() {
+        if self.goal != RunGoal::Up || self.run.read_only || self.gang.first_reported_failure().is_none() {
             return false;
         }
         let mut asked = JoinSet::new();

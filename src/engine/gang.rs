@@ -35,7 +35,7 @@ pub struct Gang {
     /// How many hosts the gang can lose: 0 unless it is elastic.
     spare_hosts: usize,
     /// Launchers that failed while enough hosts were left.
-    lost_launchers: Vec<ProcessFailure>,
+    tolerated_launcher_failures: Vec<ProcessFailure>,
     /// How many failures were known when the gang was told to end, and when that was.
     stop_ordered: Option<(usize, UnixMillis)>,
     /// Hosts that can be followed no more, and why.
@@ -57,21 +57,21 @@ impl Gang {
     /// A launcher failed: while an elastic gang has hosts enough, the others go on without this one. Not without the first host, where the
     /// rendezvous lives.
     fn record_failure(&mut self, failure: ProcessFailure) {
-        if failure.host > 0 && self.failures.is_empty() && self.lost_launchers.len() < self.spare_hosts {
-            self.lost_launchers.push(failure);
+        if failure.host > 0 && self.failures.is_empty() && self.tolerated_launcher_failures.len() < self.spare_hosts {
+            self.tolerated_launcher_failures.push(failure);
             // Its workers died with it.
             self.restartable_failures.clear();
             return;
         }
         // The launchers have given up: now their workers' last deaths count, and who was given up for lost before.
         self.failures.append(&mut self.restartable_failures);
-        self.failures.append(&mut self.lost_launchers);
+        self.failures.append(&mut self.tolerated_launcher_failures);
         self.failures.push(failure);
     }
 
     /// Takes a report in.
-    pub fn apply(&mut self, report: &LogStreamEvent) {
-        match *report {
+    pub fn apply_event(&mut self, event: &LogStreamEvent) {
+        match *event {
             LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, .. }, _) => {
                 self.rank_exits.insert(rank, None);
             }
@@ -141,8 +141,8 @@ impl Gang {
     }
 
     /// Launchers that failed while an elastic gang had hosts enough.
-    pub fn lost_launchers(&self) -> &[ProcessFailure] {
-        &self.lost_launchers
+    pub fn tolerated_launcher_failures(&self) -> &[ProcessFailure] {
+        &self.tolerated_launcher_failures
     }
 
     /// How many workers have been seen.
@@ -211,7 +211,7 @@ mod tests {
             rank_ended(0, 2, 1, 4001),
             LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(1), 100, 10),
         ] {
-            gang.apply(&report);
+            gang.apply_event(&report);
         }
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3)]);
         assert_eq!(gang.first_reported_failure().and_then(|f| f.rank), Some(9));
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn failures_within_clock_uncertainty_are_both_culprits() {
         let mut gang = Gang::new(2, false);
-        gang.apply(&rank_ended(1, 9, 1, 4015));
-        gang.apply(&rank_ended(0, 3, 7, 4000));
+        gang.apply_event(&rank_ended(1, 9, 1, 4015));
+        gang.apply_event(&rank_ended(0, 3, 7, 4000));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
     }
 
@@ -231,25 +231,25 @@ mod tests {
         let mut gang = Gang::new(3, false);
         let died =
             |host: usize, exit, when| LogStreamEvent::ProcessEnded(host, LogFile::Rank { rank: host as u32, restart: 0 }, exit, when, 3000);
-        gang.apply(&died(1, Exit::Code(7), 10_000));
+        gang.apply_event(&died(1, Exit::Code(7), 10_000));
         gang.record_stop_order(10_500);
-        gang.apply(&died(0, Exit::Signal(15), 9_900));
+        gang.apply_event(&died(0, Exit::Signal(15), 9_900));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
         // What ended otherwise may have been first all the same.
-        gang.apply(&died(2, Exit::Code(1), 9_800));
+        gang.apply_event(&died(2, Exit::Code(1), 9_800));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(2), Some(1)]);
     }
 
     #[test]
     fn restartable_rank_death_does_not_fail_gang() {
         let mut gang = Gang::new(1, true);
-        gang.apply(&rank_ended(0, 1, 7, 4000));
+        gang.apply_event(&rank_ended(0, 1, 7, 4000));
         assert_eq!(gang.first_reported_failure(), None);
-        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 9000, 10));
+        gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 9000, 10));
         assert!(gang.has_succeeded());
         let mut gang = Gang::new(1, true);
-        gang.apply(&rank_ended(0, 1, 7, 4000));
-        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(1), 9000, 10));
+        gang.apply_event(&rank_ended(0, 1, 7, 4000));
+        gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(1), 9000, 10));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
         assert!(!gang.has_succeeded());
     }
@@ -258,20 +258,20 @@ mod tests {
     fn elastic_gang_survives_losing_spare_hosts() {
         let node = |host: usize, exit| LogStreamEvent::ProcessEnded(host, LogFile::Launcher, exit, 5000, 10);
         let mut gang = Gang::new(3, true).with_min_hosts(2);
-        gang.apply(&rank_ended(2, 5, 9, 4000));
-        gang.apply(&node(2, Exit::Code(1)));
+        gang.apply_event(&rank_ended(2, 5, 9, 4000));
+        gang.apply_event(&node(2, Exit::Code(1)));
         assert_eq!(gang.first_reported_failure(), None, "two of three are left");
-        gang.apply(&node(0, Exit::Code(0)));
-        gang.apply(&node(1, Exit::Code(0)));
+        gang.apply_event(&node(0, Exit::Code(0)));
+        gang.apply_event(&node(1, Exit::Code(0)));
         assert!(gang.has_succeeded());
 
         let mut gang = Gang::new(3, true).with_min_hosts(2);
-        gang.apply(&node(2, Exit::Code(1)));
-        gang.apply(&node(1, Exit::Signal(9)));
+        gang.apply_event(&node(2, Exit::Code(1)));
+        gang.apply_event(&node(1, Exit::Signal(9)));
         assert_eq!(gang.culprits().iter().map(|f| f.host).collect::<Vec<_>>(), [2, 1], "one is too few");
 
         let mut gang = Gang::new(3, true).with_min_hosts(2);
-        gang.apply(&node(0, Exit::Code(1)));
+        gang.apply_event(&node(0, Exit::Code(1)));
         assert!(gang.first_reported_failure().is_some(), "the rendezvous lives on the first");
         assert!(Gang::new(2, true).with_min_hosts(0).spare_hosts == 0 && Gang::new(2, true).with_min_hosts(2).spare_hosts == 0);
     }
@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn missing_run_directory_keeps_known_exit() {
         let mut gang = Gang::new(2, false);
-        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
-        gang.apply(&LogStreamEvent::RunMissing(0));
+        gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
+        gang.apply_event(&LogStreamEvent::RunMissing(0));
         assert_eq!(gang.first_reported_failure(), None);
-        gang.apply(&LogStreamEvent::RunMissing(1));
+        gang.apply_event(&LogStreamEvent::RunMissing(1));
         assert_eq!(gang.first_reported_failure().map(|f| (f.host, f.exit)), Some((1, Exit::Killed)));
         assert!(gang.have_all_launchers_ended());
     }
@@ -290,10 +290,10 @@ mod tests {
     #[test]
     fn given_up_host_fails_gang_unless_already_ended() {
         let mut gang = Gang::new(2, false);
-        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
-        gang.apply(&LogStreamEvent::HostGivenUp(0, "the key changed".to_owned()));
+        gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
+        gang.apply_event(&LogStreamEvent::HostGivenUp(0, "the key changed".to_owned()));
         assert_eq!((gang.first_reported_failure(), gang.give_up_reason(0)), (None, None));
-        gang.apply(&LogStreamEvent::HostGivenUp(1, "the key changed".to_owned()));
+        gang.apply_event(&LogStreamEvent::HostGivenUp(1, "the key changed".to_owned()));
         assert_eq!((gang.first_reported_failure().map(|f| f.host), gang.give_up_reason(1)), (Some(1), Some("the key changed")));
         assert!(gang.have_all_launchers_ended() && !gang.has_succeeded());
     }
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn lone_launcher_failure_is_the_culprit() {
         let mut gang = Gang::new(1, false);
-        gang.apply(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(2), 100, 1));
+        gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(2), 100, 1));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [None]);
         assert!(gang.have_all_launchers_ended() && !gang.has_succeeded());
     }

@@ -15,7 +15,7 @@ use crate::model::log_file::LogFile;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
-use crate::remote::{Connect, OutputChunk, Remote, RemoteError, RemoteStream};
+use crate::remote::{HostConnector, OutputChunk, Remote, RemoteError, RemoteStream};
 
 /// The most starts and ends that one host can have to tell: of 4096 wrappers, as `assets/follow.sh` looks at, and of what it cannot know.
 const MAX_REPORTED_EVENTS: usize = 2 * 4096 + 16;
@@ -26,7 +26,7 @@ type ReportedEvents = (String, HashSet<(bool, Option<LogFile>)>);
 /// One host's connection. The lock is held while connecting, so that several callers share one attempt.
 pub struct HostConnection {
     host_index: usize,
-    connector: Arc<dyn Connect>,
+    connector: Arc<dyn HostConnector>,
     emitter: Emitter,
     remote: Mutex<Option<Arc<dyn Remote>>>,
     is_lost: AtomicBool,
@@ -40,7 +40,7 @@ pub struct HostConnection {
 
 impl HostConnection {
     /// A way that is not yet gone.
-    pub fn new(host: usize, connect: Arc<dyn Connect>, emit: Emitter) -> HostConnection {
+    pub fn new(host: usize, connect: Arc<dyn HostConnector>, emit: Emitter) -> HostConnection {
         HostConnection {
             host_index: host,
             connector: connect,
@@ -62,7 +62,7 @@ impl HostConnection {
     }
 
     /// The host's number as events carry it.
-    pub fn event_host(&self) -> u32 {
+    pub fn event_host_index(&self) -> u32 {
         u32::try_from(self.host_index).unwrap_or(u32::MAX)
     }
 
@@ -90,7 +90,7 @@ impl HostConnection {
         }
         *current = None;
         if !self.is_lost.load(Ordering::Relaxed) {
-            self.emitter.send(EventKind::HostConnecting { host: self.event_host() });
+            self.emitter.send(EventKind::HostConnecting { host: self.event_host_index() });
         }
         let remote = self.connector.connect(self.host_index).await?;
         *current = Some(remote.clone());
@@ -110,14 +110,14 @@ impl HostConnection {
 
     fn emit_connected(&self) {
         self.emitter.send(EventKind::HostConnected {
-            host: self.event_host(),
+            host: self.event_host_index(),
             clock_offset: self.clock_offset.load(Ordering::Relaxed),
             uncertainty: self.clock_uncertainty.load(Ordering::Relaxed),
         });
     }
 
     /// For how long it is tried again after an error that no retry mends.
-    pub fn give_up_after(&self) -> Duration {
+    pub fn retry_window(&self) -> Duration {
         self.connector.retry_window(self.host_index)
     }
 
@@ -128,7 +128,7 @@ impl HostConnection {
             remote.close().await;
         }
         if !self.is_lost.swap(true, Ordering::Relaxed) || !retrying {
-            self.emitter.send(EventKind::HostLost { host: self.event_host(), error: error.to_string(), will_retry: retrying });
+            self.emitter.send(EventKind::HostLost { host: self.event_host_index(), error: error.to_string(), will_retry: retrying });
         }
     }
 
@@ -164,9 +164,9 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why it did not come to its end.
-    pub async fn exec_streaming(&self, command: &RemoteCommand, pieces: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
+    pub async fn exec_streaming(&self, command: &RemoteCommand, chunks: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
         let remote = self.get_or_connect().await?;
-        remote.exec_streaming(command, pieces).await
+        remote.exec_streaming(command, chunks).await
     }
 
     /// Starts a stream.
@@ -204,7 +204,7 @@ impl HostConnection {
         }
         *told = Some(Instant::now());
         drop(told);
-        self.emitter.send(EventKind::DiskSpace { host: self.event_host(), free, total });
+        self.emitter.send(EventKind::DiskSpace { host: self.event_host_index(), free, total });
         if total > 0 && free < total / 10 && !self.disk_warning_sent.swap(true, Ordering::Relaxed) {
             let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
             self.emitter.send_notice(Some(self.host_index), text, true);
@@ -215,8 +215,8 @@ impl HostConnection {
     ///
     /// # Errors
     /// When it is one more than a host can have to tell.
-    pub fn is_first_report(&self, run: &str, report: &LogStreamEvent) -> Result<bool, String> {
-        let what = match report {
+    pub fn is_first_report(&self, run: &str, event: &LogStreamEvent) -> Result<bool, String> {
+        let what = match event {
             LogStreamEvent::Log(..) => return Ok(true),
             LogStreamEvent::ProcessStarted(_, file, _) => (false, Some(*file)),
             LogStreamEvent::ProcessEnded(_, file, ..) => (true, Some(*file)),

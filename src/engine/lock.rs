@@ -81,12 +81,12 @@ impl Engine {
     /// Who holds it, or which host did not answer; what was taken is given back.
     pub async fn lock_hosts(
         &self,
-        sites: Vec<(usize, HostContext)>,
-        who: &LockIdentity,
+        contexts: Vec<(usize, HostContext)>,
+        identity: &LockIdentity,
         wait: Duration,
         force: bool,
     ) -> Result<HeldLock, LockError> {
-        self.lock_hosts_tolerating(sites, who, wait, force, |_| false).await.map(|(held, _)| held)
+        self.lock_hosts_tolerating(contexts, identity, wait, force, |_| false).await.map(|(held, _)| held)
     }
 
     /// Locks the name on those of the given hosts that can be locked, and tells which cannot: one that is lost or full keeps nobody from
@@ -96,33 +96,33 @@ impl Engine {
     /// Who holds it; what was taken is given back.
     pub async fn lock_available_hosts(
         &self,
-        sites: Vec<(usize, HostContext)>,
-        who: &LockIdentity,
+        contexts: Vec<(usize, HostContext)>,
+        identity: &LockIdentity,
         wait: Duration,
         force: bool,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
-        self.lock_hosts_tolerating(sites, who, wait, force, |error| !matches!(error, LockError::Held { .. })).await
+        self.lock_hosts_tolerating(contexts, identity, wait, force, |error| !matches!(error, LockError::Held { .. })).await
     }
 
     async fn lock_hosts_tolerating(
         &self,
-        sites: Vec<(usize, HostContext)>,
-        who: &LockIdentity,
+        contexts: Vec<(usize, HostContext)>,
+        identity: &LockIdentity,
         wait: Duration,
         force: bool,
-        bearable: impl Fn(&LockError) -> bool,
+        is_tolerable: impl Fn(&LockError) -> bool,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
         let until = tokio::time::Instant::now() + wait;
         let (mut taken, mut current, mut without) = (Vec::new(), Vec::new(), Vec::new());
         let mut trouble = None;
-        let mut sites = sites.into_iter().peekable();
+        let mut sites = contexts.into_iter().peekable();
         while sites.peek().is_some() && trouble.is_none() {
             // Until there is a first one they are asked one after the other.
             let group = if taken.is_empty() { 1 } else { usize::MAX };
             let mut tasks = JoinSet::new();
             for (index, site) in sites.by_ref().take(group) {
                 let Some(link) = self.connections.get(index).cloned() else { continue };
-                let who = who.clone();
+                let who = identity.clone();
                 tasks.spawn(async move { ((index, site.clone()), acquire_lock(&link, &site, &who, until, force).await) });
             }
             while let Some(done) = tasks.join_next().await {
@@ -131,7 +131,7 @@ impl Engine {
                         current.push((site.0, run));
                         taken.push(site);
                     }
-                    Ok((site, Err(error))) if bearable(&error) => without.push((site.0, error)),
+                    Ok((site, Err(error))) if is_tolerable(&error) => without.push((site.0, error)),
                     Ok((_, Err(error))) => trouble = Some(error),
                     Err(_) => {}
                 }
@@ -155,8 +155,8 @@ impl Engine {
         self.release_locks(&held.hosts).await;
     }
 
-    async fn release_locks(&self, sites: &[(usize, HostContext)]) {
-        let commands = sites.iter().map(|(index, site)| (*index, lock::release_command(site))).collect();
+    async fn release_locks(&self, contexts: &[(usize, HostContext)]) {
+        let commands = contexts.iter().map(|(index, site)| (*index, lock::release_lock_command(site))).collect();
         self.fan_out(commands, |index, answer| {
             if let Err(error) = answer {
                 tracing::warn!(host = index, %error, "the lock was not given back; it ends by age");
@@ -167,26 +167,30 @@ impl Engine {
 }
 
 async fn acquire_lock(
-    link: &Arc<HostConnection>,
-    site: &HostContext,
-    who: &LockIdentity,
+    connection: &Arc<HostConnection>,
+    context: &HostContext,
+    identity: &LockIdentity,
     until: tokio::time::Instant,
     force: bool,
 ) -> Result<String, LockError> {
-    let host = || site.host.clone();
-    let text = LockRecord::format_link_text(&who.token, now_unix_millis() / 1000, who.pid, &who.local_machine_id, &who.owner);
+    let host = || context.host.clone();
+    let text =
+        LockRecord::format_link_text(&identity.token, now_unix_millis() / 1000, identity.pid, &identity.local_machine_id, &identity.owner);
     loop {
-        let output = link.exec(&lock::acquire_command(site, &text)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+        let output = connection
+            .exec(&lock::acquire_lock_command(context, &text))
+            .await
+            .map_err(|error| LockError::Remote { host: host(), error })?;
         if output.is_success() {
             return Ok(output.stdout_text().trim().to_owned());
         }
         if output.exit_code != lock::EXIT_LOCK_HELD {
             return Err(LockError::AcquireFailed { host: host(), message: output.error_line() });
         }
-        let Some(found) = read_lock(link, site).await? else { continue };
-        if force || lock::is_stale(&found, &who.local_machine_id, who.is_process_alive) {
-            link.emitter().send_notice(Some(link.host_index()), format!("the lock of {} is taken over", found.owner), true);
-            link.exec(&lock::break_command(site, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+        let Some(found) = read_lock(connection, context).await? else { continue };
+        if force || lock::is_lock_stale(&found, &identity.local_machine_id, identity.is_process_alive) {
+            connection.emitter().send_notice(Some(connection.host_index()), format!("the lock of {} is taken over", found.owner), true);
+            connection.exec(&lock::break_lock_command(context, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;
             continue;
         }
         if tokio::time::Instant::now() >= until {
@@ -197,20 +201,23 @@ async fn acquire_lock(
 }
 
 /// The lock as it stands, with its age on the host's own clock.
-async fn read_lock(link: &Arc<HostConnection>, site: &HostContext) -> Result<Option<LockRecord>, LockError> {
-    let output = link.exec(&lock::inspect_command(site)).await.map_err(|error| LockError::Remote { host: site.host.clone(), error })?;
+async fn read_lock(connection: &Arc<HostConnection>, context: &HostContext) -> Result<Option<LockRecord>, LockError> {
+    let output = connection
+        .exec(&lock::inspect_lock_command(context))
+        .await
+        .map_err(|error| LockError::Remote { host: context.host.clone(), error })?;
     Ok(crate::plan::facts::HostFacts::parse(&output.stdout_text()).lock)
 }
 
 /// Shows on every host that the holder lives. Needs none of the `forks`, which steps keep for as long as they run, and a host that hangs delays
 /// no other.
-async fn run_heartbeat(engine: Engine, sites: Vec<(usize, HostContext)>, end: CancellationToken) {
+async fn run_heartbeat(engine: Engine, contexts: Vec<(usize, HostContext)>, end: CancellationToken) {
     let mut hosts = JoinSet::new();
-    for (index, site) in sites {
+    for (index, site) in contexts {
         let Some(link) = engine.connections.get(index).cloned() else { continue };
         let end = end.clone();
         hosts.spawn(async move {
-            let command = lock::renew_command(&site);
+            let command = lock::renew_lock_command(&site);
             while end.run_until_cancelled(tokio::time::sleep(HEARTBEAT_INTERVAL)).await.is_some() {
                 match tokio::time::timeout(command.timeout, link.exec(&command)).await {
                     Ok(Ok(_)) => {}
@@ -234,7 +241,7 @@ mod tests {
     use crate::engine::emitter::Emitter;
     use crate::model::remote_command::{CommandOutput, RemoteCommand};
     use crate::model::tcp_reachability::TcpReachability;
-    use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream};
+    use crate::remote::{HostConnector, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream};
 
     /// A host that says yes to all; one that is deaf never answers a heartbeat.
     #[derive(Clone, Default)]
@@ -287,7 +294,7 @@ mod tests {
 
     struct StubConnector(Vec<StubHost>);
 
-    impl Connect for StubConnector {
+    impl HostConnector for StubConnector {
         fn retry_window(&self, _: usize) -> Duration {
             Duration::MAX
         }
@@ -302,7 +309,7 @@ mod tests {
     async fn long_steps_and_hung_hosts_do_not_block_heartbeats() {
         let hosts = vec![StubHost { ignores_heartbeats: true, ..StubHost::default() }, StubHost::default()];
         let beats = hosts[1].heartbeat_count.clone();
-        let connect: Arc<dyn Connect> = Arc::new(StubConnector(hosts));
+        let connect: Arc<dyn HostConnector> = Arc::new(StubConnector(hosts));
         let (emit, _events) = Emitter::new();
         let engine = Engine::new(&connect, 2, 1, emit);
         let site = |host: usize| HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", format!("gpu0{host}"), "/r") };

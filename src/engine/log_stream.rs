@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::host_connection::HostConnection;
-use crate::engine::log_messages::{
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::engine::log_stream_reporting::{
     describe_appender_problem, describe_missing_bytes, describe_unexpected_file, emit_stream_event, error_with_hint, format_duration,
 };
-use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::EventKind;
 use crate::model::log_file::LogFile;
 use crate::plan::host_context::HostContext;
@@ -40,7 +40,7 @@ const MAX_LOG_FILES: usize = 4097;
 
 /// Why a stream ended early.
 #[derive(Debug)]
-pub enum StreamError {
+pub enum LogStreamError {
     /// The connection.
     Remote(RemoteError),
     /// The laptop's disk.
@@ -100,26 +100,26 @@ struct LogStreamSession<'a> {
 /// Follows a host until told to stop; a lost connection is made again without end, and after an error that no retry mends the host is given up
 /// in the end. While the laptop cannot store logs, starts and ends go on to come. `terms`: how many hosts are followed, and why.
 pub async fn follow_logs(
-    link: Arc<HostConnection>,
-    site: HostContext,
+    connection: Arc<HostConnection>,
+    context: HostContext,
     offsets: LogOffsets,
-    terms: (usize, LogStreamPurpose),
-    up: mpsc::Sender<LogStreamEvent>,
+    stream_options: (usize, LogStreamPurpose),
+    events: mpsc::Sender<LogStreamEvent>,
     end: CancellationToken,
 ) {
-    let offsets = || offsets(link.host_index()).into_iter().collect();
+    let offsets = || offsets(connection.host_index()).into_iter().collect();
     let mut have: HashMap<LogFile, u64> = offsets();
-    let (hosts, purpose) = terms;
+    let (hosts, purpose) = stream_options;
     let (mut pause, mut look, mut no_logs) = (RETRY_PAUSE, DISK_SPACE_POLL_INTERVAL, None);
     let mut mending = Duration::ZERO;
     loop {
         let begun = Instant::now();
         let pass = run_stream_once(
-            &link,
-            &site,
+            &connection,
+            &context,
             &mut have,
             StreamRequest { host_count: hosts, purpose, without_logs_poll: no_logs },
-            StreamEventTarget::Follower(&up),
+            StreamEventTarget::Follower(&events),
         );
         let ended = tokio::select! {
             () = end.cancelled() => return,
@@ -134,25 +134,25 @@ pub async fn follow_logs(
                 no_logs = None;
                 continue;
             }
-            Err(StreamError::NotStored | StreamError::NotSynced(_)) => {
+            Err(LogStreamError::NotStored | LogStreamError::NotSynced(_)) => {
                 // What is there may be other than we thought.
                 have = offsets();
                 no_logs = Some(look);
                 look = (look * 2).min(MAX_FATAL_RETRY_PAUSE);
                 continue;
             }
-            Err(StreamError::Remote(error)) if error.is_retryable() => {
-                link.drop_connection(&error, true).await;
+            Err(LogStreamError::Remote(error)) if error.is_retryable() => {
+                connection.drop_connection(&error, true).await;
                 let longer = (pause * 2).min(MAX_RETRY_PAUSE);
                 std::mem::replace(&mut pause, longer)
             }
-            Err(StreamError::Remote(error)) => {
-                let limit = link.give_up_after();
-                link.drop_connection(&error, mending < limit).await;
+            Err(LogStreamError::Remote(error)) => {
+                let limit = connection.retry_window();
+                connection.drop_connection(&error, mending < limit).await;
                 if mending >= limit {
-                    return report_give_up(link.host_index(), &error, limit, &up).await;
+                    return report_give_up(connection.host_index(), &error, limit, &events).await;
                 }
-                link.warn_once(format!(
+                connection.warn_once(format!(
                     "{}; it is tried again for {}, then the host is given up",
                     error_with_hint(&error),
                     format_duration(limit)
@@ -169,9 +169,9 @@ pub async fn follow_logs(
     }
 }
 
-async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, up: &mpsc::Sender<LogStreamEvent>) {
+async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, events: &mpsc::Sender<LogStreamEvent>) {
     let why = format!("{} (tried for {})", error_with_hint(error), format_duration(limit));
-    if up.send(LogStreamEvent::HostGivenUp(host, why)).await.is_err() {
+    if events.send(LogStreamEvent::HostGivenUp(host, why)).await.is_err() {
         tracing::debug!(host, "nobody hears any more that it is given up");
     }
 }
@@ -181,13 +181,13 @@ async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, up: &
 /// # Errors
 /// The connection, or the laptop's disk.
 pub async fn fetch_and_sync_logs(
-    link: &Arc<HostConnection>,
-    site: &HostContext,
+    connection: &Arc<HostConnection>,
+    context: &HostContext,
     offsets: &LogOffsets,
     hosts: usize,
-) -> Result<FetchedLogs, StreamError> {
-    let fetched = fetch_logs(link, site, offsets, hosts).await?;
-    link.emitter().sync_logs().await.map_err(StreamError::NotSynced)?;
+) -> Result<FetchedLogs, LogStreamError> {
+    let fetched = fetch_logs(connection, context, offsets, hosts).await?;
+    connection.emitter().sync_logs().await.map_err(LogStreamError::NotSynced)?;
     Ok(fetched)
 }
 
@@ -196,36 +196,37 @@ pub async fn fetch_and_sync_logs(
 /// # Errors
 /// The connection, or the laptop's disk.
 pub async fn fetch_logs(
-    link: &Arc<HostConnection>,
-    site: &HostContext,
+    connection: &Arc<HostConnection>,
+    context: &HostContext,
     offsets: &LogOffsets,
     hosts: usize,
-) -> Result<FetchedLogs, StreamError> {
-    let mut have: HashMap<LogFile, u64> = offsets(link.host_index()).into_iter().collect();
+) -> Result<FetchedLogs, LogStreamError> {
+    let mut have: HashMap<LogFile, u64> = offsets(connection.host_index()).into_iter().collect();
     let wanted = StreamRequest { host_count: hosts, purpose: LogStreamPurpose::Fetch, without_logs_poll: None };
-    match run_stream_once(link, site, &mut have, wanted, StreamEventTarget::Emitter).await? {
+    match run_stream_once(connection, context, &mut have, wanted, StreamEventTarget::Emitter).await? {
         StreamEnd::Complete(fetched) => Ok(fetched),
-        StreamEnd::DiskSpaceAvailable => Err(StreamError::NotStored),
+        StreamEnd::DiskSpaceAvailable => Err(LogStreamError::NotStored),
     }
 }
 
 async fn run_stream_once(
-    link: &HostConnection,
-    site: &HostContext,
-    have: &mut HashMap<LogFile, u64>,
-    wanted: StreamRequest,
-    ear: StreamEventTarget<'_>,
-) -> Result<StreamEnd, StreamError> {
-    let offsets: Vec<(LogFile, u64)> = have.iter().map(|(f, o)| (*f, *o)).collect();
-    let command = log_frames::log_stream_command(site, &offsets, wanted.host_count, wanted.purpose, wanted.without_logs_poll.is_none());
-    let stream = link.open_stream(&command).await.map_err(StreamError::Remote)?;
-    let (shrunk, no_logs) = (BTreeSet::new(), wanted.without_logs_poll);
+    connection: &HostConnection,
+    context: &HostContext,
+    stored_lengths: &mut HashMap<LogFile, u64>,
+    request: StreamRequest,
+    target: StreamEventTarget<'_>,
+) -> Result<StreamEnd, LogStreamError> {
+    let offsets: Vec<(LogFile, u64)> = stored_lengths.iter().map(|(f, o)| (*f, *o)).collect();
+    let command =
+        log_frames::log_stream_command(context, &offsets, request.host_count, request.purpose, request.without_logs_poll.is_none());
+    let stream = connection.open_stream(&command).await.map_err(LogStreamError::Remote)?;
+    let (shrunk, no_logs) = (BTreeSet::new(), request.without_logs_poll);
     LogStreamSession {
-        connection: link,
-        host: site,
+        connection,
+        host: context,
         stream,
-        offsets: have,
-        sink: ear,
+        offsets: stored_lengths,
+        sink: target,
         without_logs_poll: no_logs,
         truncated_files: shrunk,
         received_bytes: 0,
@@ -236,7 +237,7 @@ async fn run_stream_once(
 }
 
 impl LogStreamSession<'_> {
-    async fn read_until_end(&mut self) -> Result<StreamEnd, StreamError> {
+    async fn read_until_end(&mut self) -> Result<StreamEnd, LogStreamError> {
         let mut reader = LogFrameReader::default();
         let mut silent = Instant::now() + SILENCE_TIMEOUT;
         let mut look = Instant::now() + self.without_logs_poll.unwrap_or(DISK_SPACE_POLL_INTERVAL);
@@ -249,10 +250,10 @@ impl LogStreamSession<'_> {
             tokio::select! {
                 piece = self.stream.output.recv() => match piece {
                     Some(Ok(bytes)) => reader.push(&bytes),
-                    Some(Err(error)) => return Err(StreamError::Remote(error)),
-                    None => return Err(lost_error("the log stream ended".to_owned())),
+                    Some(Err(error)) => return Err(LogStreamError::Remote(error)),
+                    None => return Err(connection_lost_error("the log stream ended".to_owned())),
                 },
-                () = tokio::time::sleep_until(silent) => return Err(lost_error(format!("the log stream was silent for {} s", SILENCE_TIMEOUT.as_secs()))),
+                () = tokio::time::sleep_until(silent) => return Err(connection_lost_error(format!("the log stream was silent for {} s", SILENCE_TIMEOUT.as_secs()))),
                 () = tokio::time::sleep_until(look), if self.without_logs_poll.is_some() => {
                     if self.connection.emitter().can_store_logs().await {
                         return Ok(StreamEnd::DiskSpaceAvailable);
@@ -270,21 +271,21 @@ impl LogStreamSession<'_> {
     }
 
     /// Tells a report that is news; whether anyone wants more.
-    async fn forward_if_new(&self, report: LogStreamEvent) -> Result<bool, StreamError> {
-        if !self.connection.is_first_report(&self.host.run_id, &report).map_err(protocol_error)? {
+    async fn forward_if_new(&self, event: LogStreamEvent) -> Result<bool, LogStreamError> {
+        if !self.connection.is_first_report(&self.host.run_id, &event).map_err(protocol_error)? {
             return Ok(true);
         }
         match self.sink {
-            StreamEventTarget::Follower(up) => Ok(up.send(report).await.is_ok()),
+            StreamEventTarget::Follower(up) => Ok(up.send(event).await.is_ok()),
             StreamEventTarget::Emitter => {
-                emit_stream_event(self.connection, &report);
+                emit_stream_event(self.connection, &event);
                 Ok(true)
             }
         }
     }
 
     /// That a file can be one of this run: else a host could have any number of files made here.
-    fn check_file_allowed(&self, file: LogFile) -> Result<(), StreamError> {
+    fn check_file_allowed(&self, file: LogFile) -> Result<(), LogStreamError> {
         match file {
             LogFile::Rank { rank, .. } if self.host.world_size > 0 && rank as usize >= self.host.world_size as usize => {
                 Err(protocol_error(format!("the host tells of rank {rank}, and the run has {}", self.host.world_size)))
@@ -297,7 +298,7 @@ impl LogStreamSession<'_> {
     }
 
     /// Takes a frame; whether more is wanted.
-    async fn handle_frame(&mut self, frame: LogFrame) -> Result<bool, StreamError> {
+    async fn handle_frame(&mut self, frame: LogFrame) -> Result<bool, LogStreamError> {
         let host = self.connection.host_index();
         match frame {
             LogFrame::Data { .. } if self.without_logs_poll.is_some() => {
@@ -354,16 +355,16 @@ impl LogStreamSession<'_> {
     }
 
     /// A file is shorter than what came of it: the copy so far is kept beside, and the file comes again from its first byte.
-    async fn handle_truncated_file(&mut self, file: LogFile, size: u64) -> Result<(), StreamError> {
-        self.send_and_wait_stored(EventKind::LogTruncated { host: self.connection.event_host(), file, size }).await?;
+    async fn handle_truncated_file(&mut self, file: LogFile, size: u64) -> Result<(), LogStreamError> {
+        self.send_and_wait_stored(EventKind::LogTruncated { host: self.connection.event_host_index(), file, size }).await?;
         self.offsets.insert(file, 0);
         self.truncated_files.insert(file);
         Ok(())
     }
 
-    async fn store_log_bytes(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), StreamError> {
+    async fn store_log_bytes(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), LogStreamError> {
         self.send_and_wait_stored(EventKind::Log {
-            host: self.connection.event_host(),
+            host: self.connection.event_host_index(),
             file,
             offset,
             bytes: bytes.clone(),
@@ -373,24 +374,24 @@ impl LogStreamSession<'_> {
     }
 
     /// Hands an event up and waits until it is stored.
-    async fn send_and_wait_stored(&self, kind: EventKind) -> Result<(), StreamError> {
-        if self.connection.emitter().send_and_wait_stored(kind).await { Ok(()) } else { Err(StreamError::NotStored) }
+    async fn send_and_wait_stored(&self, kind: EventKind) -> Result<(), LogStreamError> {
+        if self.connection.emitter().send_and_wait_stored(kind).await { Ok(()) } else { Err(LogStreamError::NotStored) }
     }
 
-    async fn acknowledge(&mut self) -> Result<(), StreamError> {
+    async fn acknowledge(&mut self) -> Result<(), LogStreamError> {
         self.ack_count += 1;
         let line = Bytes::from(format!("{} {}\n", self.received_bytes, self.ack_count));
         let sent = tokio::time::timeout(SILENCE_TIMEOUT, self.stream.input.send(line)).await;
-        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(lost_error("the log stream takes no acknowledgement".to_owned())) }
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(connection_lost_error("the log stream takes no acknowledgement".to_owned())) }
     }
 }
 
-fn lost_error(what: String) -> StreamError {
-    StreamError::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
+fn connection_lost_error(what: String) -> LogStreamError {
+    LogStreamError::Remote(RemoteError::Lost { what, hint: String::new(), retry: true })
 }
 
-fn protocol_error(what: String) -> StreamError {
-    StreamError::Remote(RemoteError::Protocol { what })
+fn protocol_error(what: String) -> LogStreamError {
+    LogStreamError::Remote(RemoteError::Protocol { what })
 }
 
 #[cfg(test)]

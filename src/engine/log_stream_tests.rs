@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::engine::emitter::{EmittedMessage, Emitter};
+use crate::engine::emitter::{Emitter, EngineMessage};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::tcp_reachability::TcpReachability;
 use crate::remote::byte_channel::{ByteSender, byte_channel};
-use crate::remote::{Connect, InteractiveChannel, OutputChunk, PtySpec, Remote};
+use crate::remote::{HostConnector, InteractiveChannel, OutputChunk, PtySpec, Remote};
 
 /// What a host does when it is followed.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Remote for ScriptedHost {
     }
 }
 
-impl Connect for ScriptedHost {
+impl HostConnector for ScriptedHost {
     fn retry_window(&self, _: usize) -> Duration {
         Duration::from_millis(200)
     }
@@ -93,13 +93,13 @@ fn test_host_context() -> HostContext {
 
 /// Follows a host whose logs nobody stores; what is reported until `enough`, and how often it was connected.
 #[expect(clippy::disallowed_methods, reason = "both tasks are ended here")]
-async fn follow_scripted_host(way: HostBehavior, enough: impl Fn(&[LogStreamEvent], usize) -> bool) -> (Vec<LogStreamEvent>, usize) {
-    let host = ScriptedHost { behavior: way, connect_attempts: Arc::default(), open_streams: Arc::default() };
+async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStreamEvent], usize) -> bool) -> (Vec<LogStreamEvent>, usize) {
+    let host = ScriptedHost { behavior, connect_attempts: Arc::default(), open_streams: Arc::default() };
     let tries = host.connect_attempts.clone();
     let (emit, mut deliveries) = Emitter::new();
     let stored = tokio::spawn(async move {
         while let Some(delivery) = deliveries.recv().await {
-            if let EmittedMessage::Event(_, Some(done)) = delivery {
+            if let EngineMessage::Event(_, Some(done)) = delivery {
                 assert!(done.send(false).is_ok());
             }
         }

@@ -7,11 +7,11 @@ pub mod executor;
 pub mod follow;
 pub mod gang;
 pub mod host_connection;
+pub mod host_metrics_stream;
 pub mod lock;
-mod log_messages;
 pub mod log_stream;
 pub mod log_stream_event;
-pub mod metrics_stream;
+mod log_stream_reporting;
 pub mod postmortem;
 pub mod probes;
 pub mod scheduler;
@@ -27,7 +27,7 @@ use crate::event::EventKind;
 use crate::model::phase::Phase;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::facts::HostFacts;
-use crate::remote::{Connect, RemoteError};
+use crate::remote::{HostConnector, RemoteError};
 
 /// The hosts of one operation and the words about them.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub struct Engine {
 
 impl Engine {
     /// An engine for `hosts` hosts; at most `forks` remote commands run at once.
-    pub fn new(connect: &Arc<dyn Connect>, hosts: usize, forks: usize, emit: Emitter) -> Engine {
+    pub fn new(connect: &Arc<dyn HostConnector>, hosts: usize, forks: usize, emit: Emitter) -> Engine {
         let links = (0..hosts).map(|host| Arc::new(HostConnection::new(host, connect.clone(), emit.clone()))).collect();
         Engine { connections: links, emitter: emit, forks: Arc::new(Semaphore::new(forks.max(1))) }
     }
@@ -102,7 +102,7 @@ impl Engine {
     /// Asks a host what nvidia-smi prints; the answer is an event. Does nothing where there is no such host.
     pub async fn query_nvidia_smi(&self, host: u32) {
         if let Some(link) = self.connections.get(host as usize) {
-            metrics_stream::query_nvidia_smi(link).await;
+            host_metrics_stream::query_nvidia_smi(link).await;
         }
     }
 

@@ -22,18 +22,18 @@ pub struct Postmortem {
 
 impl Postmortem {
     /// Asks a host, once.
-    pub fn request(&mut self, link: &Arc<HostConnection>, site: &HostContext) {
-        if self.requested_hosts.len() >= MAX_HOSTS || !self.requested_hosts.insert(link.host_index()) {
+    pub fn request(&mut self, connection: &Arc<HostConnection>, context: &HostContext) {
+        if self.requested_hosts.len() >= MAX_HOSTS || !self.requested_hosts.insert(connection.host_index()) {
             return;
         }
-        let (link, command) = (link.clone(), postmortem::postmortem_command(site));
+        let (link, command) = (connection.clone(), postmortem::postmortem_command(context));
         self.tasks.spawn(async move {
             // Not in the session that is kept free: the order to stop goes there at the same time.
             match tokio::time::timeout(postmortem::POSTMORTEM_TIMEOUT, link.exec(&command)).await {
                 Ok(Ok(output)) => {
                     let lines = postmortem::parse_postmortem(&output.stdout_text());
                     if !lines.is_empty() {
-                        link.emitter().send(EventKind::Postmortem { host: link.event_host(), lines });
+                        link.emitter().send(EventKind::Postmortem { host: link.event_host_index(), lines });
                     }
                 }
                 // Its absence is told as such elsewhere; nothing is known of it here.

@@ -77,7 +77,7 @@ impl PlannedConnection {
 
 /// Where a host listened.
 #[derive(Debug, Clone, Default)]
-struct Listeners {
+struct ListenerStatus {
     ephemeral_port: Option<u16>,
     given_port_open: bool,
     failure_reason: String,
@@ -88,10 +88,10 @@ impl Engine {
     pub async fn gather_facts_and_probes(
         &self,
         facts: Vec<RemoteCommand>,
-        questions: Vec<HostProbes>,
+        probes: Vec<HostProbes>,
     ) -> Vec<(Result<HostFacts, RemoteError>, ProbeOutput)> {
         self.emitter.send(crate::event::EventKind::PhaseStarted { phase: crate::model::phase::Phase::Connect });
-        let asked = self.connections.iter().zip(facts).zip(questions).map(|((link, facts), questions)| async move {
+        let asked = self.connections.iter().zip(facts).zip(probes).map(|((link, facts), questions)| async move {
             let _turn = self.forks.acquire().await;
             // Whoever does not answer is asked nothing more.
             if let Err(error) = link.get_or_connect().await {
@@ -109,14 +109,14 @@ impl Engine {
     }
 
     /// Asks hosts one more thing each; the answers go into `told`.
-    pub async fn run_extra_probe(&self, commands: Vec<(usize, RemoteCommand)>, probe: Probe, told: &mut [ProbeOutput]) {
+    pub async fn run_extra_probe(&self, commands: Vec<(usize, RemoteCommand)>, probe: Probe, probe_outputs: &mut [ProbeOutput]) {
         let asked = commands.into_iter().filter_map(|(host, command)| Some((host, self.connections.get(host)?, command)));
         let answers = join_all(asked.map(|(host, link, command)| async move {
             let _turn = self.forks.acquire().await;
             (host, link.exec(&command).await)
         }));
         for (host, answer) in answers.await {
-            let Some(told) = told.get_mut(host) else { continue };
+            let Some(told) = probe_outputs.get_mut(host) else { continue };
             match answer {
                 Ok(output) => {
                     told.push_text(&output.stdout_text());
@@ -165,7 +165,7 @@ impl Engine {
                 }
             }
         }
-        self.probe_fallback(asked.contexts, &untold, outputs).await;
+        self.probe_connectivity_by_command(asked.contexts, &untold, outputs).await;
         for output in outputs.iter_mut() {
             output.push_text("did reach");
         }
@@ -173,7 +173,7 @@ impl Engine {
         drop(opened);
     }
 
-    async fn open_listeners(&self, asked: &ConnectivityProbe<'_>) -> Vec<(Listeners, Option<RemoteStream>)> {
+    async fn open_listeners(&self, asked: &ConnectivityProbe<'_>) -> Vec<(ListenerStatus, Option<RemoteStream>)> {
         let wanted = |host: usize| asked.pairs.iter().any(|p| p.to == host);
         join_all(asked.contexts.iter().zip(asked.addresses).enumerate().map(|(host, (context, address))| async move {
             match self.connections.get(host).filter(|_| wanted(host) && !address.is_empty()) {
@@ -181,7 +181,7 @@ impl Engine {
                     let port = if host == 0 { asked.master_port } else { 0 };
                     start_listeners(link, &probe::listener_command(context, address.contains(':'), port)).await
                 }
-                None => (Listeners { failure_reason: "nobody listened".to_owned(), ..Listeners::default() }, None),
+                None => (ListenerStatus { failure_reason: "nobody listened".to_owned(), ..ListenerStatus::default() }, None),
             }
         }))
         .await
@@ -198,7 +198,7 @@ impl Engine {
     }
 
     /// Tries by a program of the host what its sshd did not say.
-    async fn probe_fallback(&self, contexts: &[HostContext], untold: &[PlannedConnection], outputs: &mut [ProbeOutput]) {
+    async fn probe_connectivity_by_command(&self, contexts: &[HostContext], untold: &[PlannedConnection], outputs: &mut [ProbeOutput]) {
         let asked = contexts.iter().zip(&self.connections).enumerate().filter_map(|(host, (context, link))| {
             let own: Vec<&PlannedConnection> = untold.iter().filter(|connection| connection.from == host).collect();
             if own.is_empty() {
@@ -222,17 +222,17 @@ impl Engine {
     }
 }
 
-async fn probe_single_host(link: &Arc<HostConnection>, questions: &HostProbes) -> (ProbeOutput, Option<(f64, f64)>) {
+async fn probe_single_host(connection: &Arc<HostConnection>, probes: &HostProbes) -> (ProbeOutput, Option<(f64, f64)>) {
     let mut told = ProbeOutput::default();
     let asked = async {
-        match &questions.host_command {
-            Some(command) => Some(link.exec(command).await),
+        match &probes.host_command {
+            Some(command) => Some(connection.exec(command).await),
             None => None,
         }
     };
     let clocked = async {
-        match &questions.clock_command {
-            Some(command) => measure_clock_offset(link, command).await,
+        match &probes.clock_command {
+            Some(command) => measure_clock_offset(connection, command).await,
             None => Err(String::new()),
         }
     };
@@ -245,7 +245,7 @@ async fn probe_single_host(link: &Arc<HostConnection>, questions: &HostProbes) -
         Some(Err(error)) => error.to_string(),
         None => "nothing was asked".to_owned(),
     };
-    for probe in &questions.probes {
+    for probe in &probes.probes {
         told.set_missing_reason(*probe, why.clone());
     }
     match clock {
@@ -258,8 +258,8 @@ async fn probe_single_host(link: &Arc<HostConnection>, questions: &HostProbes) -
 }
 
 /// The host's clock minus ours and how wrong that may be, milliseconds: the exchange with the shortest round trip tells most.
-async fn measure_clock_offset(link: &Arc<HostConnection>, command: &RemoteCommand) -> Result<(f64, f64), String> {
-    let mut stream = link.open_stream(command).await.map_err(|e| e.to_string())?;
+async fn measure_clock_offset(connection: &Arc<HostConnection>, command: &RemoteCommand) -> Result<(f64, f64), String> {
+    let mut stream = connection.open_stream(command).await.map_err(|e| e.to_string())?;
     let began = Instant::now();
     let mut best: Option<(f64, f64)> = None;
     let mut held = Vec::new();
@@ -302,9 +302,9 @@ async fn read_line(stream: &mut RemoteStream, held: &mut Vec<u8>) -> Option<Stri
 }
 
 /// Starts a listener; it ends with the stream that comes back.
-async fn start_listeners(link: &Arc<HostConnection>, command: &RemoteCommand) -> (Listeners, Option<RemoteStream>) {
-    let mut doors = Listeners::default();
-    let mut stream = match link.open_stream(command).await {
+async fn start_listeners(connection: &Arc<HostConnection>, command: &RemoteCommand) -> (ListenerStatus, Option<RemoteStream>) {
+    let mut doors = ListenerStatus::default();
+    let mut stream = match connection.open_stream(command).await {
         Ok(stream) => stream,
         Err(error) => {
             doors.failure_reason = error.to_string();
@@ -322,6 +322,6 @@ async fn start_listeners(link: &Arc<HostConnection>, command: &RemoteCommand) ->
             _ => {}
         }
     }
-    doors = Listeners { failure_reason: "its listener broke off".to_owned(), ..Listeners::default() };
+    doors = ListenerStatus { failure_reason: "its listener broke off".to_owned(), ..ListenerStatus::default() };
     (doors, Some(stream))
 }

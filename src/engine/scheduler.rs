@@ -27,10 +27,10 @@ pub enum FailurePolicy {
 }
 
 /// The steps to begin now. A phase is a barrier; within it each host goes through its steps in order, side by side with the others.
-pub fn next_steps(plan: &Plan, ledger: &[StepProgress], temper: FailurePolicy) -> Vec<u32> {
-    let standing = |id: u32| ledger.get(id as usize).copied().unwrap_or(StepProgress::Failed);
+pub fn next_steps(plan: &Plan, progress: &[StepProgress], failure_policy: FailurePolicy) -> Vec<u32> {
+    let standing = |id: u32| progress.get(id as usize).copied().unwrap_or(StepProgress::Failed);
     let failed: Vec<&PlanStep> = plan.steps.iter().filter(|s| standing(s.id) == StepProgress::Failed).collect();
-    if temper == FailurePolicy::FailFast && !failed.is_empty() {
+    if failure_policy == FailurePolicy::FailFast && !failed.is_empty() {
         return Vec::new();
     }
     let has_failed = |host: usize, phase: Phase| failed.iter().any(|f| f.host == host && f.phase == phase);

@@ -13,7 +13,7 @@ pub enum DashboardRole {
 
 /// What can be asked for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct DashboardCapabilities {
     /// Who sits here.
     pub role: DashboardRole,
     /// The plan is shown and waits for a word: what starting it would do.
@@ -26,10 +26,10 @@ pub struct Capabilities {
     pub can_tear_down: bool,
 }
 
-impl Capabilities {
+impl DashboardCapabilities {
     /// Nothing but to look.
-    pub fn view_only(role: DashboardRole) -> Capabilities {
-        Capabilities { role, start_summary: None, can_control: false, can_restart: false, can_tear_down: false }
+    pub fn view_only(role: DashboardRole) -> DashboardCapabilities {
+        DashboardCapabilities { role, start_summary: None, can_control: false, can_restart: false, can_tear_down: false }
     }
 }
 

@@ -65,44 +65,44 @@ pub fn suggest_check_name(word: &str) -> String {
     }
 }
 
-pub(super) fn parse_checks(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> CheckSettings {
-    let Some(block) = scope.inputs().tree.get("checks").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
+pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> CheckSettings {
+    let Some(block) = evaluator.inputs().tree.get("checks").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
         return CheckSettings::default();
     };
     let mut checks = CheckSettings::default();
     if let Some(node) = block.get("same") {
-        checks.same_output_commands = check.read_text_list(&scope.evaluate(node, None));
+        checks.same_output_commands = errors.read_text_list(&evaluator.evaluate(node, None));
         if checks.same_output_commands.iter().any(|command| command.trim().is_empty()) {
-            check.report(&node.location, "an empty command", "write what each host shall run, like: nvcc --version");
+            errors.report(&node.location, "an empty command", "write what each host shall run, like: nvcc --version");
         }
     }
     if let Some(node) = block.get("paths") {
-        let node = scope.evaluate(node, None);
+        let node = evaluator.evaluate(node, None);
         let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
         let valid = |text: &str| match text.starts_with('/') || text == "~" || text.starts_with("~/") {
             true => Ok(()),
             false => Err((format!("the path `{}` is relative", shorten(text)), "write it from / or from ~/".to_owned())),
         };
-        checks.same_content_paths = items.iter().filter_map(|item| check.validated_text(item, valid)).collect();
+        checks.same_content_paths = items.iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
     if let Some(node) = block.get("max_clock_skew") {
-        checks.max_clock_skew = check.read_duration(&scope.evaluate(node, None));
+        checks.max_clock_skew = errors.read_duration(&evaluator.evaluate(node, None));
     }
     if let Some(node) = block.get("skip") {
-        let node = scope.evaluate(node, None);
+        let node = evaluator.evaluate(node, None);
         let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
         let valid = |text: &str| match CHECK_NAMES.contains(&text) {
             true => Ok(()),
             false => Err((format!("there is no check `{}`", shorten(text)), suggest_check_name(text))),
         };
-        checks.skip = items.iter().filter_map(|item| check.validated_text(item, valid)).collect();
+        checks.skip = items.iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
     checks
 }
 
 /// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, check: &mut InventoryErrors) {
+pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, errors: &mut InventoryErrors) {
     if let Some(block) = tree.get("checks") {
-        check.check_keys(block, &schema::CHECKS_SCHEMA);
+        errors.check_keys(block, &schema::CHECKS_SCHEMA);
     }
 }

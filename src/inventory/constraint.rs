@@ -23,16 +23,16 @@ enum ConstraintResult {
 }
 
 /// Checks all constraints; those with unknown values wait for them.
-pub(super) fn check_constraints(scope: &Evaluator<'_>, node: &YamlNode, check: &mut InventoryErrors) {
-    let expressions = collect_expressions(node, check);
+pub(super) fn check_constraints(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut InventoryErrors) {
+    let expressions = collect_expressions(node, errors);
     let mut hint = None;
     for (expression, place) in &expressions {
-        match evaluate_constraint(scope, expression, place, check) {
+        match evaluate_constraint(evaluator, expression, place, errors) {
             ConstraintResult::Violated => {
-                let hint = hint.get_or_insert_with(|| constraint_hint(scope, &expressions));
-                check.report(
+                let hint = hint.get_or_insert_with(|| constraint_hint(evaluator, &expressions));
+                errors.report(
                     place,
-                    format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(scope, expression, place)),
+                    format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(evaluator, expression, place)),
                     hint.clone(),
                 );
             }
@@ -42,11 +42,11 @@ pub(super) fn check_constraints(scope: &Evaluator<'_>, node: &YamlNode, check: &
 }
 
 /// The constraints, each with its place.
-fn collect_expressions<'a>(node: &'a YamlNode, check: &mut InventoryErrors) -> Vec<(String, &'a SourceLocation)> {
+fn collect_expressions<'a>(node: &'a YamlNode, errors: &mut InventoryErrors) -> Vec<(String, &'a SourceLocation)> {
     let items: Vec<(String, &SourceLocation)> = if node.items().is_empty() {
-        check.read_text_list(node).into_iter().map(|text| (text, &node.location)).collect()
+        errors.read_text_list(node).into_iter().map(|text| (text, &node.location)).collect()
     } else {
-        node.items().iter().filter_map(|item| check.read_text(item).map(|text| (text, &item.location))).collect()
+        node.items().iter().filter_map(|item| errors.read_text(item).map(|text| (text, &item.location))).collect()
     };
     items.into_iter().map(|(text, place)| (strip_braces(&text), place)).collect()
 }
@@ -59,8 +59,13 @@ fn strip_braces(text: &str) -> String {
     }
 }
 
-fn evaluate_constraint(scope: &Evaluator<'_>, expression: &str, place: &SourceLocation, check: &mut InventoryErrors) -> ConstraintResult {
-    match scope.evaluate_expression(expression, place, None) {
+fn evaluate_constraint(
+    evaluator: &Evaluator<'_>,
+    expression: &str,
+    location: &SourceLocation,
+    errors: &mut InventoryErrors,
+) -> ConstraintResult {
+    match evaluator.evaluate_expression(expression, location, None) {
         TemplateValue::Unknown(_) => ConstraintResult::Undetermined,
         TemplateValue::Invalid => ConstraintResult::Invalid,
         TemplateValue::Known(value) => match bool::try_from(value.clone()) {
@@ -72,7 +77,7 @@ fn evaluate_constraint(scope: &Evaluator<'_>, expression: &str, place: &SourceLo
                     shorten(expression),
                     shorten(&value.to_string())
                 );
-                check.report(place, says, "compare it: num_heads % world_size == 0");
+                errors.report(location, says, "compare it: num_heads % world_size == 0");
                 ConstraintResult::Invalid
             }
         },
@@ -80,14 +85,14 @@ fn evaluate_constraint(scope: &Evaluator<'_>, expression: &str, place: &SourceLo
 }
 
 /// `: ulysses_size is 16, num_heads is 40`.
-fn describe_values(scope: &Evaluator<'_>, expression: &str, place: &SourceLocation) -> String {
+fn describe_values(evaluator: &Evaluator<'_>, expression: &str, location: &SourceLocation) -> String {
     let environment = template::new_environment();
     let Ok(compiled) = environment.compile_expression(expression) else { return String::new() };
     let mut names: Vec<String> = compiled.undeclared_variables(false).into_iter().collect();
     names.sort();
     let known: Vec<String> = names
         .iter()
-        .filter_map(|name| match scope.evaluate_expression(name, place, None) {
+        .filter_map(|name| match evaluator.evaluate_expression(name, location, None) {
             TemplateValue::Known(value) => Some(format!("{name} is {}", shorten(&value.to_string()))),
             TemplateValue::Unknown(_) | TemplateValue::Invalid => None,
         })
@@ -116,7 +121,7 @@ impl GangSize {
 impl super::Inventory {
     /// Every way to satisfy all constraints with these hosts, the one that uses most GPUs first, then the one with most hosts; and the
     /// constraints. Works where the constraints fail as the file stands.
-    pub fn suggest_gang_sizes(&self, known: &super::RuntimeValues) -> (Vec<String>, Vec<GangSize>) {
+    pub fn suggest_gang_sizes(&self, runtime: &super::RuntimeValues) -> (Vec<String>, Vec<GangSize>) {
         let tree = &self.merged.tree;
         let facts = EvalInputs {
             tree,
@@ -124,7 +129,7 @@ impl super::Inventory {
             host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
             fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
             gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            runtime: known,
+            runtime,
             nproc_override: None,
         };
         let scope = Evaluator::new(facts);
@@ -137,15 +142,15 @@ impl super::Inventory {
 }
 
 /// The ways with just the first `hosts` hosts, those that use most GPUs first.
-fn find_gang_sizes(scope: &Evaluator<'_>, expressions: &[(String, &SourceLocation)], hosts: usize) -> Vec<GangSize> {
-    let all: Vec<Option<u32>> = (0..scope.inputs().host_names.len()).map(|host| scope.gpu_count(host)).collect();
+fn find_gang_sizes(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLocation)], hosts: usize) -> Vec<GangSize> {
+    let all: Vec<Option<u32>> = (0..evaluator.inputs().host_names.len()).map(|host| evaluator.gpu_count(host)).collect();
     let given = all.iter().take(hosts).copied().flatten().filter(|gpus| *gpus > 0).min();
     let total: Option<u32> = all.iter().copied().sum::<Option<u32>>().filter(|total| *total > 0);
-    let most = given.unwrap_or_else(|| scope.nproc_per_node().unwrap_or(0).max(DEFAULT_MAX_NPROC)).min(NPROC_LIMIT);
+    let most = given.unwrap_or_else(|| evaluator.nproc_per_node().unwrap_or(0).max(DEFAULT_MAX_NPROC)).min(NPROC_LIMIT);
     let part = EvalInputs {
-        host_nodes: scope.inputs().host_nodes.get(..hosts).unwrap_or_default(),
-        host_names: scope.inputs().host_names.iter().take(hosts).copied().collect(),
-        ..scope.inputs().clone()
+        host_nodes: evaluator.inputs().host_nodes.get(..hosts).unwrap_or_default(),
+        host_names: evaluator.inputs().host_names.iter().take(hosts).copied().collect(),
+        ..evaluator.inputs().clone()
     };
     let fits = |nproc: &u32| {
         let trial = Evaluator::new(EvalInputs { nproc_override: Some(*nproc), ..part.clone() });
@@ -164,12 +169,12 @@ fn find_gang_sizes(scope: &Evaluator<'_>, expressions: &[(String, &SourceLocatio
     (1..=most).rev().filter(fits).map(fit).collect()
 }
 
-fn constraint_hint(scope: &Evaluator<'_>, expressions: &[(String, &SourceLocation)]) -> String {
-    let hosts = scope.inputs().host_names.len();
-    let fits = find_gang_sizes(scope, expressions, hosts);
+fn constraint_hint(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLocation)]) -> String {
+    let hosts = evaluator.inputs().host_names.len();
+    let fits = find_gang_sizes(evaluator, expressions, hosts);
     let on = |hosts: usize| format!("on {hosts} host{}", if hosts == 1 { "" } else { "s" });
     let Some(best) = fits.first() else {
-        let fewer = (1..hosts).rev().flat_map(|hosts| find_gang_sizes(scope, expressions, hosts)).max_by_key(|fit| fit.world_size());
+        let fewer = (1..hosts).rev().flat_map(|hosts| find_gang_sizes(evaluator, expressions, hosts)).max_by_key(|fit| fit.world_size());
         return match fewer {
             Some(fit) => {
                 format!("no launch.nproc_per_node {} satisfies all constraints; {} {} does (--limit)", on(hosts), fit.nproc, on(fit.hosts))

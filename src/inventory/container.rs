@@ -15,22 +15,22 @@ use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mou
 const DEFAULT_SHM_SIZE: &str = "32g";
 
 /// Compares the keys of every container block.
-pub(super) fn check_keys(tree: &YamlNode, members: &[YamlNode], check: &mut InventoryErrors) {
+pub(super) fn check_keys(tree: &YamlNode, host_nodes: &[YamlNode], errors: &mut InventoryErrors) {
     let common = tree.get("container");
-    for block in common.into_iter().chain(members.iter().filter_map(|member| member.get("container"))) {
-        check.check_keys(block, &schema::CONTAINER_SCHEMA);
+    for block in common.into_iter().chain(host_nodes.iter().filter_map(|member| member.get("container"))) {
+        errors.check_keys(block, &schema::CONTAINER_SCHEMA);
         if let Some(registry) = block.get("registry") {
-            check.check_keys(registry, &schema::REGISTRY_SCHEMA);
+            errors.check_keys(registry, &schema::REGISTRY_SCHEMA);
         }
         for mount in block.get("mounts").map(YamlNode::items).unwrap_or_default() {
             if matches!(mount.kind, YamlKind::Map(_)) {
-                check.check_keys(mount, &schema::MOUNT_SCHEMA);
+                errors.check_keys(mount, &schema::MOUNT_SCHEMA);
             }
         }
     }
-    for own in members.iter().filter_map(|member| member.get("container")) {
+    for own in host_nodes.iter().filter_map(|member| member.get("container")) {
         if common.is_none() {
-            check.report(
+            errors.report(
                 &own.location,
                 "there is no `container` to lay this over",
                 "give the common part, its image at least, as `container`",
@@ -38,18 +38,18 @@ pub(super) fn check_keys(tree: &YamlNode, members: &[YamlNode], check: &mut Inve
         }
         for key in ["engine", "host"] {
             if let Some(node) = own.get(key) {
-                check.report(&node.location, "the engine is the same on all hosts", format!("set container.{key}"));
+                errors.report(&node.location, "the engine is the same on all hosts", format!("set container.{key}"));
             }
         }
     }
     if let Some(node) = common.and_then(|common| common.get("engine")) {
-        check_engine(node, check);
+        validate_engine(node, errors);
     }
 }
 
 /// `container.host`: what docker takes as `DOCKER_HOST`.
-pub(super) fn parse_engine_host(node: &YamlNode, check: &mut InventoryErrors) -> Option<String> {
-    check.validated_text(node, |text| {
+pub(super) fn parse_docker_host(node: &YamlNode, errors: &mut InventoryErrors) -> Option<String> {
+    errors.validated_text(node, |text| {
         let fine = ["unix:///", "tcp://", "ssh://"].iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
         let bad = text.contains(|c: char| c.is_whitespace() || c.is_control());
         if fine && !bad {
@@ -59,67 +59,67 @@ pub(super) fn parse_engine_host(node: &YamlNode, check: &mut InventoryErrors) ->
     })
 }
 
-fn check_engine(node: &YamlNode, check: &mut InventoryErrors) {
-    if check.read_text(node).is_some_and(|text| text == "podman") {
-        check.report(&node.location, "podman: not supported yet", "use docker");
+fn validate_engine(node: &YamlNode, errors: &mut InventoryErrors) {
+    if errors.read_text(node).is_some_and(|text| text == "podman") {
+        errors.report(&node.location, "podman: not supported yet", "use docker");
     } else {
-        check.read_choice(node, &[("docker", ())]);
+        errors.read_choice(node, &[("docker", ())]);
     }
 }
 
 /// The container of a host; `None`: its ranks run on the bare host.
-pub(super) fn parse_container(scope: &Evaluator<'_>, host: usize, check: &mut InventoryErrors) -> Option<ContainerSettings> {
-    let facts = scope.inputs();
+pub(super) fn parse_container(evaluator: &Evaluator<'_>, host: usize, errors: &mut InventoryErrors) -> Option<ContainerSettings> {
+    let facts = evaluator.inputs();
     let common = facts.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_)))?;
     let own = facts.host_nodes.get(host).and_then(|member| member.get("container"));
-    let common_now = evaluate_common(scope, common, host);
-    let own_now = own.map(|node| scope.evaluate(node, Some(host)));
-    let mounts = merge_mounts(common_now.get("mounts"), own_now.as_ref().and_then(|own| own.get("mounts")), check);
+    let common_now = evaluate_common_container(evaluator, common, host);
+    let own_now = own.map(|node| evaluator.evaluate(node, Some(host)));
+    let mounts = merge_mounts(common_now.get("mounts"), own_now.as_ref().and_then(|own| own.get("mounts")), errors);
     let node = match own_now {
         Some(own) if matches!(own.kind, YamlKind::Map(_)) => common_now.merge(own),
         _ => common_now,
     };
     let image = match node.get("image") {
-        Some(image) => check.validated_text(image, validate_image),
+        Some(image) => errors.validated_text(image, validate_image),
         None => {
-            check.report(&common.location, "`image` is missing", "name the image, or leave `container` out to run on the bare host");
+            errors.report(&common.location, "`image` is missing", "name the image, or leave `container` out to run on the bare host");
             None
         }
     };
     Some(ContainerSettings {
-        engine_host: node.get("host").and_then(|node| parse_engine_host(node, check)),
+        engine_host: node.get("host").and_then(|node| parse_docker_host(node, errors)),
         image: image.unwrap_or_default(),
-        pull: parse_pull_policy(&node, check),
-        gpus: node.get("gpus").map_or(ContainerGpus::All, |node| parse_container_gpus(node, check)),
-        network: parse_network(&node, check),
-        user: node.get("user").map_or(ContainerUser::Image, |node| parse_user(node, check)),
+        pull: parse_pull_policy(&node, errors),
+        gpus: node.get("gpus").map_or(ContainerGpus::All, |node| parse_container_gpus(node, errors)),
+        network: parse_network(&node, errors),
+        user: node.get("user").map_or(ContainerUser::Image, |node| parse_user(node, errors)),
         shm_size: node
             .get("shm_size")
-            .and_then(|node| check.validated_text(node, validate_size))
+            .and_then(|node| errors.validated_text(node, validate_size))
             .unwrap_or_else(|| DEFAULT_SHM_SIZE.to_owned()),
         mounts,
-        env: node.get("env").map(|node| check.read_env(node)).unwrap_or_default(),
-        entrypoint: parse_entrypoint(&node, check),
-        registry: node.get("registry").and_then(|node| parse_registry(node, check)),
-        docker_args: parse_docker_args(&node, check),
+        env: node.get("env").map(|node| errors.read_env(node)).unwrap_or_default(),
+        entrypoint: parse_entrypoint(&node, errors),
+        registry: node.get("registry").and_then(|node| parse_registry(node, errors)),
+        docker_args: parse_docker_args(&node, errors),
     })
 }
 
 /// Only env and mounts of the common block know the host that they are read for.
-fn evaluate_common(scope: &Evaluator<'_>, common: &YamlNode, host: usize) -> YamlNode {
+fn evaluate_common_container(evaluator: &Evaluator<'_>, common: &YamlNode, host: usize) -> YamlNode {
     let entries = common.entries().iter().map(|entry| {
         let knows = matches!(entry.key.as_str(), "env" | "mounts").then_some(host);
-        YamlEntry { key: entry.key.clone(), location: entry.location.clone(), value: scope.evaluate(&entry.value, knows) }
+        YamlEntry { key: entry.key.clone(), location: entry.location.clone(), value: evaluator.evaluate(&entry.value, knows) }
     });
     YamlNode::map(common.location.clone(), entries.collect())
 }
 
-fn parse_pull_policy(node: &YamlNode, check: &mut InventoryErrors) -> PullPolicy {
+fn parse_pull_policy(node: &YamlNode, errors: &mut InventoryErrors) -> PullPolicy {
     let words = [("missing", PullPolicy::Missing), ("always", PullPolicy::Always), ("never", PullPolicy::Never)];
-    node.get("pull").and_then(|node| check.read_choice(node, &words)).unwrap_or(PullPolicy::Missing)
+    node.get("pull").and_then(|node| errors.read_choice(node, &words)).unwrap_or(PullPolicy::Missing)
 }
 
-fn parse_network(node: &YamlNode, check: &mut InventoryErrors) -> String {
+fn parse_network(node: &YamlNode, errors: &mut InventoryErrors) -> String {
     let valid = |text: &str| {
         let fine = text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
@@ -129,20 +129,20 @@ fn parse_network(node: &YamlNode, check: &mut InventoryErrors) -> String {
             Err((format!("`{}` is no network", shorten(text)), "write host, or the name of a docker network".to_owned()))
         }
     };
-    node.get("network").and_then(|node| check.validated_text(node, valid)).unwrap_or_else(|| "host".to_owned())
+    node.get("network").and_then(|node| errors.validated_text(node, valid)).unwrap_or_else(|| "host".to_owned())
 }
 
-fn parse_container_gpus(node: &YamlNode, check: &mut InventoryErrors) -> ContainerGpus {
+fn parse_container_gpus(node: &YamlNode, errors: &mut InventoryErrors) -> ContainerGpus {
     match &node.kind {
-        YamlKind::List(_) => ContainerGpus::List(parse_gpu_indexes(node, check)),
+        YamlKind::List(_) => ContainerGpus::List(parse_gpu_indexes(node, errors)),
         YamlKind::Scalar { text, .. } if text == "all" => ContainerGpus::All,
         YamlKind::Scalar { text, .. } if text == "none" => ContainerGpus::None,
         YamlKind::Scalar { plain: true, text } if text.parse::<i64>().is_ok() => {
-            check.read_number(node, 1, NPROC_LIMIT).map_or(ContainerGpus::All, ContainerGpus::Count)
+            errors.read_number(node, 1, NPROC_LIMIT).map_or(ContainerGpus::All, ContainerGpus::Count)
         }
         YamlKind::Unknown(_) => ContainerGpus::All,
         YamlKind::Scalar { .. } | YamlKind::Map(_) => {
-            check.report(
+            errors.report(
                 &node.location,
                 format!("{} where GPUs are expected", node.describe()),
                 "write all, none, a count like 4, or indexes like [0,1]",
@@ -152,8 +152,8 @@ fn parse_container_gpus(node: &YamlNode, check: &mut InventoryErrors) -> Contain
     }
 }
 
-fn parse_user(node: &YamlNode, check: &mut InventoryErrors) -> ContainerUser {
-    let Some(text) = check.read_text(node) else { return ContainerUser::Image };
+fn parse_user(node: &YamlNode, errors: &mut InventoryErrors) -> ContainerUser {
+    let Some(text) = errors.read_text(node) else { return ContainerUser::Image };
     let number = |part: &str| !part.is_empty() && part.len() < 11 && part.bytes().all(|b| b.is_ascii_digit());
     match text.as_str() {
         "image" => ContainerUser::Image,
@@ -163,7 +163,7 @@ fn parse_user(node: &YamlNode, check: &mut InventoryErrors) -> ContainerUser {
             ContainerUser::Ids(text)
         }
         _ => {
-            check.report(
+            errors.report(
                 &node.location,
                 format!("unknown user {}", node.describe()),
                 "write image, me, root, or numbers like \"1000:1000\"",
@@ -190,10 +190,10 @@ fn validate_size(text: &str) -> Result<(), (String, String)> {
 }
 
 /// Both lists; a mount of the host takes the place of the common one with the same target.
-fn merge_mounts(common: Option<&YamlNode>, own: Option<&YamlNode>, check: &mut InventoryErrors) -> Vec<Mount> {
+fn merge_mounts(common: Option<&YamlNode>, own: Option<&YamlNode>, errors: &mut InventoryErrors) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
     for list in [common, own].into_iter().flatten() {
-        for mount in parse_mounts(list, check) {
+        for mount in parse_mounts(list, errors) {
             match all.iter_mut().find(|other| other.target == mount.target) {
                 Some(other) => *other = mount,
                 None => all.push(mount),
@@ -203,21 +203,21 @@ fn merge_mounts(common: Option<&YamlNode>, own: Option<&YamlNode>, check: &mut I
     all
 }
 
-fn parse_mounts(list: &YamlNode, check: &mut InventoryErrors) -> Vec<Mount> {
+fn parse_mounts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
-    for item in check.read_list(list, "write one mount a line: - /data:/data:ro") {
+    for item in errors.read_list(list, "write one mount a line: - /data:/data:ro") {
         if item.is_unknown() {
             continue;
         }
-        let mount = if matches!(item.kind, YamlKind::Map(_)) { parse_mount_mapping(item, check) } else { parse_short_mount(item, check) };
+        let mount = if matches!(item.kind, YamlKind::Map(_)) { parse_mount_mapping(item, errors) } else { parse_short_mount(item, errors) };
         let Some(mut mount) = mount else { continue };
         if mount.target.len() > 1 {
             mount.target.truncate(mount.target.trim_end_matches('/').len());
         }
         match validate_mount(&mount) {
-            Err((says, hint)) => check.report(&item.location, says, hint),
+            Err((says, hint)) => errors.report(&item.location, says, hint),
             Ok(()) if all.iter().any(|other| other.target == mount.target) => {
-                check.report(&item.location, format!("`{}` is mounted twice", shorten(&mount.target)), "keep one of them");
+                errors.report(&item.location, format!("`{}` is mounted twice", shorten(&mount.target)), "keep one of them");
             }
             Ok(()) => all.push(mount),
         }
@@ -225,31 +225,31 @@ fn parse_mounts(list: &YamlNode, check: &mut InventoryErrors) -> Vec<Mount> {
     all
 }
 
-fn parse_short_mount(item: &YamlNode, check: &mut InventoryErrors) -> Option<Mount> {
-    let text = check.read_text(item)?;
+fn parse_short_mount(item: &YamlNode, errors: &mut InventoryErrors) -> Option<Mount> {
+    let text = errors.read_text(item)?;
     let parts: Vec<&str> = text.split(':').collect();
     let (from, to, read_only) = match parts.as_slice() {
         [from, to] | [from, to, "rw"] => (from, to, false),
         [from, to, "ro"] => (from, to, true),
         _ => {
             let hint = "write from:to or from:to:ro, or { from: …, to: … }";
-            check.report(&item.location, format!("`{}` is not a mount", shorten(&text)), hint);
+            errors.report(&item.location, format!("`{}` is not a mount", shorten(&text)), hint);
             return None;
         }
     };
     Some(Mount { source: (*from).to_owned(), target: (*to).to_owned(), read_only, create_source: false })
 }
 
-fn parse_mount_mapping(item: &YamlNode, check: &mut InventoryErrors) -> Option<Mount> {
+fn parse_mount_mapping(item: &YamlNode, errors: &mut InventoryErrors) -> Option<Mount> {
     let mut path = |key: &str| match item.get(key) {
-        Some(node) => check.read_text(node),
+        Some(node) => errors.read_text(node),
         None => {
-            check.report(&item.location, format!("`{key}` is missing"), "a mount is { from: /on/the/host, to: /in/the/container }");
+            errors.report(&item.location, format!("`{key}` is missing"), "a mount is { from: /on/the/host, to: /in/the/container }");
             None
         }
     };
     let (from, to) = (path("from"), path("to"));
-    let mut flag = |key: &str| item.get(key).and_then(|node| check.read_bool(node)).unwrap_or(false);
+    let mut flag = |key: &str| item.get(key).and_then(|node| errors.read_bool(node)).unwrap_or(false);
     let (read_only, create) = (flag("read_only"), flag("create"));
     Some(Mount { source: from?, target: to?, read_only, create_source: create })
 }
@@ -284,17 +284,17 @@ fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn parse_entrypoint(node: &YamlNode, check: &mut InventoryErrors) -> EntrypointMode {
+fn parse_entrypoint(node: &YamlNode, errors: &mut InventoryErrors) -> EntrypointMode {
     let words = [("none", EntrypointMode::Overridden), ("image", EntrypointMode::Image)];
-    node.get("entrypoint").and_then(|node| check.read_choice(node, &words)).unwrap_or(EntrypointMode::Overridden)
+    node.get("entrypoint").and_then(|node| errors.read_choice(node, &words)).unwrap_or(EntrypointMode::Overridden)
 }
 
-fn parse_registry(node: &YamlNode, check: &mut InventoryErrors) -> Option<RegistrySettings> {
+fn parse_registry(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RegistrySettings> {
     let mut part = |key: &str, valid: fn(&str) -> Result<(), (String, String)>| match node.get(key) {
-        Some(node) => check.validated_text(node, valid),
+        Some(node) => errors.validated_text(node, valid),
         None => {
             let hint = "a registry is { server: 172.31.0.182, username: li, password: REG_PASSWORD }";
-            check.report(&node.location, format!("`{key}` is missing"), hint);
+            errors.report(&node.location, format!("`{key}` is missing"), hint);
             None
         }
     };
@@ -310,22 +310,22 @@ fn validate_login_user(text: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn parse_docker_args(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
+fn parse_docker_args(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
     let Some(list) = node.get("args") else { return Vec::new() };
-    let items = check.read_list(list, "write it like [--cap-add=SYS_PTRACE]");
+    let items = errors.read_list(list, "write it like [--cap-add=SYS_PTRACE]");
     let mut args = Vec::new();
     for item in items {
-        let Some(text) = check.read_text(item) else { continue };
+        let Some(text) = errors.read_text(item) else { continue };
         if args.is_empty() && !text.starts_with('-') && !item.is_unknown() {
-            check.report(
+            errors.report(
                 &item.location,
                 format!("`{}` would be taken for the image", shorten(&text)),
                 "options for docker run begin with -",
             );
         } else if let Err(hint) = reject_reserved_docker_flag(&text) {
-            check.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), hint);
+            errors.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), hint);
         } else if text == "--" {
-            check.report(&item.location, "`--` would end the options for docker run", "leave it out");
+            errors.report(&item.location, "`--` would end the options for docker run", "leave it out");
         }
         args.push(text);
     }

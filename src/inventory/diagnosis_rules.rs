@@ -38,7 +38,7 @@ pub struct LocalizedTemplate {
 
 /// What a rule looks at.
 #[derive(Debug, Clone)]
-pub enum Matcher {
+pub enum RuleMatcher {
     /// Lines of logs and of errors.
     Lines(Vec<Regex>),
     /// How a process ended by itself.
@@ -60,7 +60,7 @@ pub struct DiagnosisRule {
     /// Who is to blame.
     pub blame: Blame,
     /// What it looks at.
-    pub matcher: Matcher,
+    pub matcher: RuleMatcher,
     /// What happened.
     pub summary: LocalizedTemplate,
     /// Why that happens.
@@ -73,7 +73,7 @@ pub struct DiagnosisRule {
 
 /// `diagnosis`: a user's rules.
 #[derive(Debug, Clone)]
-pub enum DiagnosisSource {
+pub enum DiagnosisRuleSource {
     /// In a file of the laptop, relative to the inventory's folder.
     File(String),
     /// In the inventory.
@@ -115,13 +115,13 @@ pub fn read_rules(source: &InventorySource) -> Result<Vec<DiagnosisRule>, Vec<In
 }
 
 /// What stands under `diagnosis`.
-pub(super) fn parse_diagnosis_source(tree: &YamlNode, check: &mut InventoryErrors) -> Option<DiagnosisSource> {
+pub(super) fn parse_diagnosis_rule_source(tree: &YamlNode, errors: &mut InventoryErrors) -> Option<DiagnosisRuleSource> {
     let node = tree.get("diagnosis")?;
     match &node.kind {
-        YamlKind::Scalar { text, .. } if !text.trim().is_empty() => Some(DiagnosisSource::File(text.clone())),
-        YamlKind::List(_) => Some(DiagnosisSource::Inline(parse_rules(node, check))),
+        YamlKind::Scalar { text, .. } if !text.trim().is_empty() => Some(DiagnosisRuleSource::File(text.clone())),
+        YamlKind::List(_) => Some(DiagnosisRuleSource::Inline(parse_rules(node, errors))),
         _ => {
-            check.report(
+            errors.report(
                 &node.location,
                 format!("{} where rules are expected", node.describe()),
                 "name a file, or list the rules: - id: …",
@@ -136,60 +136,60 @@ impl Inventory {
     ///
     /// # Errors
     /// Everything that is wrong with rules that stand in the inventory.
-    pub fn diagnosis_source(&self) -> Result<Option<DiagnosisSource>, Vec<InventoryProblem>> {
+    pub fn diagnosis_rule_source(&self) -> Result<Option<DiagnosisRuleSource>, Vec<InventoryProblem>> {
         let mut check = InventoryErrors::default();
-        let found = parse_diagnosis_source(&self.merged.tree, &mut check);
+        let found = parse_diagnosis_rule_source(&self.merged.tree, &mut check);
         check.into_result(Some(found))
     }
 }
 
 /// The rules of a list that stands in a file.
-fn parse_rules(node: &YamlNode, check: &mut InventoryErrors) -> Vec<DiagnosisRule> {
+fn parse_rules(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<DiagnosisRule> {
     let YamlKind::List(items) = &node.kind else {
-        check.report(&node.location, format!("{} where a list of rules is expected", node.describe()), "begin each rule with `- id: …`");
+        errors.report(&node.location, format!("{} where a list of rules is expected", node.describe()), "begin each rule with `- id: …`");
         return Vec::new();
     };
     if items.len() > MAX_RULES {
-        check.report(&node.location, format!("{} rules", items.len()), format!("at most {MAX_RULES} are read"));
+        errors.report(&node.location, format!("{} rules", items.len()), format!("at most {MAX_RULES} are read"));
     }
     let mut rules: Vec<DiagnosisRule> = Vec::new();
     for item in items.iter().take(MAX_RULES) {
-        let Some(rule) = parse_rule(item, check) else { continue };
+        let Some(rule) = parse_rule(item, errors) else { continue };
         if rules.iter().any(|known| known.id == rule.id) {
-            check.report(&item.location, format!("a second rule `{}`", rule.id), "every rule has a name of its own");
+            errors.report(&item.location, format!("a second rule `{}`", rule.id), "every rule has a name of its own");
         }
         rules.push(rule);
     }
     rules
 }
 
-fn parse_rule(node: &YamlNode, check: &mut InventoryErrors) -> Option<DiagnosisRule> {
-    if !check.check_keys(node, &RULE_SCHEMA) {
+fn parse_rule(node: &YamlNode, errors: &mut InventoryErrors) -> Option<DiagnosisRule> {
+    if !errors.check_keys(node, &RULE_SCHEMA) {
         return None;
     }
-    let id = parse_text(node.get("id"), check).unwrap_or_default();
+    let id = parse_text(node.get("id"), errors).unwrap_or_default();
     if id.is_empty() || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         let place = node.get("id").map_or(&node.location, |id| &id.location);
-        check.report(place, "a rule needs a name of a-z, 0-9 and -", "write it like id: dataset-missing");
+        errors.report(place, "a rule needs a name of a-z, 0-9 and -", "write it like id: dataset-missing");
     }
-    let role = node.get("role").map_or(Some(Blame::Cause), |node| match parse_text(Some(node), check).as_deref() {
+    let role = node.get("role").map_or(Some(Blame::Cause), |node| match parse_text(Some(node), errors).as_deref() {
         Some("cause") => Some(Blame::Cause),
         Some("wait") => Some(Blame::PeerTimeout),
         Some("effect") => Some(Blame::Effect),
         Some("hint") => Some(Blame::PossibleCause),
         Some("harmless" | "info") => Some(Blame::Harmless),
         _ => {
-            check.report(&node.location, format!("{} is no role", node.describe()), "cause, wait, effect, hint or harmless");
+            errors.report(&node.location, format!("{} is no role", node.describe()), "cause, wait, effect, hint or harmless");
             None
         }
     });
-    let looks = parse_matcher(node, check);
-    let what = parse_localized(node, "what", check);
+    let looks = parse_matcher(node, errors);
+    let what = parse_localized(node, "what", errors);
     if what.is_none() && role.is_some_and(|role| role != Blame::Harmless) {
-        check.report(&node.location, "it does not say what happened", "add what: <one line>");
+        errors.report(&node.location, "it does not say what happened", "add what: <one line>");
     }
-    let (why, next) = (parse_localized(node, "why", check), parse_localized(node, "next", check));
-    let examples = parse_texts(node.get("eg"), check).into_iter().map(|(text, _)| text).collect();
+    let (why, next) = (parse_localized(node, "why", errors), parse_localized(node, "next", errors));
+    let examples = parse_texts(node.get("eg"), errors).into_iter().map(|(text, _)| text).collect();
     Some(DiagnosisRule {
         id,
         blame: role?,
@@ -201,11 +201,11 @@ fn parse_rule(node: &YamlNode, check: &mut InventoryErrors) -> Option<DiagnosisR
     })
 }
 
-fn parse_matcher(node: &YamlNode, check: &mut InventoryErrors) -> Option<Matcher> {
+fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMatcher> {
     if node.get("found").is_some() {
-        return Some(Matcher::RankComparison);
+        return Some(RuleMatcher::RankComparison);
     }
-    let patterns = parse_texts(node.get("re"), check);
+    let patterns = parse_texts(node.get("re"), errors);
     let numbers = |key: &str, check: &mut InventoryErrors| -> Vec<i32> {
         let mut numbers = Vec::new();
         for (text, at) in parse_texts(node.get(key), check) {
@@ -216,27 +216,27 @@ fn parse_matcher(node: &YamlNode, check: &mut InventoryErrors) -> Option<Matcher
         }
         numbers
     };
-    let (codes, signals) = (numbers("exit", check), numbers("signal", check));
+    let (codes, signals) = (numbers("exit", errors), numbers("signal", errors));
     match (patterns.is_empty(), codes.is_empty() && signals.is_empty()) {
         (true, true) => {
-            check.report(&node.location, "it looks at nothing", "add re: <a regular expression>, exit: <a code> or signal: <a number>");
+            errors.report(&node.location, "it looks at nothing", "add re: <a regular expression>, exit: <a code> or signal: <a number>");
             None
         }
         (false, false) => {
-            check.report(&node.location, "it looks at lines and at ends", "make two rules of it");
+            errors.report(&node.location, "it looks at lines and at ends", "make two rules of it");
             None
         }
-        (true, false) => Some(Matcher::Exits { codes, signals }),
+        (true, false) => Some(RuleMatcher::Exits { codes, signals }),
         (false, true) => {
-            let before = check.problems.len();
+            let before = errors.problems.len();
             let mut compiled = Vec::new();
             for (text, at) in patterns {
                 match compile_pattern(&text) {
                     Ok(regex) => compiled.push(regex),
-                    Err((says, hint)) => check.report(&at.location, says, hint),
+                    Err((says, hint)) => errors.report(&at.location, says, hint),
                 }
             }
-            (check.problems.len() == before).then_some(Matcher::Lines(compiled))
+            (errors.problems.len() == before).then_some(RuleMatcher::Lines(compiled))
         }
     }
 }
@@ -268,37 +268,37 @@ pub fn compile_pattern(text: &str) -> Result<Regex, (String, String)> {
 }
 
 /// A value that is one text.
-fn parse_text(node: Option<&YamlNode>, check: &mut InventoryErrors) -> Option<String> {
+fn parse_text(node: Option<&YamlNode>, errors: &mut InventoryErrors) -> Option<String> {
     let node = node?;
     match &node.kind {
         YamlKind::Scalar { text, .. } => Some(text.clone()),
         YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => {
-            check.report(&node.location, format!("{} where a text is expected", node.describe()), "write it on one line");
+            errors.report(&node.location, format!("{} where a text is expected", node.describe()), "write it on one line");
             None
         }
     }
 }
 
 /// A value that is one text or several.
-fn parse_texts<'a>(node: Option<&'a YamlNode>, check: &mut InventoryErrors) -> Vec<(String, &'a YamlNode)> {
+fn parse_texts<'a>(node: Option<&'a YamlNode>, errors: &mut InventoryErrors) -> Vec<(String, &'a YamlNode)> {
     let Some(node) = node else { return Vec::new() };
     let nodes = match &node.kind {
         YamlKind::List(items) => items.iter().collect(),
         _ => vec![node],
     };
-    nodes.into_iter().filter_map(|node| parse_text(Some(node), check).map(|text| (text, node))).collect()
+    nodes.into_iter().filter_map(|node| parse_text(Some(node), errors).map(|text| (text, node))).collect()
 }
 
 /// A text in one language or both; one alone stands for both.
-fn parse_localized(node: &YamlNode, key: &str, check: &mut InventoryErrors) -> Option<LocalizedTemplate> {
+fn parse_localized(node: &YamlNode, key: &str, errors: &mut InventoryErrors) -> Option<LocalizedTemplate> {
     let node = node.get(key)?;
     if let YamlKind::Map(_) = node.kind {
-        check.check_keys(node, &LOCALIZED_SCHEMA);
-        let (en, zh) = (parse_text(node.get("en"), check), parse_text(node.get("zh"), check));
+        errors.check_keys(node, &LOCALIZED_SCHEMA);
+        let (en, zh) = (parse_text(node.get("en"), errors), parse_text(node.get("zh"), errors));
         let en = en.or_else(|| zh.clone())?;
         return Some(LocalizedTemplate { zh: zh.unwrap_or_else(|| en.clone()), en });
     }
-    parse_text(Some(node), check).map(|text| LocalizedTemplate { en: text.clone(), zh: text })
+    parse_text(Some(node), errors).map(|text| LocalizedTemplate { en: text.clone(), zh: text })
 }
 
 impl LocalizedTemplate {
@@ -346,10 +346,10 @@ mod tests {
             let text = format!("name: a\nhosts: [gpu01]\nlaunch: {{ command: [train.py] }}\ndiagnosis: {diagnosis}\n");
             Inventory::load(&[InventorySource { name: "a.yaml".to_owned(), text }], &[])
         };
-        let found = load("./rules.yaml").expect("good").diagnosis_source().expect("good");
-        assert!(matches!(found, Some(DiagnosisSource::File(file)) if file == "./rules.yaml"));
-        let found = load("[{ id: x, re: quota, what: full }]").expect("good").diagnosis_source().expect("good");
-        assert!(matches!(found, Some(DiagnosisSource::Inline(rules)) if rules[0].id == "x"));
+        let found = load("./rules.yaml").expect("good").diagnosis_rule_source().expect("good");
+        assert!(matches!(found, Some(DiagnosisRuleSource::File(file)) if file == "./rules.yaml"));
+        let found = load("[{ id: x, re: quota, what: full }]").expect("good").diagnosis_rule_source().expect("good");
+        assert!(matches!(found, Some(DiagnosisRuleSource::Inline(rules)) if rules[0].id == "x"));
         for (text, told) in
             [("[{ id: x, re: 'q(', what: full }]", "diagnosis[0].re: unclosed group"), ("{ a: b }", "where rules are expected")]
         {

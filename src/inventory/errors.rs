@@ -18,8 +18,8 @@ pub(super) struct InventoryErrors {
 }
 
 impl InventoryErrors {
-    pub(super) fn report(&mut self, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) {
-        self.problems.push(place.problem(says, hint));
+    pub(super) fn report(&mut self, location: &SourceLocation, message: impl Into<String>, hint: impl Into<String>) {
+        self.problems.push(location.problem(message, hint));
     }
 
     /// All problems in the order of the files, or the value.
@@ -53,7 +53,7 @@ impl InventoryErrors {
                     self.report(&entry.location, "not supported yet", "leave it out: this version does not have it")
                 }
                 None => {
-                    let hint = unknown_hint(&entry.key, block);
+                    let hint = unknown_key_hint(&entry.key, block);
                     self.report(&entry.location, format!("unknown key `{}`", shorten(&entry.key)), hint);
                 }
             }
@@ -89,7 +89,7 @@ impl InventoryErrors {
     }
 
     /// A whole number between two bounds; `None` also where it is not known yet.
-    pub(super) fn read_number(&mut self, node: &YamlNode, least: u32, most: u32) -> Option<u32> {
+    pub(super) fn read_number(&mut self, node: &YamlNode, min: u32, max: u32) -> Option<u32> {
         if node.is_unknown() {
             return None;
         }
@@ -103,15 +103,15 @@ impl InventoryErrors {
                 YamlKind::Scalar { text, plain: true } if text.parse::<f64>().is_ok() => {
                     "write it without a fraction; in a template `//` divides to a whole number".to_owned()
                 }
-                _ => format!("write a number from {least} to {most}"),
+                _ => format!("write a number from {min} to {max}"),
             };
             self.report(&node.location, format!("{} where a whole number is expected", node.describe()), hint);
             return None;
         };
         match u32::try_from(number) {
-            Ok(number) if (least..=most).contains(&number) => Some(number),
+            Ok(number) if (min..=max).contains(&number) => Some(number),
             _ => {
-                self.report(&node.location, format!("{number} is out of range"), format!("write a number from {least} to {most}"));
+                self.report(&node.location, format!("{number} is out of range"), format!("write a number from {min} to {max}"));
                 None
             }
         }
@@ -227,7 +227,7 @@ pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)>
         "MASTER_ADDR",
         "MASTER_PORT",
     ];
-    if !shell_quote::is_variable(name) {
+    if !shell_quote::is_variable_name(name) {
         let says = format!("`{}` cannot be the name of a variable", shorten(name));
         return Err((says, "letters, digits and _ only, no digit first".to_owned()));
     }
@@ -271,7 +271,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     (last != u64::MAX && total <= Duration::from_secs(366 * 86_400)).then_some(total)
 }
 
-fn unknown_hint(key: &str, block: &KeySchema) -> String {
+fn unknown_key_hint(key: &str, block: &KeySchema) -> String {
     const KEY_ALIASES: [(&str, &str); 14] = [
         ("volumes", "mounts"),
         ("environment", "env"),

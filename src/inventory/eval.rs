@@ -2,6 +2,8 @@
 //!
 //! Uses templates and the tree. Knows what is given and what has to come from a host; knows nothing of the keys that templates stand in.
 
+mod nproc;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,9 +66,9 @@ pub(super) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn new(facts: EvalInputs<'a>) -> Self {
+    pub(super) fn new(inputs: EvalInputs<'a>) -> Self {
         let environment = template::new_environment();
-        Evaluator { inputs: facts, environment, cache: RefCell::default(), depth: Cell::new(0), errors: RefCell::default() }
+        Evaluator { inputs, environment, cache: RefCell::default(), depth: Cell::new(0), errors: RefCell::default() }
     }
 
     /// Everything that was wrong with the templates so far.
@@ -78,8 +80,8 @@ impl<'a> Evaluator<'a> {
         &self.inputs
     }
 
-    fn report(&self, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) -> TemplateValue {
-        self.errors.borrow_mut().report(place, says, hint);
+    fn report(&self, location: &SourceLocation, message: impl Into<String>, hint: impl Into<String>) -> TemplateValue {
+        self.errors.borrow_mut().report(location, message, hint);
         TemplateValue::Invalid
     }
 
@@ -106,12 +108,12 @@ impl<'a> Evaluator<'a> {
         YamlNode { location: node.location.clone(), kind }
     }
 
-    fn evaluate_pieces(&self, pieces: &[TemplatePiece], place: &SourceLocation, host: Option<usize>) -> YamlNode {
-        let unknown = |text: String| YamlNode { location: place.clone(), kind: YamlKind::Unknown(text) };
+    fn evaluate_pieces(&self, pieces: &[TemplatePiece], location: &SourceLocation, host: Option<usize>) -> YamlNode {
+        let unknown = |text: String| YamlNode { location: location.clone(), kind: YamlKind::Unknown(text) };
         if let [TemplatePiece::Expression(expression)] = pieces {
-            return match self.evaluate_expression(expression, place, host) {
-                TemplateValue::Known(value) => template::value_to_node(&value, place).unwrap_or_else(|why| {
-                    self.report(place, format!("{{{{ {} }}}}: {why}", shorten(expression)), "");
+            return match self.evaluate_expression(expression, location, host) {
+                TemplateValue::Known(value) => template::value_to_node(&value, location).unwrap_or_else(|why| {
+                    self.report(location, format!("{{{{ {} }}}}: {why}", shorten(expression)), "");
                     unknown(String::new())
                 }),
                 TemplateValue::Unknown(text) => unknown(text),
@@ -121,28 +123,28 @@ impl<'a> Evaluator<'a> {
         let mut text = String::new();
         let mut all_known = true;
         for piece in pieces {
-            let (part, known) = self.render_piece(piece, place, host);
+            let (part, known) = self.render_piece(piece, location, host);
             text.push_str(&part);
             all_known &= known;
         }
         if text.len() > super::yaml_parser::TEXT_LIMIT {
-            self.report(place, "the template gives more than 1 MiB", "");
+            self.report(location, "the template gives more than 1 MiB", "");
             return unknown(String::new());
         }
-        if all_known { YamlNode::scalar(place.clone(), text, false) } else { unknown(text) }
+        if all_known { YamlNode::scalar(location.clone(), text, false) } else { unknown(text) }
     }
 
     /// A piece of a text, and whether it is known.
-    pub(super) fn render_piece(&self, piece: &TemplatePiece, place: &SourceLocation, host: Option<usize>) -> (String, bool) {
+    pub(super) fn render_piece(&self, piece: &TemplatePiece, location: &SourceLocation, host: Option<usize>) -> (String, bool) {
         let expression = match piece {
             TemplatePiece::Text(text) => return (text.clone(), true),
             TemplatePiece::Expression(expression) => expression,
         };
-        match self.evaluate_expression(expression, place, host) {
+        match self.evaluate_expression(expression, location, host) {
             TemplateValue::Known(value) => match template::value_to_text(&value) {
                 Ok(text) => (text, true),
                 Err(why) => {
-                    self.report(place, format!("{{{{ {} }}}}: {why}", shorten(expression)), "");
+                    self.report(location, format!("{{{{ {} }}}}: {why}", shorten(expression)), "");
                     (String::new(), false)
                 }
             },
@@ -152,17 +154,17 @@ impl<'a> Evaluator<'a> {
     }
 
     /// What an expression comes to.
-    pub(super) fn evaluate_expression(&self, expression: &str, place: &SourceLocation, host: Option<usize>) -> TemplateValue {
+    pub(super) fn evaluate_expression(&self, expression: &str, location: &SourceLocation, host: Option<usize>) -> TemplateValue {
         let shown = shorten(expression);
         if expression.len() > template::EXPRESSION_LIMIT {
             let says = format!("an expression of more than {} bytes", template::EXPRESSION_LIMIT);
-            return self.report(place, says, "divide it among several vars");
+            return self.report(location, says, "divide it among several vars");
         }
         let compiled = match self.environment.compile_expression(expression) {
             Ok(compiled) => compiled,
             Err(error) => {
                 let hint = "write an expression like world_size // 2; a plain {{ is written {{ '{{' }}";
-                return self.report(place, format!("`{shown}` is not an expression: {}", template::describe_error(&error)), hint);
+                return self.report(location, format!("`{shown}` is not an expression: {}", template::describe_error(&error)), hint);
             }
         };
         let mut context = BTreeMap::new();
@@ -171,7 +173,7 @@ impl<'a> Evaluator<'a> {
             if self.environment.globals().any(|(global, _)| global == name) && !self.is_var(&name) {
                 continue;
             }
-            match self.lookup_name(&name, &fields, place, host) {
+            match self.lookup_name(&name, &fields, location, host) {
                 TemplateValue::Known(value) => {
                     context.insert(name, value);
                 }
@@ -183,15 +185,15 @@ impl<'a> Evaluator<'a> {
             return TemplateValue::Unknown(text);
         }
         match compiled.eval(Value::from(context)) {
-            Ok(value) if value.is_undefined() => self.report(place, format!("`{shown}` is not defined"), ""),
+            Ok(value) if value.is_undefined() => self.report(location, format!("`{shown}` is not defined"), ""),
             Ok(value) => TemplateValue::Known(value),
-            Err(error) => self.report(place, format!("`{shown}` cannot be evaluated: {}", template::describe_error(&error)), ""),
+            Err(error) => self.report(location, format!("`{shown}` cannot be evaluated: {}", template::describe_error(&error)), ""),
         }
     }
 
     /// Evaluates a variable for what may be wrong with it.
-    pub(super) fn check_variable(&self, name: &str, place: &SourceLocation) {
-        drop(self.lookup_variable(name, place));
+    pub(super) fn check_variable(&self, name: &str, location: &SourceLocation) {
+        drop(self.lookup_variable(name, location));
     }
 
     fn is_var(&self, name: &str) -> bool {
@@ -199,24 +201,28 @@ impl<'a> Evaluator<'a> {
     }
 
     /// One name; of a given group only the fields that are asked for.
-    fn lookup_name(&self, name: &str, fields: &BTreeSet<String>, place: &SourceLocation, host: Option<usize>) -> TemplateValue {
+    fn lookup_name(&self, name: &str, fields: &BTreeSet<String>, location: &SourceLocation, host: Option<usize>) -> TemplateValue {
         let all: &[&str] = match name {
             "run" => &RUN_FIELDS,
             "master" => &MASTER_FIELDS,
             "host" => &HOST_FIELDS,
-            _ => return self.lookup_scalar(name, place),
+            _ => return self.lookup_scalar(name, location),
         };
         if name == "host" && host.is_none() {
-            return self.report(place, "`host` is not known here", "only command, env, mounts and the values of one host know their host");
+            return self.report(
+                location,
+                "`host` is not known here",
+                "only command, env, mounts and the values of one host know their host",
+            );
         }
         let fields: Vec<&str> = if fields.is_empty() { all.to_vec() } else { fields.iter().map(String::as_str).collect() };
         let mut group = BTreeMap::new();
         for field in fields {
             if !all.contains(&field) {
                 let hint = format!("there are {}", all.iter().map(|f| format!("{name}.{f}")).collect::<Vec<_>>().join(", "));
-                return self.report(place, format!("`{name}.{field}` is not defined"), hint);
+                return self.report(location, format!("`{name}.{field}` is not defined"), hint);
             }
-            match self.lookup_field(name, field, host.unwrap_or(0), place) {
+            match self.lookup_field(name, field, host.unwrap_or(0), location) {
                 TemplateValue::Known(value) => group.insert(field.to_owned(), value),
                 other => return other,
             };
@@ -224,7 +230,7 @@ impl<'a> Evaluator<'a> {
         TemplateValue::Known(Value::from(group))
     }
 
-    fn lookup_field(&self, group: &str, field: &str, host: usize, place: &SourceLocation) -> TemplateValue {
+    fn lookup_field(&self, group: &str, field: &str, host: usize, location: &SourceLocation) -> TemplateValue {
         let host = if group == "master" { 0 } else { host };
         let unknown_run = |text: &str| {
             if text.is_empty() { TemplateValue::Unknown(format!("<run.{field}>")) } else { TemplateValue::Known(Value::from(text)) }
@@ -233,12 +239,12 @@ impl<'a> Evaluator<'a> {
             ("run", "id") => unknown_run(&self.inputs.runtime.run_id),
             ("run", _) => unknown_run(&self.inputs.runtime.run_stamp),
             (_, "rank") => TemplateValue::Known(Value::from(host)),
-            (_, "port") => self.memoize("master.port", place, |scope| scope.master_port()),
+            (_, "port") => self.memoize("master.port", location, |scope| scope.master_port()),
             (_, "address") => {
                 let known = self.inputs.runtime.fabric_addresses.get(host).and_then(Option::as_deref);
                 match known.or_else(|| self.inputs.fabric_addresses.get(host).copied().flatten()) {
                     Some(address) => TemplateValue::Known(Value::from(address)),
-                    None => TemplateValue::Unknown(self.unknown_from_host(host, "fabric address")),
+                    None => TemplateValue::Unknown(self.host_placeholder(host, "fabric address")),
                 }
             }
             _ => TemplateValue::Known(Value::from(self.host_name(host))),
@@ -249,23 +255,23 @@ impl<'a> Evaluator<'a> {
         self.inputs.host_names.get(host).copied().unwrap_or_default()
     }
 
-    fn unknown_from_host(&self, host: usize, what: &str) -> String {
+    fn host_placeholder(&self, host: usize, what: &str) -> String {
         format!("<from {}: {what}>", self.host_name(host))
     }
 
-    fn lookup_scalar(&self, name: &str, place: &SourceLocation) -> TemplateValue {
+    fn lookup_scalar(&self, name: &str, location: &SourceLocation) -> TemplateValue {
         match name {
             "nnodes" => TemplateValue::Known(Value::from(self.inputs.host_names.len())),
-            "nproc_per_node" | "world_size" | "name" => self.memoize(name, place, |scope| match name {
+            "nproc_per_node" | "world_size" | "name" => self.memoize(name, location, |scope| match name {
                 "name" => scope.inventory_name(),
                 "world_size" => scope.world_size(),
-                _ => scope.nproc_value(place),
+                _ => scope.nproc_value(location),
             }),
-            _ => self.lookup_variable(name, place),
+            _ => self.lookup_variable(name, location),
         }
     }
 
-    fn lookup_variable(&self, name: &str, place: &SourceLocation) -> TemplateValue {
+    fn lookup_variable(&self, name: &str, location: &SourceLocation) -> TemplateValue {
         let vars = self.inputs.tree.get_path(&["vars"]).map(YamlNode::entries).unwrap_or_default();
         let Some(entry) = vars.iter().find(|entry| entry.key == name) else {
             let names = vars.iter().map(|entry| entry.key.as_str()).chain(BUILTIN_NAMES);
@@ -276,9 +282,9 @@ impl<'a> Evaluator<'a> {
                     BUILTIN_NAMES[..5].join(", ")
                 ),
             };
-            return self.report(place, format!("`{}` is not defined", shorten(name)), hint);
+            return self.report(location, format!("`{}` is not defined", shorten(name)), hint);
         };
-        self.memoize(name, place, |scope| {
+        self.memoize(name, location, |scope| {
             let node = scope.evaluate(&entry.value, None);
             match template::node_to_value(&node) {
                 Ok(value) => TemplateValue::Known(value),
@@ -289,14 +295,14 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Finds a name's value once; a name that needs itself is wrong.
-    fn memoize(&self, name: &str, place: &SourceLocation, find: impl FnOnce(&Self) -> TemplateValue) -> TemplateValue {
+    fn memoize(&self, name: &str, location: &SourceLocation, find: impl FnOnce(&Self) -> TemplateValue) -> TemplateValue {
         match self.cache.borrow().get(name) {
             Some(Some(term)) => return term.clone(),
             Some(None) => {
                 let circle =
                     self.cache.borrow().iter().filter(|(_, term)| term.is_none()).map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
                 return self.report(
-                    place,
+                    location,
                     format!("`{name}` needs its own value: {} go in a circle", circle.join(", ")),
                     "give one of them a fixed value",
                 );
@@ -304,7 +310,7 @@ impl<'a> Evaluator<'a> {
             None => {}
         }
         if self.depth.get() >= REFERENCE_DEPTH_LIMIT {
-            return self.report(place, format!("more than {REFERENCE_DEPTH_LIMIT} names refer to each other in a row"), "");
+            return self.report(location, format!("more than {REFERENCE_DEPTH_LIMIT} names refer to each other in a row"), "");
         }
         self.cache.borrow_mut().insert(name.to_owned(), None);
         self.depth.set(self.depth.get() + 1);
@@ -329,7 +335,7 @@ impl<'a> Evaluator<'a> {
         if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
             return match self.inputs.runtime.master_port {
                 Some(port) => TemplateValue::Known(Value::from(port)),
-                None => TemplateValue::Unknown(self.unknown_from_host(0, "free port")),
+                None => TemplateValue::Unknown(self.host_placeholder(0, "free port")),
             };
         }
         match (&node.kind, InventoryErrors::default().read_port(&node)) {
@@ -348,13 +354,13 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Whether every rank's process is started by one script a host.
-    pub(super) fn is_script(&self) -> bool {
+    pub(super) fn uses_script_launcher(&self) -> bool {
         self.launcher_name() == "script"
     }
 
     fn world_size(&self) -> TemplateValue {
         let nodes = self.inputs.host_names.len();
-        if self.is_script() {
+        if self.uses_script_launcher() {
             return TemplateValue::Known(Value::from(nodes));
         }
         match self.resolve_nproc() {
@@ -365,123 +371,16 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn nproc_value(&self, place: &SourceLocation) -> TemplateValue {
+    fn nproc_value(&self, location: &SourceLocation) -> TemplateValue {
         match self.resolve_nproc() {
             NprocValue::Known(nproc) => TemplateValue::Known(Value::from(nproc)),
             NprocValue::PerHost(all) => {
                 let all = all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
                 let hint = "use world_size, or $ORCH_GPUS_PER_NODE in a script; or set launch.nproc_per_node";
-                self.report(place, format!("`nproc_per_node` is not the same on all hosts: {all}"), hint)
+                self.report(location, format!("`nproc_per_node` is not the same on all hosts: {all}"), hint)
             }
             NprocValue::Unknown(text) => TemplateValue::Unknown(text),
             NprocValue::Invalid => TemplateValue::Invalid,
-        }
-    }
-
-    /// Worker processes a host, where they are known.
-    pub(super) fn nproc_per_node(&self) -> Option<u32> {
-        let place = self.inputs.tree.get_path(&["launch", "nproc_per_node"]).map_or(&self.inputs.tree.location, |node| &node.location);
-        if self.unequal_gpu_counts().is_some() {
-            return None;
-        }
-        match self.memoize("nproc_per_node", place, |scope| scope.nproc_value(place)) {
-            TemplateValue::Known(value) => u32::try_from(value).ok(),
-            TemplateValue::Unknown(_) | TemplateValue::Invalid => None,
-        }
-    }
-
-    /// Worker processes of one host, where they are known.
-    pub(super) fn nproc_on_host(&self, host: usize) -> Option<u32> {
-        match self.unequal_gpu_counts() {
-            Some(all) => all.get(host).copied(),
-            None => self.nproc_per_node(),
-        }
-    }
-
-    /// The GPUs given to each host, where nobody gave a number, they differ, and the launcher takes that.
-    fn unequal_gpu_counts(&self) -> Option<Vec<u32>> {
-        if self.inputs.nproc_override.is_some()
-            || self.inputs.tree.get_path(&["launch", "nproc_per_node"]).is_some()
-            || !self.supports_unequal_nproc()
-        {
-            return None;
-        }
-        let all: Vec<u32> =
-            (0..self.inputs.host_names.len()).map(|host| self.gpu_count(host).filter(|gpus| *gpus > 0)).collect::<Option<_>>()?;
-        all.iter().any(|gpus| Some(gpus) != all.first()).then_some(all)
-    }
-
-    /// Whether the launcher tells each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
-    /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
-    fn supports_unequal_nproc(&self) -> bool {
-        let rendezvous = self.inputs.tree.get_path(&["launch", "rendezvous"]).map(|node| self.evaluate(node, None).kind);
-        match self.launcher_name().as_str() {
-            "processes" | "script" => true,
-            "deepspeed" => matches!(rendezvous, Some(YamlKind::Scalar { text, .. }) if text == "hostfile"),
-            _ => false,
-        }
-    }
-
-    fn resolve_nproc(&self) -> NprocValue {
-        if let Some(trial) = self.inputs.nproc_override {
-            return NprocValue::Known(trial);
-        }
-        let Some(node) = self.inputs.tree.get_path(&["launch", "nproc_per_node"]) else { return self.default_nproc() };
-        let node = self.evaluate(node, None);
-        let number = self.errors.borrow_mut().read_number(&node, 1, NPROC_LIMIT);
-        match (&node.kind, number) {
-            (_, Some(number)) => NprocValue::Known(number),
-            (YamlKind::Unknown(text), None) if !text.is_empty() => NprocValue::Unknown(text.clone()),
-            _ => NprocValue::Invalid,
-        }
-    }
-
-    /// The GPUs given to each host, which must be as many on all where the launcher knows one number only.
-    fn default_nproc(&self) -> NprocValue {
-        if let Some(all) = self.unequal_gpu_counts() {
-            return NprocValue::PerHost(all);
-        }
-        let place = self.inputs.tree.get("launch").unwrap_or(self.inputs.tree).location.child("nproc_per_node");
-        let mut all = Vec::new();
-        for host in 0..self.inputs.host_names.len() {
-            match self.gpu_count(host) {
-                Some(gpus) => all.push(gpus),
-                None => return NprocValue::Unknown(self.unknown_from_host(host, "GPU count")),
-            }
-        }
-        let least = all.iter().copied().min().unwrap_or(0);
-        if let Some(other) = all.iter().position(|gpus| *gpus != all.first().copied().unwrap_or(0)) {
-            let (first, name) = (self.host_name(0), self.host_name(other));
-            let says = format!(
-                "{first} gives {} GPUs and {name} gives {}, and `with: {}` has one number for all: there is no default",
-                all.first().unwrap_or(&0),
-                all.get(other).unwrap_or(&0),
-                self.launcher_name()
-            );
-            self.report(&place, says, format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal"));
-            return NprocValue::Invalid;
-        }
-        if least == 0 {
-            self.report(&place, "no GPU is given to the hosts: there is no default", "set launch.nproc_per_node");
-            return NprocValue::Invalid;
-        }
-        NprocValue::Known(least)
-    }
-
-    /// GPUs given to a host: by its container, by its `gpus`, or by what it has.
-    pub(super) fn gpu_count(&self, host: usize) -> Option<u32> {
-        let own = self.inputs.host_nodes.get(host).and_then(|member| member.get_path(&["container", "gpus"]));
-        let node = own.or_else(|| self.inputs.tree.get_path(&["container", "gpus"])).map(|node| self.evaluate(node, Some(host)));
-        match node.as_ref().map(|node| &node.kind) {
-            Some(YamlKind::List(items)) => return u32::try_from(items.len()).ok(),
-            Some(YamlKind::Scalar { text, .. }) if text == "none" => return Some(0),
-            Some(YamlKind::Scalar { text, plain: true }) if text != "all" => return super::yaml_parser::parse_plain_scalar(text),
-            _ => {}
-        }
-        match self.inputs.gpus.get(host) {
-            Some(GpuSelection::Count(count)) => Some(*count),
-            Some(GpuSelection::List(list)) => u32::try_from(list.len()).ok(),
-            Some(GpuSelection::Any) | None => self.inputs.runtime.gpu_counts.get(host).copied().flatten(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::text::host_patterns;
 use crate::text::host_patterns::SshDestination;
 
 /// Splits every file's `hosts` off, and lays the files over each other: other keys one by one, hosts by name.
-pub(super) fn merge_files(files: Vec<YamlNode>, check: &mut InventoryErrors) -> (YamlNode, Vec<YamlNode>) {
+pub(super) fn merge_files(files: Vec<YamlNode>, errors: &mut InventoryErrors) -> (YamlNode, Vec<YamlNode>) {
     let mut tree: Option<YamlNode> = None;
     let mut members: Vec<(String, YamlNode)> = Vec::new();
     for mut file in files {
@@ -23,11 +23,11 @@ pub(super) fn merge_files(files: Vec<YamlNode>, check: &mut InventoryErrors) -> 
             list = Some(entries.remove(at).value);
         }
         let mut own: Vec<(String, YamlNode)> = Vec::new();
-        for (name, node) in list.filter(|list| !list.is_null()).map(|list| collect_hosts(&list, check)).unwrap_or_default() {
+        for (name, node) in list.filter(|list| !list.is_null()).map(|list| collect_hosts(&list, errors)).unwrap_or_default() {
             match own.iter().find(|(other, _)| *other == name) {
                 Some((_, first)) => {
                     let hint = format!("it is first given at {}", first.location);
-                    check.report(&node.location, format!("the host `{name}` is given twice"), hint);
+                    errors.report(&node.location, format!("the host `{name}` is given twice"), hint);
                 }
                 None => own.push((name, node)),
             }
@@ -51,25 +51,25 @@ pub(super) fn merge_files(files: Vec<YamlNode>, check: &mut InventoryErrors) -> 
 }
 
 /// The hosts of one list, each as a mapping with its name.
-fn collect_hosts(list: &YamlNode, check: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
+fn collect_hosts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
     let mut hosts = Vec::new();
     let hint = "write one host a line: - gpu01, - gpu[01-16], - root@10.0.0.9:2222 or - { name: gpu01, gpus: 8 }";
-    for item in check.read_list(list, hint) {
+    for item in errors.read_list(list, hint) {
         if hosts.len() > host_patterns::MAX_HOSTS {
-            check.report(&list.location, format!("more than {} hosts", host_patterns::MAX_HOSTS), "");
+            errors.report(&list.location, format!("more than {} hosts", host_patterns::MAX_HOSTS), "");
             break;
         }
         match &item.kind {
-            YamlKind::Map(entries) => hosts.extend(expand_host_mapping(item, entries, check)),
+            YamlKind::Map(entries) => hosts.extend(expand_host_mapping(item, entries, errors)),
             YamlKind::Scalar { text, .. } if !item.is_null() => {
-                hosts.extend(expand_host_text(text, item, check).into_iter().map(|(name, short)| {
+                hosts.extend(expand_host_text(text, item, errors).into_iter().map(|(name, short)| {
                     let mut entries = vec![name_entry(&name, &item.location)];
                     entries.extend(ssh_entry(&short, &item.location));
                     (name, YamlNode::map(item.location.clone(), entries))
                 }))
             }
             YamlKind::Scalar { .. } | YamlKind::List(_) | YamlKind::Unknown(_) => {
-                check.report(&item.location, format!("{} where a host is expected", item.describe()), hint);
+                errors.report(&item.location, format!("{} where a host is expected", item.describe()), hint);
             }
         }
     }
@@ -77,18 +77,18 @@ fn collect_hosts(list: &YamlNode, check: &mut InventoryErrors) -> Vec<(String, Y
 }
 
 /// A host written as a mapping; its name, and its address with it, may be a range.
-fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], check: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
+fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], errors: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
     let Some(name) = item.get("name") else {
         let hint = match entries.iter().find_map(|entry| nearest_word(&entry.key, ["name"]).map(|_| &entry.key)) {
             Some(near) => format!("did you mean `name` where `{near}` stands?"),
             None => "give it a name: a host's name, an alias of ssh_config, or an address".to_owned(),
         };
-        check.report(&item.location, "a host without a `name`", hint);
+        errors.report(&item.location, "a host without a `name`", hint);
         return Vec::new();
     };
-    let Some(text) = check.read_text(name) else { return Vec::new() };
-    let names = expand_host_text(&text, name, check);
-    let addresses = parse_addresses(item, names.len(), check);
+    let Some(text) = errors.read_text(name) else { return Vec::new() };
+    let names = expand_host_text(&text, name, errors);
+    let addresses = parse_addresses(item, names.len(), errors);
     let made = names.into_iter().enumerate().map(|(i, (name, short))| {
         let base = YamlNode::map(item.location.clone(), ssh_entry(&short, &item.location).into_iter().collect());
         let mut node = base.merge(item.clone());
@@ -124,7 +124,7 @@ enum EntryAddresses {
     Invalid,
 }
 
-fn parse_addresses(item: &YamlNode, count: usize, check: &mut InventoryErrors) -> EntryAddresses {
+fn parse_addresses(item: &YamlNode, count: usize, errors: &mut InventoryErrors) -> EntryAddresses {
     let Some(node) = item.get("address") else { return EntryAddresses::Shared };
     let YamlKind::Scalar { text, .. } = &node.kind else { return EntryAddresses::Shared };
     if text.contains("{{") || !text.contains('[') || text.contains(':') {
@@ -134,47 +134,47 @@ fn parse_addresses(item: &YamlNode, count: usize, check: &mut InventoryErrors) -
         Ok(all) if all.len() == count => EntryAddresses::PerHost(all),
         Ok(all) => {
             let says = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
-            check.report(&node.location, says, "give both ranges the same length");
+            errors.report(&node.location, says, "give both ranges the same length");
             EntryAddresses::Invalid
         }
         Err(why) => {
-            check.report(&node.location, format!("`{}`: {why}", shorten(text)), "write a range like 10.0.0.[1-16]");
+            errors.report(&node.location, format!("`{}`: {why}", shorten(text)), "write a range like 10.0.0.[1-16]");
             EntryAddresses::Invalid
         }
     }
 }
 
 /// The hosts that one name means.
-fn expand_host_text(text: &str, node: &YamlNode, check: &mut InventoryErrors) -> Vec<(String, SshDestination)> {
+fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, SshDestination)> {
     let hint = "write it like gpu01, gpu[01-16], root@10.0.0.9:2222 or \"[fd00::1]:22\"";
     if text.contains("{{") {
-        check.report(&node.location, "a template cannot name a host", "write the name out");
+        errors.report(&node.location, "a template cannot name a host", "write the name out");
         return Vec::new();
     }
     let found = host_patterns::parse_destination(text).and_then(|short| Ok((host_patterns::expand_pattern(&short.host)?, short)));
     let (names, short) = match found {
         Ok(found) => found,
         Err(why) => {
-            check.report(&node.location, format!("`{}`: {why}", shorten(text)), hint);
+            errors.report(&node.location, format!("`{}`: {why}", shorten(text)), hint);
             return Vec::new();
         }
     };
     if let Some(bad) = names.iter().find(|name| !host_patterns::is_host_name(name)) {
         let says = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` cannot name a host", shorten(bad)) };
-        check.report(&node.location, says, hint);
+        errors.report(&node.location, says, hint);
         return Vec::new();
     }
     names.into_iter().map(|name| (name, short.clone())).collect()
 }
 
-fn name_entry(name: &str, place: &SourceLocation) -> YamlEntry {
-    let at = place.child("name");
+fn name_entry(name: &str, location: &SourceLocation) -> YamlEntry {
+    let at = location.child("name");
     YamlEntry { key: "name".to_owned(), location: at.clone(), value: YamlNode::scalar(at, name, false) }
 }
 
 /// User and port of a short form as the `ssh` mapping that they stand for.
-fn ssh_entry(short: &SshDestination, place: &SourceLocation) -> Option<YamlEntry> {
-    let at = place.child("ssh");
+fn ssh_entry(short: &SshDestination, location: &SourceLocation) -> Option<YamlEntry> {
+    let at = location.child("ssh");
     let entry = |key: &str, text: String, plain| {
         let at = at.child(key);
         YamlEntry { key: key.to_owned(), location: at.clone(), value: YamlNode::scalar(at, text, plain) }
@@ -186,124 +186,125 @@ fn ssh_entry(short: &SshDestination, place: &SourceLocation) -> Option<YamlEntry
 }
 
 /// A member's name, which [`merge_files`] has checked.
-pub(super) fn host_node_name(member: &YamlNode) -> &str {
-    match member.get("name").map(|node| &node.kind) {
+pub(super) fn host_node_name(host_node: &YamlNode) -> &str {
+    match host_node.get("name").map(|node| &node.kind) {
         Some(YamlKind::Scalar { text, .. }) => text,
         _ => "",
     }
 }
 
 /// Moves the master to rank 0.
-pub(super) fn move_master_first(tree: &YamlNode, members: &mut Vec<YamlNode>, check: &mut InventoryErrors) {
+pub(super) fn move_master_first(tree: &YamlNode, host_nodes: &mut Vec<YamlNode>, errors: &mut InventoryErrors) {
     let Some(node) = tree.get("master") else { return };
-    let Some(wanted) = check.read_text(node) else { return };
-    match members.iter().position(|member| host_node_name(member) == wanted) {
+    let Some(wanted) = errors.read_text(node) else { return };
+    match host_nodes.iter().position(|member| host_node_name(member) == wanted) {
         Some(at) => {
-            let master = members.remove(at);
-            members.insert(0, master);
+            let master = host_nodes.remove(at);
+            host_nodes.insert(0, master);
         }
         None => {
-            let names: Vec<String> = members.iter().map(|member| host_node_name(member).to_owned()).collect();
-            let hint = format!("the hosts are {}", shorten(&host_patterns::fold_names(&names)));
-            check.report(&node.location, format!("no host is called `{}`", shorten(&wanted)), hint);
+            let names: Vec<String> = host_nodes.iter().map(|member| host_node_name(member).to_owned()).collect();
+            let hint = format!("the hosts are {}", shorten(&host_patterns::compress_to_pattern(&names)));
+            errors.report(&node.location, format!("no host is called `{}`", shorten(&wanted)), hint);
         }
     }
 }
 
 /// Everything about one host that a connection needs.
-pub(super) fn parse_host(scope: &Evaluator<'_>, index: usize, check: &mut InventoryErrors) -> Option<InventoryHost> {
-    let facts = scope.inputs();
+pub(super) fn parse_host(evaluator: &Evaluator<'_>, index: usize, errors: &mut InventoryErrors) -> Option<InventoryHost> {
+    let facts = evaluator.inputs();
     let member = facts.host_nodes.get(index)?;
     let empty = YamlNode::map(member.location.clone(), Vec::new());
     let common = facts.tree.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_))).cloned().unwrap_or_else(|| empty.clone());
     let own = member.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_))).cloned().unwrap_or(empty);
-    let ssh = parse_ssh(&evaluate_before_connect(scope, &common.merge(own), index, check), check);
+    let ssh = parse_ssh(&evaluate_before_connect(evaluator, &common.merge(own), index, errors), errors);
     let address = |key: &str, check: &mut InventoryErrors| {
-        let node = evaluate_before_connect(scope, member.get(key)?, index, check);
+        let node = evaluate_before_connect(evaluator, member.get(key)?, index, check);
         check.validated_text(&node, name_syntax::validate_address)
     };
-    let (address, fabric_address) = (address("address", check), address("fabric_address", check));
-    let gpus = member.get("gpus").map(|node| parse_gpus(&evaluate_before_connect(scope, node, index, check), check)).unwrap_or_default();
+    let (address, fabric_address) = (address("address", errors), address("fabric_address", errors));
+    let gpus =
+        member.get("gpus").map(|node| parse_gpus(&evaluate_before_connect(evaluator, node, index, errors), errors)).unwrap_or_default();
     Some(InventoryHost { name: host_node_name(member).to_owned(), address, fabric_address, gpus, ssh })
 }
 
 /// Evaluates what must be known before a host is connected.
-pub(super) fn evaluate_before_connect(scope: &Evaluator<'_>, node: &YamlNode, host: usize, check: &mut InventoryErrors) -> YamlNode {
-    let node = scope.evaluate(node, Some(host));
-    reject_unknown_values(&node, check);
+pub(super) fn evaluate_before_connect(evaluator: &Evaluator<'_>, node: &YamlNode, host: usize, errors: &mut InventoryErrors) -> YamlNode {
+    let node = evaluator.evaluate(node, Some(host));
+    reject_unknown_values(&node, errors);
     node
 }
 
-fn reject_unknown_values(node: &YamlNode, check: &mut InventoryErrors) {
+fn reject_unknown_values(node: &YamlNode, errors: &mut InventoryErrors) {
     match &node.kind {
         YamlKind::Unknown(text) if !text.is_empty() => {
             let hint = "use vars, name, nnodes, host.name or host.rank here";
-            check.report(&node.location, format!("{text} is not known before the hosts are connected"), hint);
+            errors.report(&node.location, format!("{text} is not known before the hosts are connected"), hint);
         }
-        YamlKind::List(items) => items.iter().for_each(|item| reject_unknown_values(item, check)),
-        YamlKind::Map(entries) => entries.iter().for_each(|entry| reject_unknown_values(&entry.value, check)),
+        YamlKind::List(items) => items.iter().for_each(|item| reject_unknown_values(item, errors)),
+        YamlKind::Map(entries) => entries.iter().for_each(|entry| reject_unknown_values(&entry.value, errors)),
         YamlKind::Unknown(_) | YamlKind::Scalar { .. } => {}
     }
 }
 
-fn parse_gpus(node: &YamlNode, check: &mut InventoryErrors) -> GpuSelection {
+fn parse_gpus(node: &YamlNode, errors: &mut InventoryErrors) -> GpuSelection {
     match &node.kind {
-        YamlKind::List(_) => GpuSelection::List(parse_gpu_indexes(node, check)),
+        YamlKind::List(_) => GpuSelection::List(parse_gpu_indexes(node, errors)),
         YamlKind::Unknown(_) => GpuSelection::Any,
         YamlKind::Scalar { .. } | YamlKind::Map(_) => {
-            check.read_number(node, 0, NPROC_LIMIT).map_or(GpuSelection::Any, GpuSelection::Count)
+            errors.read_number(node, 0, NPROC_LIMIT).map_or(GpuSelection::Any, GpuSelection::Count)
         }
     }
 }
 
 /// GPU indexes, none of them twice.
-pub(super) fn parse_gpu_indexes(node: &YamlNode, check: &mut InventoryErrors) -> Vec<u32> {
+pub(super) fn parse_gpu_indexes(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<u32> {
     let mut list = Vec::new();
     for item in node.items() {
-        match check.read_number(item, 0, NPROC_LIMIT - 1) {
+        match errors.read_number(item, 0, NPROC_LIMIT - 1) {
             Some(index) if list.contains(&index) => {
-                check.report(&item.location, format!("GPU {index} is given twice"), "name each GPU once")
+                errors.report(&item.location, format!("GPU {index} is given twice"), "name each GPU once")
             }
             Some(index) => list.push(index),
             None => {}
         }
     }
     if node.items().is_empty() {
-        check.report(&node.location, "an empty list of GPUs", "leave the key out for whatever there is");
+        errors.report(&node.location, "an empty list of GPUs", "leave the key out for whatever there is");
     }
     list
 }
 
-fn parse_ssh(node: &YamlNode, check: &mut InventoryErrors) -> HostSshSettings {
+fn parse_ssh(node: &YamlNode, errors: &mut InventoryErrors) -> HostSshSettings {
     let mut ssh = HostSshSettings::default();
     for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
         let value = &entry.value;
         match entry.key.as_str() {
-            "user" => ssh.user = check.validated_text(value, name_syntax::validate_user),
-            "port" => ssh.port = check.read_port(value),
-            "identity" => ssh.identity_files = check.read_text_list(value),
-            "config" => ssh.config_file = check.validated_text(value, validate_not_empty),
-            "known_hosts" => ssh.known_hosts_file = check.validated_text(value, validate_not_empty),
-            "jump" => ssh.jump_hosts = Some(parse_jump_hosts(value, check)),
-            "password" => ssh.password_variable = check.validated_text(value, validate_env_name),
+            "user" => ssh.user = errors.validated_text(value, name_syntax::validate_user),
+            "port" => ssh.port = errors.read_port(value),
+            "identity" => ssh.identity_files = errors.read_text_list(value),
+            "config" => ssh.config_file = errors.validated_text(value, validate_not_empty),
+            "known_hosts" => ssh.known_hosts_file = errors.validated_text(value, validate_not_empty),
+            "jump" => ssh.jump_hosts = Some(parse_jump_hosts(value, errors)),
+            "password" => ssh.password_variable = errors.validated_text(value, validate_env_name),
             "host_keys" => {
                 ssh.host_key_checking =
-                    check.read_choice(value, &[("strict", HostKeyChecking::Strict), ("accept-new", HostKeyChecking::AcceptNew)])
+                    errors.read_choice(value, &[("strict", HostKeyChecking::Strict), ("accept-new", HostKeyChecking::AcceptNew)])
             }
-            "connect_timeout" => ssh.connect_timeout = parse_positive_duration(value, check),
-            "keepalive" => ssh.keepalive_interval = parse_positive_duration(value, check),
-            "give_up" => ssh.give_up_after = parse_positive_duration(value, check),
-            "become" => ssh.r#become = check.read_choice(value, &[("none", Become::None), ("sudo", Become::Sudo)]).unwrap_or_default(),
+            "connect_timeout" => ssh.connect_timeout = parse_positive_duration(value, errors),
+            "keepalive" => ssh.keepalive_interval = parse_positive_duration(value, errors),
+            "give_up" => ssh.give_up_after = parse_positive_duration(value, errors),
+            "become" => ssh.r#become = errors.read_choice(value, &[("none", Become::None), ("sudo", Become::Sudo)]).unwrap_or_default(),
             _ => {}
         }
     }
     ssh
 }
 
-fn parse_positive_duration(node: &YamlNode, check: &mut InventoryErrors) -> Option<std::time::Duration> {
-    let duration = check.read_duration(node)?;
+fn parse_positive_duration(node: &YamlNode, errors: &mut InventoryErrors) -> Option<std::time::Duration> {
+    let duration = errors.read_duration(node)?;
     if duration.is_zero() {
-        check.report(&node.location, "a time of zero", "write it like 10s");
+        errors.report(&node.location, "a time of zero", "write it like 10s");
         return None;
     }
     Some(duration)
@@ -314,47 +315,47 @@ fn validate_not_empty(text: &str) -> Result<(), (String, String)> {
 }
 
 pub(super) fn validate_env_name(text: &str) -> Result<(), (String, String)> {
-    if crate::text::shell_quote::is_variable(text) {
+    if crate::text::shell_quote::is_variable_name(text) {
         return Ok(());
     }
     // The text may be the password itself: it is not repeated.
     Err(("not the name of a variable".to_owned(), "write the NAME of the laptop's variable that holds it, like SSH_PASSWORD".to_owned()))
 }
 
-fn parse_jump_hosts(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
-    let hops = check.read_text_list(node);
+fn parse_jump_hosts(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
+    let hops = errors.read_text_list(node);
     for hop in &hops {
         if !name_syntax::is_valid_jump_host(hop) {
-            check.report(&node.location, format!("`{}` is not a jump host", shorten(hop)), "write it like bastion or user@bastion:2222");
+            errors.report(&node.location, format!("`{}` is not a jump host", shorten(hop)), "write it like bastion or user@bastion:2222");
         }
     }
     hops
 }
 
 /// Compares the keys of every host, and what two hosts may not share.
-pub(super) fn check_keys(tree: &YamlNode, members: &[YamlNode], check: &mut InventoryErrors) {
+pub(super) fn check_keys(tree: &YamlNode, host_nodes: &[YamlNode], errors: &mut InventoryErrors) {
     if let Some(ssh) = tree.get("ssh") {
-        check.check_keys(ssh, &schema::SSH_SCHEMA);
+        errors.check_keys(ssh, &schema::SSH_SCHEMA);
     }
-    for member in members {
-        check.check_keys(member, &schema::HOST_SCHEMA);
+    for member in host_nodes {
+        errors.check_keys(member, &schema::HOST_SCHEMA);
         if let Some(ssh) = member.get("ssh") {
-            check.check_keys(ssh, &schema::SSH_SCHEMA);
+            errors.check_keys(ssh, &schema::SSH_SCHEMA);
         }
     }
 }
 
 /// Two names for one machine would start its ranks twice.
-pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], members: &[YamlNode], check: &mut InventoryErrors) {
+pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], host_nodes: &[YamlNode], errors: &mut InventoryErrors) {
     for (index, host) in hosts.iter().enumerate() {
         let Some(address) = host.address.as_ref().filter(|address| !address.is_empty()) else { continue };
         let same = |other: &&InventoryHost| {
             other.address.as_ref() == Some(address) && other.ssh.port == host.ssh.port && other.ssh.jump_hosts == host.ssh.jump_hosts
         };
         let first = hosts.iter().take(index).find(same);
-        if let (Some(first), Some(member)) = (first, members.get(index)) {
+        if let (Some(first), Some(member)) = (first, host_nodes.get(index)) {
             let place = member.get("address").map_or(&member.location, |node| &node.location);
-            check.report(
+            errors.report(
                 place,
                 format!("`{}` has this address too", first.name),
                 "give each machine once, or say the ssh port that differs",
@@ -370,7 +371,7 @@ pub(super) fn parse_secrets(node: &YamlNode, check: &mut InventoryErrors) -> Vec
         let Some(name) = check.read_text(item) else { continue };
         if let Err((says, hint)) = errors::validate_variable_name(&name) {
             // The text may be the secret itself: it is not repeated.
-            let says = if crate::text::shell_quote::is_variable(&name) { says } else { "not the name of a variable".to_owned() };
+            let says = if crate::text::shell_quote::is_variable_name(&name) { says } else { "not the name of a variable".to_owned() };
             check.report(&item.location, says, hint);
         } else if names.contains(&name) {
             check.report(&item.location, format!("`{name}` is given twice"), "name it once");

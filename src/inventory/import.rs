@@ -63,8 +63,8 @@ pub fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>), Strin
 }
 
 /// The form in words.
-pub fn describe_format(form: ImportFormat) -> &'static str {
-    match form {
+pub fn describe_format(format: ImportFormat) -> &'static str {
+    match format {
         ImportFormat::Hostfile => "a DeepSpeed hostfile",
         ImportFormat::AnsibleIni => "an Ansible inventory (INI)",
         ImportFormat::AnsibleYaml => "an Ansible inventory (YAML)",

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The job, or what is wrong in `check`.
-pub(super) fn build_job(inventory: &Inventory, known: &RuntimeValues, check: &mut InventoryErrors) -> Option<Job> {
+pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: &mut InventoryErrors) -> Option<Job> {
     let read = &inventory.merged;
     let facts = EvalInputs {
         tree: &read.tree,
@@ -19,59 +19,65 @@ pub(super) fn build_job(inventory: &Inventory, known: &RuntimeValues, check: &mu
         host_names: inventory.hosts.iter().map(|host| host.name.as_str()).collect(),
         fabric_addresses: inventory.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
         gpus: inventory.hosts.iter().map(|host| &host.gpus).collect(),
-        runtime: known,
+        runtime,
         nproc_override: None,
     };
     let scope = Evaluator::new(facts);
     evaluate_all_vars(&scope);
     let Some(block) = read.tree.get("launch") else {
-        check.report(&read.tree.location.child("launch"), "`launch` is missing", "say what runs: launch: { command: [train.py] }");
-        check.problems.extend(scope.take_problems());
+        errors.report(&read.tree.location.child("launch"), "`launch` is missing", "say what runs: launch: { command: [train.py] }");
+        errors.problems.extend(scope.take_problems());
         return None;
     };
-    let hosts: Vec<JobHost> = (0..inventory.hosts.len()).map(|host| build_job_host(&scope, block, host, check)).collect();
+    let hosts: Vec<JobHost> = (0..inventory.hosts.len()).map(|host| build_job_host(&scope, block, host, errors)).collect();
     let command = hosts.first().map_or_else(|| LaunchCommand::Argv(Vec::new()), |host| host.command.clone());
-    let launch = launch::parse_launch(&scope, block, command, check);
-    let secrets = read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), check)).unwrap_or_default();
-    check_secrets_not_in_env(&read.tree, &read.host_nodes, &secrets, check);
+    let launch = launch::parse_launch(&scope, block, command, errors);
+    let secrets = read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), errors)).unwrap_or_default();
+    check_secrets_not_in_env(&read.tree, &read.host_nodes, &secrets, errors);
     let nproc_per_node = scope.nproc_per_node();
-    check_gpu_count(&scope, nproc_per_node, check);
+    check_gpu_count(&scope, nproc_per_node, errors);
     if launch.launcher == Launcher::Deepspeed(DeepspeedLauncher::Hostfile) {
-        check_hostfile_gpus(&scope, &hosts, check);
+        check_hostfile_gpus(&scope, &hosts, errors);
     }
     if let Some(node) = read.tree.get("constraints") {
-        constraint::check_constraints(&scope, node, check);
+        constraint::check_constraints(&scope, node, errors);
     }
-    let teardown = parse_teardown(&scope, check);
-    let checks = super::check_settings::parse_checks(&scope, check);
-    let on_failure = super::on_failure::parse_on_failure(&scope, check);
-    let log_max = super::log_settings::parse_max_log_bytes(&scope, check);
-    check.problems.extend(scope.take_problems());
+    let teardown = parse_teardown(&scope, errors);
+    let checks = super::check_settings::parse_checks(&scope, errors);
+    let on_failure = super::on_failure::parse_on_failure(&scope, errors);
+    let log_max = super::log_settings::parse_max_log_bytes(&scope, errors);
+    errors.problems.extend(scope.take_problems());
     Some(Job { nproc_per_node, hosts, secret_names: secrets, launch, teardown, checks, on_failure, max_log_bytes: log_max })
 }
 
 /// Evaluates every variable, also those that nothing uses.
-fn evaluate_all_vars(scope: &Evaluator<'_>) {
-    for entry in scope.inputs().tree.get("vars").map(YamlNode::entries).unwrap_or_default() {
-        if crate::text::shell_quote::is_variable(&entry.key) && !super::eval::is_builtin_name(&entry.key) {
-            scope.check_variable(&entry.key, &entry.location);
+fn evaluate_all_vars(evaluator: &Evaluator<'_>) {
+    for entry in evaluator.inputs().tree.get("vars").map(YamlNode::entries).unwrap_or_default() {
+        if crate::text::shell_quote::is_variable_name(&entry.key) && !super::eval::is_builtin_name(&entry.key) {
+            evaluator.check_variable(&entry.key, &entry.location);
         }
     }
 }
 
-fn build_job_host(scope: &Evaluator<'_>, block: &YamlNode, host: usize, check: &mut InventoryErrors) -> JobHost {
-    let facts = scope.inputs();
+fn build_job_host(evaluator: &Evaluator<'_>, block: &YamlNode, host: usize, errors: &mut InventoryErrors) -> JobHost {
+    let facts = evaluator.inputs();
     let member = facts.host_nodes.get(host);
-    let mut env = facts.tree.get("env").map(|node| check.read_env(&scope.evaluate(node, Some(host)))).unwrap_or_default();
+    let mut env = facts.tree.get("env").map(|node| errors.read_env(&evaluator.evaluate(node, Some(host)))).unwrap_or_default();
     if let Some(own) = member.and_then(|member| member.get("env")) {
-        env.extend(check.read_env(&scope.evaluate(own, Some(host))));
+        env.extend(errors.read_env(&evaluator.evaluate(own, Some(host))));
     }
-    let container = container::parse_container(scope, host, check);
-    let own = member.and_then(|member| member.get("workdir")).map(|node| scope.evaluate(node, Some(host)));
-    let workdir = own.or_else(|| facts.tree.get("workdir").map(|node| scope.evaluate(node, None)));
+    let container = container::parse_container(evaluator, host, errors);
+    let own = member.and_then(|member| member.get("workdir")).map(|node| evaluator.evaluate(node, Some(host)));
+    let workdir = own.or_else(|| facts.tree.get("workdir").map(|node| evaluator.evaluate(node, None)));
     let inside = container.is_some();
-    let workdir = workdir.and_then(|node| check.validated_text(&node, |text| validate_workdir(text, inside)));
-    JobHost { env, container, workdir, nproc: scope.nproc_on_host(host), command: launch::parse_launch_command(scope, block, host, check) }
+    let workdir = workdir.and_then(|node| errors.validated_text(&node, |text| validate_workdir(text, inside)));
+    JobHost {
+        env,
+        container,
+        workdir,
+        nproc: evaluator.nproc_on_host(host),
+        command: launch::parse_launch_command(evaluator, block, host, errors),
+    }
 }
 
 fn validate_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
@@ -83,19 +89,19 @@ fn validate_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
     Err((format!("the directory `{}` is relative", shorten(text)), hint.to_owned()))
 }
 
-fn parse_teardown(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> Teardown {
+fn parse_teardown(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> Teardown {
     let words = [("always", Teardown::Always), ("on-success", Teardown::OnSuccess), ("never", Teardown::Never)];
-    let node = scope.inputs().tree.get("teardown").map(|node| scope.evaluate(node, None));
-    node.and_then(|node| check.read_choice(&node, &words)).unwrap_or(Teardown::Always)
+    let node = evaluator.inputs().tree.get("teardown").map(|node| evaluator.evaluate(node, None));
+    node.and_then(|node| errors.read_choice(&node, &words)).unwrap_or(Teardown::Always)
 }
 
 /// A variable is either secret or not.
-fn check_secrets_not_in_env(tree: &YamlNode, members: &[YamlNode], secrets: &[String], check: &mut InventoryErrors) {
+fn check_secrets_not_in_env(tree: &YamlNode, host_nodes: &[YamlNode], secrets: &[String], errors: &mut InventoryErrors) {
     let blocks =
-        std::iter::once(tree).chain(members.iter()).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
+        std::iter::once(tree).chain(host_nodes.iter()).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
     for entry in blocks.flat_map(YamlNode::entries) {
         if secrets.contains(&entry.key) {
-            check.report(
+            errors.report(
                 &entry.location,
                 format!("`{}` is one of the secrets", entry.key),
                 "keep it in one place: a value written here is not secret",
@@ -105,28 +111,28 @@ fn check_secrets_not_in_env(tree: &YamlNode, members: &[YamlNode], secrets: &[St
 }
 
 /// DeepSpeed's own launcher numbers the GPUs of a host from 0 and overrides CUDA_VISIBLE_DEVICES (deepspeed/launcher/launch.py).
-fn check_hostfile_gpus(scope: &Evaluator<'_>, hosts: &[JobHost], check: &mut InventoryErrors) {
+fn check_hostfile_gpus(evaluator: &Evaluator<'_>, hosts: &[JobHost], errors: &mut InventoryErrors) {
     for (index, host) in hosts.iter().enumerate() {
-        let listed = matches!(scope.inputs().gpus.get(index), Some(GpuSelection::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
-        let member = scope.inputs().host_nodes.get(index);
+        let listed = matches!(evaluator.inputs().gpus.get(index), Some(GpuSelection::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
+        let member = evaluator.inputs().host_nodes.get(index);
         if let (true, None, Some(node)) = (listed, &host.container, member.and_then(|member| member.get("gpus"))) {
             let hint = "use launch.rendezvous: static, which keeps to them, or a container";
-            check.report(&node.location, "DeepSpeed's own launcher would take the first GPUs of the host instead of these", hint);
+            errors.report(&node.location, "DeepSpeed's own launcher would take the first GPUs of the host instead of these", hint);
         }
     }
 }
 
 /// No host may be asked for more processes than it gives GPUs.
-fn check_gpu_count(scope: &Evaluator<'_>, nproc: Option<u32>, check: &mut InventoryErrors) {
-    let facts = scope.inputs();
+fn check_gpu_count(evaluator: &Evaluator<'_>, nproc: Option<u32>, errors: &mut InventoryErrors) {
+    let facts = evaluator.inputs();
     let Some((nproc, node)) = nproc.zip(facts.tree.get_path(&["launch", "nproc_per_node"])) else { return };
     let short: Vec<(usize, u32)> = (0..facts.host_names.len())
-        .filter_map(|host| Some((host, scope.gpu_count(host)?)))
+        .filter_map(|host| Some((host, evaluator.gpu_count(host)?)))
         .filter(|(_, gpus)| *gpus > 0 && *gpus < nproc)
         .collect();
     let Some((host, gpus)) = short.iter().min_by_key(|(_, gpus)| *gpus) else { return };
     let name = facts.host_names.get(*host).copied().unwrap_or_default();
-    check.report(
+    errors.report(
         &node.location,
         format!("{nproc} processes a host, but {name} gives {gpus} GPUs"),
         format!("write at most {gpus}, or leave it out"),

@@ -16,38 +16,43 @@ use crate::text::shell_split::CommandFragment;
 const MAX_RESTARTS_LIMIT: u32 = 1000;
 
 /// The block's own settings, with `command` standing for the command of node rank 0.
-pub(super) fn parse_launch(scope: &Evaluator<'_>, node: &YamlNode, command: LaunchCommand, check: &mut InventoryErrors) -> LaunchSettings {
-    let read = |key: &str| node.get(key).map(|node| scope.evaluate(node, None));
+pub(super) fn parse_launch(
+    evaluator: &Evaluator<'_>,
+    node: &YamlNode,
+    command: LaunchCommand,
+    errors: &mut InventoryErrors,
+) -> LaunchSettings {
+    let read = |key: &str| node.get(key).map(|node| evaluator.evaluate(node, None));
     let (with, rendezvous, port, python) = (read("with"), read("rendezvous"), read("master_port"), read("python"));
     let (start, gate, timeout) = (read("start"), read("gate"), read("master_timeout"));
     let (ready, grace, args, setup) = (read("ready_when"), read("stop_grace"), read("args"), read("setup"));
-    let with = parse_launcher(with.as_ref(), rendezvous.as_ref(), check);
+    let with = parse_launcher(with.as_ref(), rendezvous.as_ref(), errors);
     let starts = [("master-first", StartOrder::MasterFirst), ("together", StartOrder::Together)];
-    let start = start.and_then(|node| check.read_choice(&node, &starts)).unwrap_or(StartOrder::MasterFirst);
+    let start = start.and_then(|node| errors.read_choice(&node, &starts)).unwrap_or(StartOrder::MasterFirst);
     let default = if with == Launcher::Script { StartGate::MasterStarted } else { StartGate::MasterPort };
     let hostfile = with == Launcher::Deepspeed(DeepspeedLauncher::Hostfile);
-    let hosts = u32::try_from(scope.inputs().host_names.len()).unwrap_or(u32::MAX);
+    let hosts = u32::try_from(evaluator.inputs().host_names.len()).unwrap_or(u32::MAX);
     LaunchSettings {
         launcher: with,
-        master_port: port.map_or(Some(DEFAULT_MASTER_PORT), |node| parse_master_port(scope, &node, check)),
+        master_port: port.map_or(Some(DEFAULT_MASTER_PORT), |node| parse_master_port(evaluator, &node, errors)),
         command,
-        launcher_args: args.map(|node| reserved_flags::parse_launcher_args(with.as_str(), hostfile, &node, check)).unwrap_or_default(),
-        setup: setup.and_then(|node| check.validated_text(&node, validate_setup)),
-        python: python.and_then(|node| check.validated_text(&node, validate_python)).unwrap_or_else(|| "python3".to_owned()),
-        gpu_visibility: parse_gpu_visibility(with, read("gpu_visibility").as_ref(), check),
-        max_restarts: parse_elastic_number(with, read("max_restarts").as_ref(), (0, MAX_RESTARTS_LIMIT), check).unwrap_or(0),
-        min_nodes: parse_elastic_number(with, read("min_nodes").as_ref(), (1, hosts), check),
+        launcher_args: args.map(|node| reserved_flags::parse_launcher_args(with.as_str(), hostfile, &node, errors)).unwrap_or_default(),
+        setup: setup.and_then(|node| errors.validated_text(&node, validate_setup)),
+        python: python.and_then(|node| errors.validated_text(&node, validate_python)).unwrap_or_else(|| "python3".to_owned()),
+        gpu_visibility: parse_gpu_visibility(with, read("gpu_visibility").as_ref(), errors),
+        max_restarts: parse_elastic_number(with, read("max_restarts").as_ref(), (0, MAX_RESTARTS_LIMIT), errors).unwrap_or(0),
+        min_nodes: parse_elastic_number(with, read("min_nodes").as_ref(), (1, hosts), errors),
         start,
-        gate: self::parse_gate(gate.as_ref(), start, check).unwrap_or(default),
-        master_timeout: timeout.and_then(|node| check.read_duration(&node)).unwrap_or(Duration::from_secs(300)),
-        ready_pattern: ready.and_then(|node| check.validated_text(&node, validate_regex)),
-        stop_grace: grace.and_then(|node| check.read_duration(&node)).unwrap_or(Duration::from_secs(60)),
+        gate: self::parse_gate(gate.as_ref(), start, errors).unwrap_or(default),
+        master_timeout: timeout.and_then(|node| errors.read_duration(&node)).unwrap_or(Duration::from_secs(300)),
+        ready_pattern: ready.and_then(|node| errors.validated_text(&node, validate_regex)),
+        stop_grace: grace.and_then(|node| errors.read_duration(&node)).unwrap_or(Duration::from_secs(60)),
     }
 }
 
-fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, check: &mut InventoryErrors) -> Launcher {
+fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors: &mut InventoryErrors) -> Launcher {
     let words = ["torchrun", "accelerate", "deepspeed", "processes", "script"].map(|word| (word, word));
-    let word = with.and_then(|node| check.read_choice(node, &words)).unwrap_or("torchrun");
+    let word = with.and_then(|node| errors.read_choice(node, &words)).unwrap_or("torchrun");
     let refuse = |node: &YamlNode, says: &str, hint: &str, check: &mut InventoryErrors| check.report(&node.location, says, hint);
     let meeting = |check: &mut InventoryErrors| {
         let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
@@ -58,18 +63,18 @@ fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, check:
         ("deepspeed", _) if is("hostfile") => Launcher::Deepspeed(DeepspeedLauncher::Hostfile),
         ("deepspeed", Some(node)) => {
             let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d), ("hostfile", Rendezvous::Static)];
-            Launcher::Deepspeed(DeepspeedLauncher::Torchrun(check.read_choice(node, &words).unwrap_or(Rendezvous::Static)))
+            Launcher::Deepspeed(DeepspeedLauncher::Torchrun(errors.read_choice(node, &words).unwrap_or(Rendezvous::Static)))
         }
         ("deepspeed", None) => Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static)),
-        ("torchrun", _) => Launcher::Torchrun(meeting(check)),
+        ("torchrun", _) => Launcher::Torchrun(meeting(errors)),
         ("accelerate", _) => {
             if let Some(node) = rendezvous.filter(|_| !is("static")) {
-                refuse(node, "accelerate meets by the static rendezvous", "leave it out, or set with: torchrun", check);
+                refuse(node, "accelerate meets by the static rendezvous", "leave it out, or set with: torchrun", errors);
             }
             Launcher::Accelerate
         }
         (_, Some(node)) => {
-            refuse(node, "only torchrun has a rendezvous", "leave it out, or set with: torchrun", check);
+            refuse(node, "only torchrun has a rendezvous", "leave it out, or set with: torchrun", errors);
             if word == "processes" { Launcher::Processes } else { Launcher::Script }
         }
         ("processes", None) => Launcher::Processes,
@@ -77,30 +82,39 @@ fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, check:
     }
 }
 
-fn parse_gpu_visibility(with: Launcher, node: Option<&YamlNode>, check: &mut InventoryErrors) -> GpuVisibility {
+fn parse_gpu_visibility(launcher: Launcher, node: Option<&YamlNode>, errors: &mut InventoryErrors) -> GpuVisibility {
     let Some(node) = node else { return GpuVisibility::All };
-    if with != Launcher::Processes {
-        check.report(&node.location, "only `with: processes` gives its processes GPUs of their own", "leave it out: LOCAL_RANK chooses");
+    if launcher != Launcher::Processes {
+        errors.report(&node.location, "only `with: processes` gives its processes GPUs of their own", "leave it out: LOCAL_RANK chooses");
     }
-    check.read_choice(node, &[("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)]).unwrap_or(GpuVisibility::All)
+    errors.read_choice(node, &[("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)]).unwrap_or(GpuVisibility::All)
 }
 
 /// What only torchrun with c10d can do: begin with fewer hosts, start workers again.
-fn parse_elastic_number(with: Launcher, node: Option<&YamlNode>, (least, most): (u32, u32), check: &mut InventoryErrors) -> Option<u32> {
+fn parse_elastic_number(
+    launcher: Launcher,
+    node: Option<&YamlNode>,
+    (least, most): (u32, u32),
+    errors: &mut InventoryErrors,
+) -> Option<u32> {
     let node = node?;
-    let number = check.read_number(node, least, most);
-    if !with.has_dynamic_ranks() && number != Some(0) {
+    let number = errors.read_number(node, least, most);
+    if !launcher.has_dynamic_ranks() && number != Some(0) {
         let says = "only torchrun with rendezvous: c10d starts workers again or begins with fewer hosts";
-        check.report(&node.location, says, "set launch.rendezvous: c10d, or leave it out: with static ranks one dead worker ends the gang");
+        errors.report(
+            &node.location,
+            says,
+            "set launch.rendezvous: c10d, or leave it out: with static ranks one dead worker ends the gang",
+        );
     }
     number
 }
 
-fn parse_master_port(scope: &Evaluator<'_>, node: &YamlNode, check: &mut InventoryErrors) -> Option<u16> {
+fn parse_master_port(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut InventoryErrors) -> Option<u16> {
     if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
-        return scope.inputs().runtime.master_port;
+        return evaluator.inputs().runtime.master_port;
     }
-    check.read_port(node)
+    errors.read_port(node)
 }
 
 fn validate_setup(text: &str) -> Result<(), (String, String)> {
@@ -110,12 +124,12 @@ fn validate_setup(text: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn parse_gate(node: Option<&YamlNode>, start: StartOrder, check: &mut InventoryErrors) -> Option<StartGate> {
+fn parse_gate(node: Option<&YamlNode>, start: StartOrder, errors: &mut InventoryErrors) -> Option<StartGate> {
     let node = node?;
     let gate =
-        check.read_choice(node, &[("port", StartGate::MasterPort), ("started", StartGate::MasterStarted), ("none", StartGate::None)])?;
+        errors.read_choice(node, &[("port", StartGate::MasterPort), ("started", StartGate::MasterStarted), ("none", StartGate::None)])?;
     if start == StartOrder::Together && gate != StartGate::None {
-        check.report(&node.location, "with start: together nobody waits at a gate", "leave one of the two out");
+        errors.report(&node.location, "with start: together nobody waits at a gate", "leave one of the two out");
     }
     Some(gate)
 }
@@ -149,39 +163,44 @@ fn validate_regex(text: &str) -> Result<(), (String, String)> {
 }
 
 /// What one host runs.
-pub(super) fn parse_launch_command(scope: &Evaluator<'_>, launch: &YamlNode, host: usize, check: &mut InventoryErrors) -> LaunchCommand {
+pub(super) fn parse_launch_command(
+    evaluator: &Evaluator<'_>,
+    launch: &YamlNode,
+    host: usize,
+    errors: &mut InventoryErrors,
+) -> LaunchCommand {
     let nothing = LaunchCommand::Argv(Vec::new());
     match (launch.get("command"), launch.get("shell")) {
         (Some(_), Some(shell)) => {
-            check.report(&shell.location, "`command` and `shell` are both given", "keep one of them");
+            errors.report(&shell.location, "`command` and `shell` are both given", "keep one of them");
             nothing
         }
         (None, None) => {
-            check.report(&launch.location, "`command` is missing", "write it like [train.py, --lr, \"1e-3\"]");
+            errors.report(&launch.location, "`command` is missing", "write it like [train.py, --lr, \"1e-3\"]");
             nothing
         }
-        (Some(command), None) => LaunchCommand::Argv(parse_argv(scope, command, host, check)),
+        (Some(command), None) => LaunchCommand::Argv(parse_argv(evaluator, command, host, errors)),
         (None, Some(shell)) => {
-            if !matches!(scope.launcher_name().as_str(), "script" | "processes") {
+            if !matches!(evaluator.launcher_name().as_str(), "script" | "processes") {
                 let says = "only `with: script` and `with: processes` run a shell";
-                check.report(&shell.location, says, "write the training script and its words as `command`");
+                errors.report(&shell.location, says, "write the training script and its words as `command`");
             }
-            let text = check.read_text(&scope.evaluate(shell, Some(host))).unwrap_or_default();
+            let text = errors.read_text(&evaluator.evaluate(shell, Some(host))).unwrap_or_default();
             if text.trim().is_empty() {
-                check.report(&shell.location, "an empty script", "write the lines that each host runs");
+                errors.report(&shell.location, "an empty script", "write the lines that each host runs");
             }
             LaunchCommand::Shell(text)
         }
     }
 }
 
-fn parse_argv(scope: &Evaluator<'_>, command: &YamlNode, host: usize, check: &mut InventoryErrors) -> Vec<String> {
-    let before = check.problems.len();
+fn parse_argv(evaluator: &Evaluator<'_>, command: &YamlNode, host: usize, errors: &mut InventoryErrors) -> Vec<String> {
+    let before = errors.problems.len();
     let words = match &command.kind {
-        YamlKind::Scalar { text, .. } => split_command_line(scope, text, command, host, check),
-        YamlKind::List(items) => items.iter().flat_map(|item| list_item_words(scope, item, host, check)).collect(),
+        YamlKind::Scalar { text, .. } => split_command_line(evaluator, text, command, host, errors),
+        YamlKind::List(items) => items.iter().flat_map(|item| list_item_words(evaluator, item, host, errors)).collect(),
         YamlKind::Map(_) | YamlKind::Unknown(_) => {
-            check.report(
+            errors.report(
                 &command.location,
                 format!("{} where a command is expected", command.describe()),
                 "write a list of words, or one line",
@@ -189,53 +208,53 @@ fn parse_argv(scope: &Evaluator<'_>, command: &YamlNode, host: usize, check: &mu
             return Vec::new();
         }
     };
-    if words.is_empty() && check.problems.len() == before && !command.is_unknown() {
-        check.report(&command.location, "an empty command", "write it like [train.py, --lr, \"1e-3\"]");
+    if words.is_empty() && errors.problems.len() == before && !command.is_unknown() {
+        errors.report(&command.location, "an empty command", "write it like [train.py, --lr, \"1e-3\"]");
     }
-    reserved_flags::check_command(&scope.launcher_name(), &words, command, check);
+    reserved_flags::check_command(&evaluator.launcher_name(), &words, command, errors);
     words
 }
 
 /// A command written as one line.
-fn split_command_line(scope: &Evaluator<'_>, text: &str, command: &YamlNode, host: usize, check: &mut InventoryErrors) -> Vec<String> {
+fn split_command_line(evaluator: &Evaluator<'_>, text: &str, command: &YamlNode, host: usize, errors: &mut InventoryErrors) -> Vec<String> {
     let pieces = match template::split_pieces(text) {
         Ok(Some(pieces)) => pieces,
         Ok(None) => vec![TemplatePiece::Text(text.to_owned())],
         Err(_) => {
             // The evaluation says what is wrong.
-            drop(scope.evaluate(command, Some(host)));
+            drop(evaluator.evaluate(command, Some(host)));
             return Vec::new();
         }
     };
     let parts: Vec<CommandFragment> = if let [TemplatePiece::Expression(_)] = pieces.as_slice() {
-        let node = scope.evaluate(command, Some(host));
+        let node = evaluator.evaluate(command, Some(host));
         match &node.kind {
-            YamlKind::List(items) => return items.iter().filter_map(|item| check.read_text(item)).collect(),
+            YamlKind::List(items) => return items.iter().filter_map(|item| errors.read_text(item)).collect(),
             YamlKind::Unknown(text) => vec![CommandFragment::Literal(text.clone())],
-            YamlKind::Scalar { .. } | YamlKind::Map(_) => check.read_text(&node).map(CommandFragment::Source).into_iter().collect(),
+            YamlKind::Scalar { .. } | YamlKind::Map(_) => errors.read_text(&node).map(CommandFragment::Source).into_iter().collect(),
         }
     } else {
-        pieces.iter().map(|piece| command_fragment(scope, piece, &command.location, host)).collect()
+        pieces.iter().map(|piece| command_fragment(evaluator, piece, &command.location, host)).collect()
     };
     shell_split::split_words(&parts).unwrap_or_else(|(says, hint)| {
-        check.report(&command.location, says, hint);
+        errors.report(&command.location, says, hint);
         Vec::new()
     })
 }
 
-fn command_fragment(scope: &Evaluator<'_>, piece: &TemplatePiece, place: &SourceLocation, host: usize) -> CommandFragment {
+fn command_fragment(evaluator: &Evaluator<'_>, piece: &TemplatePiece, location: &SourceLocation, host: usize) -> CommandFragment {
     match piece {
         TemplatePiece::Text(text) => CommandFragment::Source(text.clone()),
-        TemplatePiece::Expression(_) => CommandFragment::Literal(scope.render_piece(piece, place, Some(host)).0),
+        TemplatePiece::Expression(_) => CommandFragment::Literal(evaluator.render_piece(piece, location, Some(host)).0),
     }
 }
 
 /// One word of a list; an expression that gives a list gives all its words.
-fn list_item_words(scope: &Evaluator<'_>, item: &YamlNode, host: usize, check: &mut InventoryErrors) -> Vec<String> {
+fn list_item_words(evaluator: &Evaluator<'_>, item: &YamlNode, host: usize, errors: &mut InventoryErrors) -> Vec<String> {
     let written_list = matches!(item.kind, YamlKind::List(_));
-    let node = scope.evaluate(item, Some(host));
+    let node = evaluator.evaluate(item, Some(host));
     match &node.kind {
-        YamlKind::List(items) if !written_list => items.iter().filter_map(|item| check.read_text(item)).collect(),
-        _ => check.read_text(&node).into_iter().collect(),
+        YamlKind::List(items) if !written_list => items.iter().filter_map(|item| errors.read_text(item)).collect(),
+        _ => errors.read_text(&node).into_iter().collect(),
     }
 }

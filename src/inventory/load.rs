@@ -27,7 +27,7 @@ impl Inventory {
     pub fn load(sources: &[InventorySource], sets: &[String]) -> Result<Inventory, Vec<InventoryProblem>> {
         let mut check = InventoryErrors::default();
         let inventory = parse_and_merge(sources, sets, &mut check).map(|read| {
-            check_structure(&read, &mut check);
+            check_all_keys(&read, &mut check);
             let inventory = build_inventory(read, &mut check);
             if let Err(problems) = inventory.job(&RuntimeValues::default()) {
                 check.problems.extend(problems);
@@ -68,17 +68,17 @@ impl Inventory {
 }
 
 /// Parses and merges; `None` where nothing can be said beyond what was.
-fn parse_and_merge(sources: &[InventorySource], sets: &[String], check: &mut InventoryErrors) -> Option<MergedInventory> {
+fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut InventoryErrors) -> Option<MergedInventory> {
     let mut files = Vec::new();
     let mut whole = true;
     for source in sources {
         match yaml_parser::parse_document(&source.name, &source.text) {
             (Some(node), problems) if matches!(node.kind, YamlKind::Map(_)) => {
-                check.problems.extend(problems);
+                errors.problems.extend(problems);
                 files.push(node);
             }
             (Some(node), _) => {
-                check.report(
+                errors.report(
                     &node.location,
                     format!("{} where the inventory's keys are expected", node.describe()),
                     "begin with `name: …`",
@@ -86,7 +86,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], check: &mut Inv
                 whole = false;
             }
             (None, problems) => {
-                check.problems.extend(problems);
+                errors.problems.extend(problems);
                 whole = false;
             }
         }
@@ -95,7 +95,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], check: &mut Inv
         match parse_set_option(set, &files) {
             Ok(node) => files.push(node),
             Err(problems) => {
-                check.problems.extend(problems);
+                errors.problems.extend(problems);
                 whole = false;
             }
         }
@@ -103,14 +103,14 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], check: &mut Inv
     if !whole || files.is_empty() {
         return None;
     }
-    let before = check.problems.len();
-    let (tree, mut members) = hosts::merge_files(files, check);
-    if members.is_empty() && check.problems.len() == before {
+    let before = errors.problems.len();
+    let (tree, mut members) = hosts::merge_files(files, errors);
+    if members.is_empty() && errors.problems.len() == before {
         let place =
             sources.last().map_or_else(|| SourceLocation::whole_file(SET_OPTION), |source| SourceLocation::whole_file(&source.name));
-        check.report(&place.child("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
+        errors.report(&place.child("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
     }
-    hosts::move_master_first(&tree, &mut members, check);
+    hosts::move_master_first(&tree, &mut members, errors);
     Some(MergedInventory { tree, host_nodes: members, fingerprints: OnceLock::new() })
 }
 
@@ -138,7 +138,7 @@ fn parse_set_option(set: &str, files: &[YamlNode]) -> Result<YamlNode, Vec<Inven
         let problems: Vec<InventoryProblem> =
             problems.into_iter().map(|problem| InventoryProblem { line: 0, column: 0, key_path: here.clone(), ..problem }).collect();
         let Some(parsed) = parsed.filter(|_| problems.is_empty()) else { return Err(problems) };
-        relocate(parsed, &at(&keys))
+        set_source_location(parsed, &at(&keys))
     };
     let (value, keys) = split_host_setting(value, &keys, files).map_err(wrong)?;
     let full = keys.clone();
@@ -173,118 +173,118 @@ fn split_host_setting<'k>(value: YamlNode, keys: &[&'k str], files: &[YamlNode])
 }
 
 /// Gives everything in a value that came from `--set` the place of its key.
-fn relocate(node: YamlNode, place: &SourceLocation) -> YamlNode {
+fn set_source_location(node: YamlNode, location: &SourceLocation) -> YamlNode {
     let kind = match node.kind {
         YamlKind::List(items) => {
-            let at = |i| SourceLocation { path: place.path.child_index(i), ..place.clone() };
-            YamlKind::List(items.into_iter().enumerate().map(|(i, item)| relocate(item, &at(i))).collect())
+            let at = |i| SourceLocation { path: location.path.child_index(i), ..location.clone() };
+            YamlKind::List(items.into_iter().enumerate().map(|(i, item)| set_source_location(item, &at(i))).collect())
         }
         YamlKind::Map(entries) => YamlKind::Map(
             entries
                 .into_iter()
                 .map(|entry| {
-                    let at = place.child(&entry.key);
-                    YamlEntry { value: relocate(entry.value, &at), location: at, key: entry.key }
+                    let at = location.child(&entry.key);
+                    YamlEntry { value: set_source_location(entry.value, &at), location: at, key: entry.key }
                 })
                 .collect(),
         ),
         kind @ (YamlKind::Scalar { .. } | YamlKind::Unknown(_)) => kind,
     };
-    YamlNode { location: place.clone(), kind }
+    YamlNode { location: location.clone(), kind }
 }
 
 /// Compares every key with the known ones.
-fn check_structure(read: &MergedInventory, check: &mut InventoryErrors) {
-    check.check_keys(&read.tree, &schema::ROOT_SCHEMA);
-    hosts::check_keys(&read.tree, &read.host_nodes, check);
-    container::check_keys(&read.tree, &read.host_nodes, check);
-    super::lint::check_keys(&read.tree, check);
-    super::diagnosis_rules::parse_diagnosis_source(&read.tree, check);
-    super::check_settings::check_keys(&read.tree, check);
-    super::on_failure::check_keys(&read.tree, check);
-    super::log_settings::check_keys(&read.tree, check);
-    if let Some(launch) = read.tree.get("launch") {
-        check.check_keys(launch, &schema::LAUNCH_SCHEMA);
+fn check_all_keys(merged: &MergedInventory, errors: &mut InventoryErrors) {
+    errors.check_keys(&merged.tree, &schema::ROOT_SCHEMA);
+    hosts::check_keys(&merged.tree, &merged.host_nodes, errors);
+    container::check_keys(&merged.tree, &merged.host_nodes, errors);
+    super::lint::check_keys(&merged.tree, errors);
+    super::diagnosis_rules::parse_diagnosis_rule_source(&merged.tree, errors);
+    super::check_settings::check_keys(&merged.tree, errors);
+    super::on_failure::check_keys(&merged.tree, errors);
+    super::log_settings::check_keys(&merged.tree, errors);
+    if let Some(launch) = merged.tree.get("launch") {
+        errors.check_keys(launch, &schema::LAUNCH_SCHEMA);
     }
-    if let Some(metrics) = read.tree.get("metrics") {
-        super::metric_patterns::parse_metrics(metrics, check);
+    if let Some(metrics) = merged.tree.get("metrics") {
+        super::metric_patterns::parse_metrics(metrics, errors);
     }
-    let Some(vars) = read.tree.get("vars") else { return };
+    let Some(vars) = merged.tree.get("vars") else { return };
     if !matches!(vars.kind, YamlKind::Map(_)) {
-        check.report(&vars.location, format!("{} where a mapping is expected", vars.describe()), "write it like { num_heads: 40 }");
+        errors.report(&vars.location, format!("{} where a mapping is expected", vars.describe()), "write it like { num_heads: 40 }");
     }
     const TEMPLATE_KEYWORDS: [&str; 16] =
         ["true", "false", "none", "not", "and", "or", "in", "is", "if", "else", "True", "False", "None", "loop", "self", "range"];
     for entry in vars.entries() {
         if is_builtin_name(&entry.key) || TEMPLATE_KEYWORDS.contains(&entry.key.as_str()) {
-            check.report(
+            errors.report(
                 &entry.location,
                 format!("`{}` has a meaning of its own in templates", entry.key),
                 "give the variable another name",
             );
-        } else if !crate::text::shell_quote::is_variable(&entry.key) {
+        } else if !crate::text::shell_quote::is_variable_name(&entry.key) {
             let says = format!("`{}` cannot be used in a template", shorten(&entry.key));
-            check.report(&entry.location, says, "letters, digits and _ only, no digit first");
+            errors.report(&entry.location, says, "letters, digits and _ only, no digit first");
         }
     }
 }
 
 /// The half that every command needs.
-fn build_inventory(read: MergedInventory, check: &mut InventoryErrors) -> Inventory {
+fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inventory {
     let known = RuntimeValues::default();
-    let any = vec![GpuSelection::Any; read.host_nodes.len()];
+    let any = vec![GpuSelection::Any; merged.host_nodes.len()];
     let facts = EvalInputs {
-        tree: &read.tree,
-        host_nodes: &read.host_nodes,
-        host_names: read.host_nodes.iter().map(hosts::host_node_name).collect(),
-        fabric_addresses: vec![None; read.host_nodes.len()],
+        tree: &merged.tree,
+        host_nodes: &merged.host_nodes,
+        host_names: merged.host_nodes.iter().map(hosts::host_node_name).collect(),
+        fabric_addresses: vec![None; merged.host_nodes.len()],
         gpus: any.iter().collect(),
         runtime: &known,
         nproc_override: None,
     };
     let scope = Evaluator::new(facts);
-    let name = parse_name(&scope, &read.tree, check);
-    let found: Vec<InventoryHost> = (0..read.host_nodes.len()).filter_map(|index| hosts::parse_host(&scope, index, check)).collect();
-    hosts::check_distinct_addresses(&found, &read.host_nodes, check);
-    let run_dir = match read.tree.get("run_dir") {
+    let name = parse_name(&scope, &merged.tree, errors);
+    let found: Vec<InventoryHost> = (0..merged.host_nodes.len()).filter_map(|index| hosts::parse_host(&scope, index, errors)).collect();
+    hosts::check_distinct_addresses(&found, &merged.host_nodes, errors);
+    let run_dir = match merged.tree.get("run_dir") {
         Some(node) => {
-            let node = hosts::evaluate_before_connect(&scope, node, 0, check);
-            check.validated_text(&node, validate_run_dir).unwrap_or_default()
+            let node = hosts::evaluate_before_connect(&scope, node, 0, errors);
+            errors.validated_text(&node, validate_run_dir).unwrap_or_default()
         }
         None => DEFAULT_RUN_DIR.to_owned(),
     };
-    let engine = read.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_))).map(|container| ContainerEngine {
+    let engine = merged.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_))).map(|container| ContainerEngine {
         host: container.get("host").and_then(|node| {
-            let node = hosts::evaluate_before_connect(&scope, node, 0, check);
-            container::parse_engine_host(&node, check)
+            let node = hosts::evaluate_before_connect(&scope, node, 0, errors);
+            container::parse_docker_host(&node, errors)
         }),
     });
-    check.problems.extend(scope.take_problems());
+    errors.problems.extend(scope.take_problems());
     // What is wrong with them is told where the whole file is looked at.
-    let metrics = read
+    let metrics = merged
         .tree
         .get("metrics")
         .map(|node| super::metric_patterns::parse_metrics(node, &mut InventoryErrors::default()))
         .unwrap_or_default();
-    Inventory { name, hosts: found, run_dir, engine, metrics, merged: read }
+    Inventory { name, hosts: found, run_dir, engine, metrics, merged }
 }
 
-fn parse_name(scope: &Evaluator<'_>, tree: &YamlNode, check: &mut InventoryErrors) -> String {
+fn parse_name(evaluator: &Evaluator<'_>, tree: &YamlNode, errors: &mut InventoryErrors) -> String {
     let Some(node) = tree.get("name") else {
-        check.report(
+        errors.report(
             &tree.location.child("name"),
             "`name` is missing",
             "give the run a name, like name: wan22: containers and labels carry it",
         );
         return String::new();
     };
-    let node = scope.evaluate(node, None);
+    let node = evaluator.evaluate(node, None);
     if let YamlKind::Unknown(text) = &node.kind
         && !text.is_empty()
     {
-        check.report(&node.location, format!("{text} is not known before the hosts are connected"), "write the name out, or use vars");
+        errors.report(&node.location, format!("{text} is not known before the hosts are connected"), "write the name out, or use vars");
     }
-    check.validated_text(&node, name_syntax::validate_inventory_name).unwrap_or_default()
+    errors.validated_text(&node, name_syntax::validate_inventory_name).unwrap_or_default()
 }
 
 fn validate_run_dir(text: &str) -> Result<(), (String, String)> {
@@ -303,9 +303,9 @@ impl Inventory {
     ///
     /// # Errors
     /// Everything that is wrong with these values, in the order of the files.
-    pub fn job(&self, known: &RuntimeValues) -> Result<super::Job, Vec<InventoryProblem>> {
+    pub fn job(&self, runtime: &RuntimeValues) -> Result<super::Job, Vec<InventoryProblem>> {
         let mut check = InventoryErrors::default();
-        let job = job::build_job(self, known, &mut check);
+        let job = job::build_job(self, runtime, &mut check);
         check.into_result(job)
     }
 }

@@ -11,11 +11,11 @@ const DEFAULT_MAX_LOG_BYTES: u64 = 20 << 30;
 const MIN_MAX_LOG_BYTES: u64 = 64 << 10;
 
 /// `logs.max`, in bytes.
-pub(super) fn parse_max_log_bytes(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> u64 {
-    let block = scope.inputs().tree.get("logs").filter(|node| matches!(node.kind, YamlKind::Map(_)));
+pub(super) fn parse_max_log_bytes(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> u64 {
+    let block = evaluator.inputs().tree.get("logs").filter(|node| matches!(node.kind, YamlKind::Map(_)));
     let Some(node) = block.and_then(|block| block.get("max")) else { return DEFAULT_MAX_LOG_BYTES };
-    let node = scope.evaluate(node, None);
-    let text = check.validated_text(&node, |text| match parse_size(text) {
+    let node = evaluator.evaluate(node, None);
+    let text = errors.validated_text(&node, |text| match parse_size(text) {
         Some(size) if size >= MIN_MAX_LOG_BYTES => Ok(()),
         Some(_) => Err((format!("`{}` is less than 64k", shorten(text)), "write what one log may take on a host, like 20g".to_owned())),
         None => Err((format!("`{}` is not a size", shorten(text)), "write it like 20g or 512m".to_owned())),
@@ -24,9 +24,9 @@ pub(super) fn parse_max_log_bytes(scope: &Evaluator<'_>, check: &mut InventoryEr
 }
 
 /// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &YamlNode, check: &mut InventoryErrors) {
+pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
     if let Some(block) = tree.get("logs") {
-        check.check_keys(block, &schema::LOGS_SCHEMA);
+        errors.check_keys(block, &schema::LOGS_SCHEMA);
     }
 }
 

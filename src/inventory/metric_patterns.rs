@@ -11,9 +11,9 @@ use super::yaml_tree::{YamlKind, YamlNode, shorten};
 const MAX_METRICS: usize = 16;
 
 /// Reads and checks `metrics`.
-pub(super) fn parse_metrics(node: &YamlNode, check: &mut InventoryErrors) -> BTreeMap<String, String> {
+pub(super) fn parse_metrics(node: &YamlNode, errors: &mut InventoryErrors) -> BTreeMap<String, String> {
     if !matches!(node.kind, YamlKind::Map(_)) {
-        check.report(
+        errors.report(
             &node.location,
             format!("{} where a mapping is expected", node.describe()),
             "write it like { reward: 'reward[ =:]+([0-9.eE+-]+)' }",
@@ -25,19 +25,19 @@ pub(super) fn parse_metrics(node: &YamlNode, check: &mut InventoryErrors) -> BTr
         let named =
             entry.key.len() <= 20 && entry.key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/.-".contains(&b)) && !entry.key.is_empty();
         if !named {
-            check.report(
+            errors.report(
                 &entry.location,
                 format!("`{}` cannot name a metric", shorten(&entry.key)),
                 "letters, digits and _ / . - only, at most 20",
             );
             continue;
         }
-        if let Some(pattern) = check.validated_text(&entry.value, validate_metric_pattern) {
+        if let Some(pattern) = errors.validated_text(&entry.value, validate_metric_pattern) {
             found.insert(entry.key.clone(), pattern);
         }
     }
     if found.len() > MAX_METRICS {
-        check.report(&node.location, format!("{} metrics", found.len()), format!("name at most {MAX_METRICS}"));
+        errors.report(&node.location, format!("{} metrics", found.len()), format!("name at most {MAX_METRICS}"));
     }
     found
 }

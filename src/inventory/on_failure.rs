@@ -10,27 +10,27 @@ use super::eval::Evaluator;
 use super::schema;
 use super::yaml_tree::YamlKind;
 
-pub(super) fn parse_on_failure(scope: &Evaluator<'_>, check: &mut InventoryErrors) -> OnFailure {
-    let Some(block) = scope.inputs().tree.get("on_failure").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
+pub(super) fn parse_on_failure(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> OnFailure {
+    let Some(block) = evaluator.inputs().tree.get("on_failure").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
         return OnFailure::default();
     };
     let mut said = OnFailure::default();
     if let Some(node) = block.get("hang") {
-        said.stop_on_hang = check.read_choice(&scope.evaluate(node, None), &[("warn", false), ("stop", true)]).unwrap_or_default();
+        said.stop_on_hang = errors.read_choice(&evaluator.evaluate(node, None), &[("warn", false), ("stop", true)]).unwrap_or_default();
     }
     if let Some(node) = block.get("hang_after") {
-        let node = scope.evaluate(node, None);
-        said.hang_after = check.read_duration(&node);
+        let node = evaluator.evaluate(node, None);
+        said.hang_after = errors.read_duration(&node);
         if said.hang_after.is_some_and(|after| after < Duration::from_secs(1)) {
-            check.report(&node.location, "a run is silent for so long all the time", "write the longest healthy silence, like 30m");
+            errors.report(&node.location, "a run is silent for so long all the time", "write the longest healthy silence, like 30m");
         }
     }
     said
 }
 
 /// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, check: &mut InventoryErrors) {
+pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, errors: &mut InventoryErrors) {
     if let Some(block) = tree.get("on_failure") {
-        check.check_keys(block, &schema::ON_FAILURE_SCHEMA);
+        errors.check_keys(block, &schema::ON_FAILURE_SCHEMA);
     }
 }

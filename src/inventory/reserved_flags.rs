@@ -63,8 +63,8 @@ const DEEPSPEED_FLAGS: [&str; 16] = [
 ];
 
 /// Flags that the launcher of this word is given by us.
-fn reserved_flags_of(with: &str, hostfile: bool) -> &'static [&'static str] {
-    match with {
+fn reserved_flags_of(launcher: &str, hostfile: bool) -> &'static [&'static str] {
+    match launcher {
         "torchrun" => &TORCHRUN_FLAGS,
         "accelerate" => &ACCELERATE_FLAGS,
         "deepspeed" if hostfile => &DEEPSPEED_FLAGS,
@@ -74,7 +74,7 @@ fn reserved_flags_of(with: &str, hostfile: bool) -> &'static [&'static str] {
 }
 
 /// Where the value of a flag of ours comes from.
-fn reserved_flag_hint(name: &str, with: &str) -> String {
+fn reserved_flag_hint(name: &str, launcher: &str) -> String {
     match name {
         "nproc_per_node" | "master_port" | "max_restarts" => format!("set launch.{name}"),
         "num_processes" | "num_gpus" => "leave it out: launch.nproc_per_node and the list of hosts decide".to_owned(),
@@ -86,7 +86,7 @@ fn reserved_flag_hint(name: &str, with: &str) -> String {
         "master_addr" | "main_process_ip" => "set master".to_owned(),
         "gpu_ids" | "include" | "exclude" | "deepspeed_inclusion_filter" => "set gpus of the host, or container.gpus".to_owned(),
         "no_python" | "module" => "begin the command with --no_python and a program, or with -m and a module".to_owned(),
-        _ => format!("leave it out: it is given to {with} on every host"),
+        _ => format!("leave it out: it is given to {launcher} on every host"),
     }
 }
 
@@ -97,78 +97,84 @@ fn flag_name(word: &str) -> Option<String> {
 }
 
 /// Whether a program starts ranks by itself.
-fn is_launcher(words: &[String]) -> bool {
-    let program = words.first().map_or("", |w| w.rsplit('/').next().unwrap_or_default());
+fn is_launcher(argv: &[String]) -> bool {
+    let program = argv.first().map_or("", |w| w.rsplit('/').next().unwrap_or_default());
     matches!(program, "torchrun" | "accelerate" | "deepspeed")
-        || words.iter().take(4).any(|word| matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch"))
+        || argv.iter().take(4).any(|word| matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch"))
 }
 
 /// What may not begin the command of a launcher.
-pub(super) fn check_command(with: &str, words: &[String], command: &YamlNode, check: &mut InventoryErrors) {
-    let Some(first) = words.first() else { return };
+pub(super) fn check_command(launcher: &str, argv: &[String], command: &YamlNode, errors: &mut InventoryErrors) {
+    let Some(first) = argv.first() else { return };
     let place = command.items().first().map_or(&command.location, |node| &node.location);
-    match with {
+    match launcher {
         "script" => {}
-        "processes" if is_launcher(words) => check.report(
+        "processes" if is_launcher(argv) => errors.report(
             place,
             "the launcher stands in the command: it would be started once a GPU",
             "use with: torchrun, accelerate or deepspeed, or begin with the program of one rank",
         ),
         "processes" => {}
-        _ => check_worker_command(with, first, words, place, check),
+        _ => check_worker_command(launcher, first, argv, place, errors),
     }
 }
 
 /// torchrun, accelerate and deepspeed are built by us; the command begins with the script.
-fn check_worker_command(with: &str, first: &str, words: &[String], place: &SourceLocation, check: &mut InventoryErrors) {
+fn check_worker_command(launcher: &str, first: &str, argv: &[String], location: &SourceLocation, errors: &mut InventoryErrors) {
     let program = first.rsplit('/').next().unwrap_or_default();
     let python = program.strip_prefix("python").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
-    if is_launcher(words) {
-        let hint = format!("begin with the training script: `with: {with}` starts {with} with every flag it needs");
-        check.report(place, "the launcher stands in the command", hint);
+    if is_launcher(argv) {
+        let hint = format!("begin with the training script: `with: {launcher}` starts {launcher} with every flag it needs");
+        errors.report(location, "the launcher stands in the command", hint);
     } else if python {
         let hint = "begin with the script, or with -m and a module; launch.python names the interpreter";
-        check.report(place, format!("`{program}` stands before the script"), hint);
+        errors.report(location, format!("`{program}` stands before the script"), hint);
     } else if matches!(program, "bash" | "sh") {
         let hint =
             "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script";
-        check.report(place, format!("{with} cannot start `{program}`"), hint);
+        errors.report(location, format!("{launcher} cannot start `{program}`"), hint);
     } else if let Some(name) = flag_name(first).filter(|_| !matches!(first, "-m" | "--no_python" | "--no-python")) {
-        let owned = reserved_flags_of(with, false).iter().chain(reserved_flags_of(with, true)).copied();
+        let owned = reserved_flags_of(launcher, false).iter().chain(reserved_flags_of(launcher, true)).copied();
         let hint = match nearest_word(&name, owned) {
-            Some(flag) => reserved_flag_hint(flag, with),
+            Some(flag) => reserved_flag_hint(flag, launcher),
             None => {
-                format!("write it in launch.args: the command begins with the script, or with -m and a module, and {with} is built here")
+                format!(
+                    "write it in launch.args: the command begins with the script, or with -m and a module, and {launcher} is built here"
+                )
             }
         };
-        check.report(place, format!("`{}` stands before the script", shorten(first)), hint);
+        errors.report(location, format!("`{}` stands before the script", shorten(first)), hint);
     }
 }
 
 /// `launch.args`: words for the launcher itself. Flags are spelt with underscores: older torch rejects dashes
 /// (huggingface/pytorch-image-models#1742), newer takes both.
-pub(super) fn parse_launcher_args(with: &str, hostfile: bool, node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
-    let items = check.read_list(node, "write it like [--mixed_precision, bf16]");
-    if matches!(with, "processes" | "script") {
+pub(super) fn parse_launcher_args(launcher: &str, hostfile: bool, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
+    let items = errors.read_list(node, "write it like [--mixed_precision, bf16]");
+    if matches!(launcher, "processes" | "script") {
         let hint = "write the program and its words as `command`";
-        check.report(&node.location, format!("`with: {with}` has no launcher that takes words"), hint);
+        errors.report(&node.location, format!("`with: {launcher}` has no launcher that takes words"), hint);
         return Vec::new();
     }
     let mut words = Vec::new();
     for item in items {
-        let Some(text) = check.read_text(item) else { continue };
+        let Some(text) = errors.read_text(item) else { continue };
         let Some(name) = flag_name(&text).filter(|_| !item.is_unknown()) else {
             if words.is_empty() && !matches!(item.kind, YamlKind::Unknown(_)) {
                 let says = format!("`{}` would be taken for the script", shorten(&text));
-                check.report(&item.location, says, format!("options for {with} begin with -; the script and its words are `command`"));
+                errors.report(&item.location, says, format!("options for {launcher} begin with -; the script and its words are `command`"));
             }
             words.push(text);
             continue;
         };
         if matches!(text.as_str(), "--" | "-m") {
-            check.report(&item.location, format!("`{text}` would end the options for {with}"), "write it at the beginning of `command`");
-        } else if reserved_flags_of(with, hostfile).contains(&name.as_str()) {
-            check.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), reserved_flag_hint(&name, with));
+            errors.report(
+                &item.location,
+                format!("`{text}` would end the options for {launcher}"),
+                "write it at the beginning of `command`",
+            );
+        } else if reserved_flags_of(launcher, hostfile).contains(&name.as_str()) {
+            errors.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), reserved_flag_hint(&name, launcher));
         }
         words.push(match (text.strip_prefix("--"), text.split_once('=')) {
             (None, _) => text,

@@ -152,31 +152,31 @@ fn scalar_to_value(text: &str) -> Value {
 }
 
 /// What an expression gave, as a value of the tree at the template's place.
-pub(super) fn value_to_node(value: &Value, place: &SourceLocation) -> Result<YamlNode, String> {
+pub(super) fn value_to_node(value: &Value, location: &SourceLocation) -> Result<YamlNode, String> {
     let mut budget = ITEM_LIMIT;
-    build_node(value, place, &mut budget)
+    build_node(value, location, &mut budget)
 }
 
-fn build_node(value: &Value, place: &SourceLocation, budget: &mut usize) -> Result<YamlNode, String> {
+fn build_node(value: &Value, location: &SourceLocation, budget: &mut usize) -> Result<YamlNode, String> {
     *budget = budget.checked_sub(1).ok_or_else(|| format!("it gives more than {ITEM_LIMIT} values"))?;
     Ok(match value.kind() {
-        ValueKind::None => YamlNode::scalar(place.clone(), "", true),
-        ValueKind::Bool | ValueKind::Number => YamlNode::scalar(place.clone(), value_to_text(value)?, true),
-        ValueKind::String => YamlNode::scalar(place.clone(), value_to_text(value)?, false),
+        ValueKind::None => YamlNode::scalar(location.clone(), "", true),
+        ValueKind::Bool | ValueKind::Number => YamlNode::scalar(location.clone(), value_to_text(value)?, true),
+        ValueKind::String => YamlNode::scalar(location.clone(), value_to_text(value)?, false),
         ValueKind::Seq | ValueKind::Iterable => {
             let mut items = Vec::new();
             for item in value.try_iter().map_err(|error| describe_error(&error))? {
-                items.push(build_node(&item, place, budget)?);
+                items.push(build_node(&item, location, budget)?);
             }
-            YamlNode { location: place.clone(), kind: YamlKind::List(items) }
+            YamlNode { location: location.clone(), kind: YamlKind::List(items) }
         }
         ValueKind::Map => {
             let mut entries = Vec::new();
             for key in value.try_iter().map_err(|error| describe_error(&error))? {
                 let inner = value.get_item(&key).map_err(|error| describe_error(&error))?;
-                entries.push(YamlEntry { key: key.to_string(), location: place.clone(), value: build_node(&inner, place, budget)? });
+                entries.push(YamlEntry { key: key.to_string(), location: location.clone(), value: build_node(&inner, location, budget)? });
             }
-            YamlNode::map(place.clone(), entries)
+            YamlNode::map(location.clone(), entries)
         }
         other => return Err(format!("it gives {other}, which cannot be written down")),
     })

@@ -15,11 +15,11 @@ pub fn read_yaml_pairs(text: &str) -> Vec<(String, String)> {
     found
 }
 
-fn collect_pairs(node: &YamlNode, found: &mut Vec<(String, String)>) {
+fn collect_pairs(node: &YamlNode, pairs: &mut Vec<(String, String)>) {
     for entry in node.entries() {
         match &entry.value.kind {
-            YamlKind::Scalar { text, .. } => found.push((entry.key.clone(), text.clone())),
-            YamlKind::Map(_) => collect_pairs(&entry.value, found),
+            YamlKind::Scalar { text, .. } => pairs.push((entry.key.clone(), text.clone())),
+            YamlKind::Map(_) => collect_pairs(&entry.value, pairs),
             YamlKind::List(_) | YamlKind::Unknown(_) => {}
         }
     }

@@ -109,13 +109,13 @@ impl SourceLocation {
         SourceLocation { line: 0, column: 0, path: YamlPath::from_file(file) }
     }
 
-    pub(super) fn problem(&self, says: impl Into<String>, hint: impl Into<String>) -> InventoryProblem {
+    pub(super) fn problem(&self, message: impl Into<String>, hint: impl Into<String>) -> InventoryProblem {
         InventoryProblem {
             file: self.path.file_name(),
             line: self.line,
             column: self.column,
             key_path: self.path.to_string(),
-            message: says.into(),
+            message: message.into(),
             hint: hint.into(),
         }
     }
@@ -164,12 +164,12 @@ pub(super) struct YamlEntry {
 }
 
 impl YamlNode {
-    pub(super) fn scalar(place: SourceLocation, text: impl Into<String>, plain: bool) -> Self {
-        YamlNode { location: place, kind: YamlKind::Scalar { text: text.into(), plain } }
+    pub(super) fn scalar(location: SourceLocation, text: impl Into<String>, plain: bool) -> Self {
+        YamlNode { location, kind: YamlKind::Scalar { text: text.into(), plain } }
     }
 
-    pub(super) fn map(place: SourceLocation, entries: Vec<YamlEntry>) -> Self {
-        YamlNode { location: place, kind: YamlKind::Map(entries) }
+    pub(super) fn map(location: SourceLocation, entries: Vec<YamlEntry>) -> Self {
+        YamlNode { location, kind: YamlKind::Map(entries) }
     }
 
     /// The entries of a mapping; none of anything else.
@@ -216,8 +216,8 @@ impl YamlNode {
         }
     }
 
-    pub(super) fn problem(&self, says: impl Into<String>, hint: impl Into<String>) -> InventoryProblem {
-        self.location.problem(says, hint)
+    pub(super) fn problem(&self, message: impl Into<String>, hint: impl Into<String>) -> InventoryProblem {
+        self.location.problem(message, hint)
     }
 
     /// Lays `over` over this value: mappings key by key, anything else as a whole.

@@ -45,7 +45,7 @@ pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) 
         (FollowOutcome::Detached | FollowOutcome::Running | FollowOutcome::Teardown | FollowOutcome::Restart, _) => {
             (Outcome::Detached, "the run goes on".to_owned())
         }
-        (FollowOutcome::Stopped, _) => (Outcome::Stopped, "the run was stopped from elsewhere".to_owned()),
+        (FollowOutcome::StoppedElsewhere, _) => (Outcome::Stopped, "the run was stopped from elsewhere".to_owned()),
         (FollowOutcome::Ended { ok: true, .. }, _) => (Outcome::Ok, "the run has ended; `orchestrate down` removes it".to_owned()),
         (FollowOutcome::Ended { stop_reason: stopped, .. }, _) => {
             (Outcome::Failed, format!("{}; `orchestrate down` removes it", stopped.unwrap_or_else(|| "the run failed".to_owned())))

@@ -3,7 +3,9 @@
 use crate::event::{EventKind, Outcome};
 use crate::inventory::{Job, RuntimeValues};
 use crate::lifecycle::error::worse_outcome;
-use crate::lifecycle::preflight::{HostAnswers, cross_host_probes, emit_check_report, evaluate, fabric_addresses, gather_facts_and_probes};
+use crate::lifecycle::preflight::{
+    HostAnswers, cross_host_probes, emit_check_report, evaluate_preflight, fabric_addresses, gather_facts_and_probes,
+};
 use crate::lifecycle::session::Session;
 use crate::lifecycle::smoke::SmokeInputs;
 use crate::model::level::Level;
@@ -41,7 +43,7 @@ pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[Prefli
     let (job, problems) = build_job_or_draft(session, draft, &runtime_values);
     let mut answers = HostAnswers { facts, probes };
     cross_host_probes(session, &job, checks, &mut answers).await;
-    let mut reports = evaluate(&session.inventory, &job, &answers, checks, false);
+    let mut reports = evaluate_preflight(&session.inventory, &job, &answers, checks, false);
     for (_, result) in reports.iter_mut().flat_map(|report| &mut report.results) {
         result.hint = session.reporter.advice().complete_commands(&result.hint);
     }

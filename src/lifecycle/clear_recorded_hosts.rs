@@ -14,7 +14,7 @@ use crate::plan::facts::HostFacts;
 ///
 /// # Errors
 /// What must be said to the person.
-pub(crate) async fn clear_recorded_hosts(
+pub(crate) async fn confirm_and_clean_recorded_hosts(
     session: &Session,
     cleared: &mut Vec<String>,
     facts: &[HostFacts],

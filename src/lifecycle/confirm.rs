@@ -1,6 +1,6 @@
 //! What the person at the dashboard decides before a launch and after the end of a run.
 
-use crate::event::controls::Capabilities;
+use crate::event::controls::DashboardCapabilities;
 use crate::event::{Outcome, RunControl};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
@@ -12,28 +12,28 @@ use crate::plan::existing_run::{ExistingRun, facts_after_stop};
 use crate::plan::teardown::TeardownScope;
 
 /// What the person wants.
-enum Decision {
+enum DashboardDecision {
     Start,
     TearDown,
     Leave,
 }
 
 /// Offers what can be done, and waits for the decision.
-async fn ask(context: &mut LaunchContext<'_>, start_summary: Option<String>, can_tear_down: bool) -> Decision {
-    let view_only = Capabilities::view_only(context.signals.dashboard_role());
-    let offered = Capabilities { start_summary, can_tear_down, ..view_only.clone() };
+async fn ask(context: &mut LaunchContext<'_>, start_summary: Option<String>, can_tear_down: bool) -> DashboardDecision {
+    let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
+    let offered = DashboardCapabilities { start_summary, can_tear_down, ..view_only.clone() };
     context.session.reporter.set_capabilities(offered);
     let decision = wait_for_decision(context.signals).await;
     context.session.reporter.set_capabilities(view_only);
     decision
 }
 
-async fn wait_for_decision(signals: &mut StopController) -> Decision {
+async fn wait_for_decision(signals: &mut StopController) -> DashboardDecision {
     let (start, leave) = (signals.start_requested.clone(), signals.leave_token.clone());
     tokio::select! {
-        () = start.notified() => Decision::Start,
-        () = leave.cancelled() => Decision::Leave,
-        control = signals.controls.recv() => if control == Some(RunControl::Teardown) { Decision::TearDown } else { Decision::Leave },
+        () = start.notified() => DashboardDecision::Start,
+        () = leave.cancelled() => DashboardDecision::Leave,
+        control = signals.controls.recv() => if control == Some(RunControl::Teardown) { DashboardDecision::TearDown } else { DashboardDecision::Leave },
     }
 }
 
@@ -51,8 +51,8 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
         }
     };
     context.session.emit_run_started("", Some(&plan));
-    match ask(context, Some(describe(&target.existing)), target.existing != ExistingRun::NoRun).await {
-        Decision::Start => {
+    match ask(context, Some(describe_launch_effect(&target.existing)), target.existing != ExistingRun::NoRun).await {
+        DashboardDecision::Start => {
             if let Some(error) = context.state.launch_error.take() {
                 return Err(error);
             }
@@ -60,11 +60,11 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
             context.session.emit_run_started("", None);
             Ok(LaunchStep::Reconcile)
         }
-        Decision::TearDown => {
+        DashboardDecision::TearDown => {
             context.state.confirmed = true;
             Ok(LaunchStep::done(tear_down(context).await?, "torn down"))
         }
-        Decision::Leave => {
+        DashboardDecision::Leave => {
             let outcome = context.signals.first_signal().map_or(Outcome::Ok, Outcome::Signal);
             Ok(LaunchStep::done(outcome, "nothing was changed"))
         }
@@ -73,14 +73,14 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
 
 /// What happened can be looked at until the person leaves, launches again, or tears down what is kept; how it ended, and whether it is to be
 /// launched again.
-pub(crate) async fn after_run(context: &mut LaunchContext<'_>, mut outcome: Outcome) -> Result<(Outcome, bool), WorkflowError> {
+pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcome: Outcome) -> Result<(Outcome, bool), WorkflowError> {
     loop {
         let can_launch = context.state.launch_error.is_none();
         let start = can_launch.then(|| "the run is over: the same would be launched again, as a run of its own".to_owned());
         match ask(context, start, true).await {
-            Decision::Start => return Ok((outcome, true)),
-            Decision::Leave => return Ok((outcome, false)),
-            Decision::TearDown => {
+            DashboardDecision::Start => return Ok((outcome, true)),
+            DashboardDecision::Leave => return Ok((outcome, false)),
+            DashboardDecision::TearDown => {
                 outcome = worse_outcome(outcome, tear_down(context).await?);
                 context.session.emit_run_finished(&outcome, "torn down");
             }
@@ -95,8 +95,8 @@ async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowE
 }
 
 /// What a launch would do to what is there.
-pub(crate) fn describe(found: &ExistingRun) -> String {
-    match found {
+pub(crate) fn describe_launch_effect(existing_run: &ExistingRun) -> String {
+    match existing_run {
         ExistingRun::NoRun => "nothing of this name is there: it would be launched".to_owned(),
         ExistingRun::Ended { run_id: run } => format!("{run} has ended: its logs would be fetched, then a new run launched"),
         ExistingRun::Partial { reason: why } => format!("a partial gang ({why}): it would be stopped, then a new run launched"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::event::Outcome;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
 use crate::lifecycle::recorded_hosts::{RecordedHost, describe_hosts};
-use crate::lifecycle::remaining_items::{self, RemainingItems};
+use crate::lifecycle::remaining_items::{self, UnremovedItems};
 use crate::lifecycle::session::{Session, collect_facts};
 use crate::lifecycle::teardown::{self, TeardownOptions};
 use crate::plan::facts::HostFacts;
@@ -38,7 +38,7 @@ pub(crate) async fn tear_down_all(session: &mut Session, request: &DownRequest) 
     let (facts, _) = collect_facts(session, session.gather_facts(None).await);
     let (facts, left_out) = if request.limited { (facts, Vec::new()) } else { include_recorded_hosts(session, facts).await };
     let has_smoke_run = facts.iter().flatten().any(|facts| facts.has_leftover_smoke);
-    let others = remaining_items::report_remaining_items(session, &facts);
+    let others = remaining_items::report_unremoved_items(session, &facts);
     let end = if !facts.iter().flatten().any(HostFacts::has_any_resource) {
         report_nothing_found(session, &facts, others)
     } else if request.dry_run {
@@ -50,7 +50,7 @@ pub(crate) async fn tear_down_all(session: &mut Session, request: &DownRequest) 
 }
 
 /// Nothing that a teardown removes is on the hosts that answered.
-fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], others: RemainingItems) -> WorkflowEnd {
+fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], others: UnremovedItems) -> WorkflowEnd {
     let mut blind = remaining_items::report_unlistable_containers(session, facts);
     for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
         teardown::report_leftover(session, host, teardown::UNREACHABLE_LEFTOVER.to_owned());
@@ -59,11 +59,11 @@ fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], others: 
     let name = &session.inventory.name;
     match (blind, others) {
         (true, _) => WorkflowEnd::new(Outcome::Leftovers, "some hosts could not be looked at"),
-        (false, RemainingItems::OwnElsewhere) => WorkflowEnd::new(Outcome::Leftovers, ""),
-        (false, RemainingItems::OtherUsers) => {
+        (false, UnremovedItems::OwnElsewhere) => WorkflowEnd::new(Outcome::Leftovers, ""),
+        (false, UnremovedItems::OtherUsers) => {
             WorkflowEnd::new(Outcome::Ok, format!("nothing of {name} is on any host but what belongs to others"))
         }
-        (false, RemainingItems::None) => WorkflowEnd::new(Outcome::Ok, format!("nothing of {name} is on any host")),
+        (false, UnremovedItems::None) => WorkflowEnd::new(Outcome::Ok, format!("nothing of {name} is on any host")),
     }
 }
 
@@ -77,7 +77,7 @@ fn print_teardown_plan(session: &Session, facts: &[Option<HostFacts>], request: 
 async fn remove_found(
     session: &mut Session,
     request: &DownRequest,
-    others: RemainingItems,
+    others: UnremovedItems,
     left_out: &[RecordedHost],
 ) -> Result<WorkflowEnd, WorkflowError> {
     let options = TeardownOptions {
@@ -87,7 +87,7 @@ async fn remove_found(
         grace: None,
     };
     let mut outcome = teardown::lock_and_tear_down(session, options, request.lock_wait, request.take_over_lock).await?;
-    if others == RemainingItems::OwnElsewhere {
+    if others == UnremovedItems::OwnElsewhere {
         outcome = worse_outcome(Outcome::Leftovers, outcome);
     }
     if !left_out.is_empty() {
@@ -100,7 +100,7 @@ async fn remove_found(
         return Ok(WorkflowEnd::new(outcome, "hosts that only the run's record names were not reached"));
     }
     let reason = match (&outcome, others) {
-        (Outcome::Ok, RemainingItems::OtherUsers) => "nothing is left but what belongs to others",
+        (Outcome::Ok, UnremovedItems::OtherUsers) => "nothing is left but what belongs to others",
         (Outcome::Ok, _) => "nothing is left",
         _ => "",
     };

@@ -5,7 +5,7 @@ use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::HeldLock;
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
-use crate::event::{EventKind, Goal, Outcome, RunControl};
+use crate::event::{EventKind, Outcome, RunControl, RunGoal};
 use crate::inventory::{Job, Teardown};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
 use crate::lifecycle::follow::{follow_launched_run, follow_spec};
@@ -20,7 +20,7 @@ use crate::plan::teardown::TeardownScope;
 /// Changes what has to be changed.
 pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
     let seen: Vec<_> = target.facts.iter().cloned().map(Some).collect();
-    let held = match context.session.lock(&seen, context.request.lock_wait, false).await {
+    let held = match context.session.lock_hosts(&seen, context.request.lock_wait, false).await {
         Ok(held) => held,
         Err(outcome) => return Ok(LaunchStep::done(outcome, "nothing was changed")),
     };
@@ -50,7 +50,7 @@ async fn execute(
     session.emit_run_started(run_id, Some(&plan));
     if target.existing != ExistingRun::NoRun || session.attempt > 1 {
         // What was there before is gone: from now on the gang is to run.
-        session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Up, reason: String::new() });
+        session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Up, reason: String::new() });
     }
     if let Some(pattern) = &context.request.limit {
         let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.hosts.len(), plan.world_size);

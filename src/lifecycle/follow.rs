@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::diagnose::hang_detector::HangSettings;
 use crate::engine::emitter::now_unix_millis;
-use crate::engine::follow::{FollowOutcome, FollowedRun};
+use crate::engine::follow::{FollowOutcome, FollowSpec};
 use crate::engine::log_stream::LogOffsets;
-use crate::event::controls::Capabilities;
+use crate::event::controls::DashboardCapabilities;
 use crate::inventory::Job;
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::hang_watchdog::{HangWatchdog, hang_config};
@@ -34,25 +34,25 @@ const TAIL_LINES: usize = 20;
 /// Follows a run that this operation has launched.
 pub(crate) async fn follow_launched_run(
     session: &Session,
-    run: &FollowedRun,
+    run: &FollowSpec,
     plan: &Plan,
     offsets: &LogOffsets,
     signals: &mut StopController,
 ) -> FollowOutcome {
-    session.reporter.set_capabilities(Capabilities {
+    session.reporter.set_capabilities(DashboardCapabilities {
         can_control: true,
         can_restart: true,
-        ..Capabilities::view_only(signals.dashboard_role())
+        ..DashboardCapabilities::view_only(signals.dashboard_role())
     });
     let hang = plan.run_record.as_ref().map(hang_config).unwrap_or_default();
     let finish = follow_with_watchdog(session, run, offsets, signals, hang).await;
-    session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
+    session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
     finish
 }
 
 /// How a planned run is followed.
-pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowedRun {
-    FollowedRun {
+pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
+    FollowSpec {
         hosts: plan.hosts.clone(),
         // An elastic gang may begin with fewer hosts.
         rank_count: job.launch.min_nodes.map_or(plan.world_size, |least| least * job.nproc_per_node.unwrap_or(1)) as usize,
@@ -75,7 +75,7 @@ pub(crate) async fn follow_existing_run(
     facts: &[HostFacts],
     run: &str,
     signals: &mut StopController,
-    manner: FollowMode,
+    mode: FollowMode,
 ) -> Result<(FollowOutcome, RunRecord), WorkflowError> {
     let file = facts.iter().find_map(HostFacts::run_record).cloned().unwrap_or_default();
     let offsets = session.open_run_dir(run, find_run_record(facts.iter(), run)).await?;
@@ -85,10 +85,10 @@ pub(crate) async fn follow_existing_run(
     plan.run_record = Some(file.clone());
     session.emit_run_started(run, Some(&plan));
     session.emit_run_found(&known).await;
-    if let Some(dir) = session.run_dir.as_ref().filter(|_| manner != FollowMode::ReadOnly) {
+    if let Some(dir) = session.run_dir.as_ref().filter(|_| mode != FollowMode::ReadOnly) {
         session.reporter.show_log_tails(read_log_tails(dir, &session.host_names(), TAIL_LINES));
     }
-    let followed = FollowedRun {
+    let followed = FollowSpec {
         hosts: sites,
         rank_count: file.world_size as usize,
         ready_when: file.ready_when.as_ref().and_then(|r| regex::bytes::Regex::new(r).ok()),
@@ -96,26 +96,26 @@ pub(crate) async fn follow_existing_run(
         return_when_running: false,
         launcher_restarts_ranks: file.tolerates_rank_loss,
         min_hosts: file.min_hosts,
-        read_only: manner == FollowMode::ReadOnly,
+        read_only: mode == FollowMode::ReadOnly,
     };
-    let act = manner != FollowMode::ReadOnly;
-    session.reporter.set_capabilities(Capabilities {
+    let act = mode != FollowMode::ReadOnly;
+    session.reporter.set_capabilities(DashboardCapabilities {
         can_control: act,
-        can_restart: manner == FollowMode::MayRestart,
-        ..Capabilities::view_only(signals.dashboard_role())
+        can_restart: mode == FollowMode::MayRestart,
+        ..DashboardCapabilities::view_only(signals.dashboard_role())
     });
     let (mut terms, stop) = hang_config(&file);
     // The line that marks it may have been read before: nobody looks for it in what is here already.
     terms.has_ready_line = false;
     let finish = follow_with_watchdog(session, &followed, &offsets, signals, (terms, stop)).await;
-    session.reporter.set_capabilities(Capabilities::view_only(signals.dashboard_role()));
+    session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
     Ok((finish, file))
 }
 
 /// Follows a run to its end and looks out meanwhile.
 async fn follow_with_watchdog(
     session: &Session,
-    run: &FollowedRun,
+    run: &FollowSpec,
     offsets: &LogOffsets,
     signals: &mut StopController,
     (terms, stop): (HangSettings, bool),

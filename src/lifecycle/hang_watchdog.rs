@@ -37,8 +37,8 @@ impl HangWatchdog {
     }
 
     /// Looks at what is known; `deaf`: what the ranks write is not taken in.
-    pub(crate) fn check(&mut self, state: &RunState, now: UnixMillis, deaf: bool) {
-        if deaf {
+    pub(crate) fn check(&mut self, state: &RunState, now: UnixMillis, logs_paused: bool) {
+        if logs_paused {
             (self.last_check, self.observed_since) = (now, now);
             return;
         }
@@ -70,11 +70,11 @@ impl HangWatchdog {
 }
 
 /// Whether anything of the run has moved since `told`: a host that was lost in between, or a look that saw a GPU rest, is no all-clear.
-fn made_progress(state: &RunState, told: UnixMillis) -> bool {
-    let later = |at: Option<UnixMillis>| at.is_some_and(|at| at > told);
-    state.output_activity.last_output_at > told
+fn made_progress(state: &RunState, since: UnixMillis) -> bool {
+    let later = |at: Option<UnixMillis>| at.is_some_and(|at| at > since);
+    state.output_activity.last_output_at > since
         || later(state.ready_at)
-        || state.ranks.values().any(|rank| later(rank.started_at) || rank.exit.is_some() && rank.ended_at > told)
+        || state.ranks.values().any(|rank| later(rank.started_at) || rank.exit.is_some() && rank.ended_at > since)
 }
 
 /// What a run says of its own hangs.

@@ -25,14 +25,14 @@ pub(crate) async fn run_launch(mut context: LaunchContext<'_>) -> Result<LaunchE
     context.session.emit_run_started("", None);
     loop {
         let end = tokio::select! {
-            end = converge(&mut context) => end?,
+            end = reconcile_with_retries(&mut context) => end?,
             () = leave.cancelled() => return Ok(LaunchEnd::LeftNow(Outcome::Signal(context.signals.first_signal().unwrap_or(2)))),
         };
         context.session.emit_run_finished(&end.outcome, &end.reason);
         if !stays_open(&context, &end.outcome) {
             return Ok(LaunchEnd::Ended(end));
         }
-        let (outcome, again) = confirm::after_run(&mut context, end.outcome).await?;
+        let (outcome, again) = confirm::decide_after_run(&mut context, end.outcome).await?;
         if !again {
             return Ok(LaunchEnd::Ended(WorkflowEnd { outcome, reason: end.reason }));
         }
@@ -56,7 +56,7 @@ fn stays_open(context: &LaunchContext<'_>, outcome: &Outcome) -> bool {
     looked_at && !over
 }
 
-async fn converge(context: &mut LaunchContext<'_>) -> Result<WorkflowEnd, WorkflowError> {
+async fn reconcile_with_retries(context: &mut LaunchContext<'_>) -> Result<WorkflowEnd, WorkflowError> {
     // Another operator may change this name between our look and our lock: then all is looked at and decided again.
     let mut looks = 0;
     while looks < MAX_RECONCILE_ATTEMPTS {

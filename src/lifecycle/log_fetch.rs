@@ -1,6 +1,6 @@
 //! Fetches what this laptop lacks of the logs.
 
-use crate::engine::log_stream::{self, LogOffsets, StreamError};
+use crate::engine::log_stream::{self, LogOffsets, LogStreamError};
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
 use crate::plan::facts::HostFacts;
@@ -20,8 +20,8 @@ pub(crate) async fn fetch_logs(session: &Session, facts: &[Option<HostFacts>], o
     while let Some(done) = fetches.join_next().await {
         if let Ok((host, Err(trouble))) = done {
             let what = match trouble {
-                StreamError::Remote(error) => error.to_string(),
-                StreamError::NotStored | StreamError::NotSynced(_) => "the logs could not be written on this laptop".to_owned(),
+                LogStreamError::Remote(error) => error.to_string(),
+                LogStreamError::NotStored | LogStreamError::NotSynced(_) => "the logs could not be written on this laptop".to_owned(),
             };
             session.engine.emitter().send_notice(Some(host), what, true);
             outcome = Outcome::Unreachable;

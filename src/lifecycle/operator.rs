@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::diagnose::{Evidence, Lang};
-use crate::event::controls::{Capabilities, UserAction};
+use crate::event::controls::{DashboardCapabilities, UserAction};
 
 /// The terminal that a command was started from.
 pub(crate) trait Console: Send + Sync {
@@ -26,7 +26,7 @@ pub(crate) trait Console: Send + Sync {
 /// What workflows tell the dashboard beside events.
 pub(crate) trait DashboardView: Send + Sync {
     /// What can be asked for changed.
-    fn set_capabilities(&self, capabilities: Capabilities);
+    fn set_capabilities(&self, capabilities: DashboardCapabilities);
 
     /// A line for the person at the screen.
     fn show_message(&self, text: &str);

@@ -8,11 +8,11 @@ use crate::lifecycle::session::Session;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
 use crate::plan::build::facts_request;
-use crate::plan::existing_run::{FoundRun, found_run};
+use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::{self, DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::resolve_fabric_address;
-use crate::preflight::context::{CheckContext, HostView};
+use crate::preflight::context::{CheckContext, CheckedHost};
 use crate::preflight::probe;
 use crate::preflight::probe::{EnvironmentProbe, Probe};
 use crate::preflight::probe_output::ProbeOutput;
@@ -88,7 +88,7 @@ pub(crate) async fn cross_host_probes(session: &Session, job: &Job, checks: &[Pr
         async {
             if needs_probe(checks, Probe::Connectivity) {
                 let master = facts.first().and_then(Option::as_ref);
-                let live = master.is_some_and(|f| found_run(f) == FoundRun::Running);
+                let live = master.is_some_and(|f| host_run_state(f) == HostRunState::Running);
                 let port = job.launch.master_port.filter(|p| !live && master.is_some_and(|f| !f.busy_ports.contains(p))).unwrap_or(0);
                 let known: Vec<usize> = there.iter().copied().filter(|h| addresses.get(*h).is_some_and(|a| !a.is_empty())).collect();
                 let asked =
@@ -110,7 +110,7 @@ pub(crate) async fn cross_host_probes(session: &Session, job: &Job, checks: &[Pr
 }
 
 /// How each host sees the master and the host after it.
-pub(crate) fn net_probes(sites: &[HostContext], addresses: &[String], there: &[usize]) -> Vec<(usize, RemoteCommand)> {
+pub(crate) fn net_probes(contexts: &[HostContext], addresses: &[String], there: &[usize]) -> Vec<(usize, RemoteCommand)> {
     let master = addresses.first().cloned().unwrap_or_default();
     let command = |host: &usize| {
         let next = addresses.get((host + 1) % addresses.len().max(1)).cloned().unwrap_or_default();
@@ -118,7 +118,7 @@ pub(crate) fn net_probes(sites: &[HostContext], addresses: &[String], there: &[u
         peers.dedup();
         let names: Vec<String> = peers.iter().filter(|a| a.parse::<std::net::IpAddr>().is_err()).cloned().collect();
         let peers: Vec<String> = peers.into_iter().filter(|a| !names.contains(a)).collect();
-        Some((*host, probe::network_probe_command(sites.get(*host)?, &names, &peers)))
+        Some((*host, probe::network_probe_command(contexts.get(*host)?, &names, &peers)))
     };
     there.iter().filter_map(command).collect()
 }
@@ -148,14 +148,14 @@ fn connection_pairs(hosts: &[usize]) -> Vec<HostPair> {
 fn image_probes(
     inventory: &Inventory,
     job: &Job,
-    sites: &[HostContext],
+    contexts: &[HostContext],
     facts: &[Option<HostFacts>],
-    told: &mut [ProbeOutput],
+    probe_outputs: &mut [ProbeOutput],
 ) -> Vec<(usize, RemoteCommand)> {
     let mut commands = Vec::new();
     let nonce = random_hex(8);
-    for (index, (site, facts)) in sites.iter().zip(facts).enumerate() {
-        let (Some(facts), Some(told), Some(host)) = (facts, told.get_mut(index), inventory.hosts.get(index)) else { continue };
+    for (index, (site, facts)) in contexts.iter().zip(facts).enumerate() {
+        let (Some(facts), Some(told), Some(host)) = (facts, probe_outputs.get_mut(index), inventory.hosts.get(index)) else { continue };
         let spec = job.hosts.get(index).and_then(|h| h.container.as_ref());
         let mut flag = None;
         if let Some(spec) = spec {
@@ -176,7 +176,7 @@ fn image_probes(
 }
 
 /// Judges what the hosts told.
-pub(crate) fn evaluate(
+pub(crate) fn evaluate_preflight(
     inventory: &Inventory,
     job: &Job,
     answers: &HostAnswers,
@@ -189,14 +189,14 @@ pub(crate) fn evaluate(
     let place = |(index, ((((host, facts), told), part_of), address))| {
         let facts: &HostFacts = Option::as_ref(facts)?;
         let address = Some(String::as_str(address)).filter(|a| !a.is_empty());
-        Some(HostView {
+        Some(CheckedHost {
             index,
             host,
             job_host: part_of,
             facts,
             probe_output: told,
             fabric_address: address,
-            has_live_run: found_run(facts) == FoundRun::Running,
+            has_live_run: host_run_state(facts) == HostRunState::Running,
         })
     };
     let scene = CheckContext {
@@ -210,10 +210,10 @@ pub(crate) fn evaluate(
 }
 
 /// Tells what a check found, once for all hosts of which it is the same.
-pub(crate) fn emit_check_report(session: &Session, answer: &CheckReport) {
-    for group in answer.groups() {
+pub(crate) fn emit_check_report(session: &Session, report: &CheckReport) {
+    for group in report.groups() {
         session.engine.emitter().send(EventKind::CheckFinished {
-            check: answer.check.name.to_owned(),
+            check: report.check.name.to_owned(),
             level: group.result.level,
             hosts: group.hosts.iter().map(|h| u32::try_from(*h).unwrap_or(u32::MAX)).collect(),
             message: preflight_report::result_text(&group.result),

@@ -6,7 +6,7 @@ use crate::engine::lock::HeldLock;
 use crate::event::Outcome;
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
-use crate::lifecycle::preflight::{HostAnswers, cross_host_probes, evaluate, gather_facts_and_probes};
+use crate::lifecycle::preflight::{HostAnswers, cross_host_probes, evaluate_preflight, gather_facts_and_probes};
 use crate::lifecycle::session::{collect_facts, report_issues};
 use crate::lifecycle::teardown::{self, TeardownOptions};
 use crate::plan::Plan;
@@ -56,7 +56,7 @@ pub(crate) async fn prepare_launch(
     let request = context.request;
     let mut answers = HostAnswers { facts, probes };
     cross_host_probes(session, &target.job, &request.checks, &mut answers).await;
-    let reports = evaluate(&session.inventory, &target.job, &answers, &request.checks, true);
+    let reports = evaluate_preflight(&session.inventory, &target.job, &answers, &request.checks, true);
     let summaries: Vec<_> = (0..session.inventory.hosts.len()).map(|host| summarize_host(&reports, host)).collect();
     let inputs = LaunchInputs {
         secrets: &request.secrets,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::engine::follow::FollowOutcome;
 use crate::event::Outcome;
 use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
-use crate::lifecycle::clear_recorded_hosts::clear_recorded_hosts;
-use crate::lifecycle::confirm::{confirm_plan, describe};
+use crate::lifecycle::clear_recorded_hosts::confirm_and_clean_recorded_hosts;
+use crate::lifecycle::confirm::{confirm_plan, describe_launch_effect};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::execute_launch::launch;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
@@ -18,7 +18,7 @@ use crate::lifecycle::teardown::{EndPolicy, finish_run};
 use crate::plan::action::Issue;
 use crate::plan::build;
 use crate::plan::existing_run::{
-    ExistingRun, FoundRun, classify_existing_run, facts_after_stop, find_host_without_docker_answer, found_run,
+    ExistingRun, HostRunState, classify_existing_run, facts_after_stop, find_host_without_docker_answer, host_run_state,
 };
 use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
@@ -54,7 +54,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         return Ok(LaunchStep::Done(dry_run(context, &target)));
     }
     if request.limit.is_none()
-        && let Some(end) = clear_recorded_hosts(context.session, &mut context.state.cleared_hosts, &target.facts).await?
+        && let Some(end) = confirm_and_clean_recorded_hosts(context.session, &mut context.state.cleared_hosts, &target.facts).await?
     {
         return Ok(LaunchStep::Done(end));
     }
@@ -100,14 +100,14 @@ async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEn
 }
 
 /// A live run of this name that is not just the chosen hosts' own: which, and where.
-async fn find_live_run_elsewhere(session: &Session, whole: &Inventory, facts: &[HostFacts]) -> Option<(String, Vec<String>)> {
+async fn find_live_run_elsewhere(session: &Session, full_inventory: &Inventory, facts: &[HostFacts]) -> Option<(String, Vec<String>)> {
     let names = session.host_names();
-    let mut others = whole.clone();
+    let mut others = full_inventory.clone();
     others.hosts.retain(|host| !names.contains(&host.name));
-    let beyond = if others.hosts.is_empty() { Vec::new() } else { session.gather_others(&others).await };
+    let beyond = if others.hosts.is_empty() { Vec::new() } else { session.gather_facts_of_others(&others).await };
     let own = |facts: &HostFacts| facts.run_record().is_some_and(|f| f.hosts.iter().map(|h| &h.name).eq(&names));
     let here = names.iter().zip(facts).filter(|(_, f)| !own(f));
-    let live = here.chain(beyond.iter().map(|(name, f)| (name, f))).filter(|(_, f)| found_run(f) == FoundRun::Running);
+    let live = here.chain(beyond.iter().map(|(name, f)| (name, f))).filter(|(_, f)| host_run_state(f) == HostRunState::Running);
     let live: Vec<(&String, &HostFacts)> = live.collect();
     let run = live.first()?.1.current_run.clone()?;
     Some((run, live.into_iter().map(|(name, _)| name.clone()).collect()))
@@ -147,7 +147,7 @@ fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> WorkflowEnd {
     let outcome = match build::plan_launch(target.inputs(context.session, facts, &identity)) {
         Ok(plan) => {
             let plan = crate::plan::display::format_plan(&plan, Some(facts), false);
-            context.session.local.console.print_stdout(&format!("{}\n{plan}", describe(&target.existing)));
+            context.session.local.console.print_stdout(&format!("{}\n{plan}", describe_launch_effect(&target.existing)));
             Outcome::Ok
         }
         Err(issues) => report_issues(context.session, &issues),

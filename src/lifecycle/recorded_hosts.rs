@@ -57,7 +57,7 @@ impl Session {
         for (host, facts) in self.inventory.hosts.iter().zip(facts) {
             let Some(facts) = facts else { continue };
             let OrphanFacts { containers, processes, host_names: dirs, run_records: records, .. } = &facts.orphans;
-            let ours = containers.iter().filter(|c| self.is_ours(c, facts)).map(|c| (&c.host, true));
+            let ours = containers.iter().filter(|c| self.owns_container(c, facts)).map(|c| (&c.host, true));
             let explained = |name: &String| records.iter().any(|file| file.hosts.iter().any(|host| host.name == *name));
             let dirs = dirs.iter().filter(|name| !explained(name)).map(|name| (name, !facts.containers.is_empty()));
             for (name, contained) in ours.chain(processes.iter().map(|p| (&p.host, false))).chain(dirs) {
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Whether a container of this name is ours: its files are where ours are, or, where that is not known, we launched it.
-    pub(crate) fn is_ours(&self, found: &ContainerFacts, facts: &HostFacts) -> bool {
+    pub(crate) fn owns_container(&self, found: &ContainerFacts, facts: &HostFacts) -> bool {
         match found.run_dir.as_str() {
             "" => found.owner == self.local.identity.owner,
             dir => dir == facts.run_dir && facts.orphans.foreign_dir.is_none(),

@@ -8,7 +8,7 @@ use crate::plan::facts::{DockerStatus, HostFacts};
 
 /// What of this name is on the hosts beside what a teardown removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RemainingItems {
+pub(crate) enum UnremovedItems {
     /// Nothing.
     None,
     /// What belongs to other people.
@@ -18,14 +18,14 @@ pub(crate) enum RemainingItems {
 }
 
 /// Names it.
-pub(crate) fn report_remaining_items(session: &Session, facts: &[Option<HostFacts>]) -> RemainingItems {
-    let mut found = RemainingItems::None;
+pub(crate) fn report_unremoved_items(session: &Session, facts: &[Option<HostFacts>]) -> UnremovedItems {
+    let mut found = UnremovedItems::None;
     let names = session.host_names();
     for (host, facts) in facts.iter().enumerate().filter_map(|(host, facts)| facts.as_ref().map(|facts| (host, facts))) {
         let emit = session.engine.emitter();
         if let Some((who, place)) = facts.orphans.foreign_dir.as_ref().and_then(|text| text.split_once(' ')) {
             emit.send_notice(Some(host), format!("{place} belongs to {who}: it is left alone, and not looked into"), true);
-            found = RemainingItems::OtherUsers;
+            found = UnremovedItems::OtherUsers;
         }
         if let Some(text) = &facts.orphans.invalid_current_run {
             let text = format!("the note of the current run cannot be read ({text}): every run that is there is fetched and removed");
@@ -33,10 +33,10 @@ pub(crate) fn report_remaining_items(session: &Session, facts: &[Option<HostFact
         }
         for container in &facts.orphans.containers {
             let place = if container.run_dir.is_empty() { "a place that is not known" } else { &container.run_dir };
-            if session.is_ours(container, facts) {
+            if session.owns_container(container, facts) {
                 // Under its own name it is looked at in any case.
                 if !names.contains(&container.host) {
-                    found = RemainingItems::OwnElsewhere;
+                    found = UnremovedItems::OwnElsewhere;
                     report_leftover(
                         session,
                         host,
@@ -48,7 +48,7 @@ pub(crate) fn report_remaining_items(session: &Session, facts: &[Option<HostFact
                     );
                 }
             } else if container.owner == session.local.identity.owner && container.run_dir != facts.run_dir {
-                found = RemainingItems::OwnElsewhere;
+                found = UnremovedItems::OwnElsewhere;
                 let text = format!(
                     "container {}, whose files are in {place}: set run_dir to it then `orchestrate down`",
                     container.name_and_status()
@@ -61,7 +61,7 @@ pub(crate) fn report_remaining_items(session: &Session, facts: &[Option<HostFact
                     container.owner
                 );
                 emit.send_notice(Some(host), text, true);
-                found = if found == RemainingItems::OwnElsewhere { found } else { RemainingItems::OtherUsers };
+                found = if found == UnremovedItems::OwnElsewhere { found } else { UnremovedItems::OtherUsers };
             }
         }
     }

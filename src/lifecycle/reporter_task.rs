@@ -7,34 +7,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::diagnose::{DiagnosisFinding, Evidence, Lang, RuleSet};
-use crate::engine::emitter::{EmittedMessage, EmitterReceiver, now_unix_millis};
+use crate::engine::emitter::{EngineMessage, EngineMessageReceiver, now_unix_millis};
 use crate::engine::log_stream::LogOffsets;
 use crate::event::LogFile;
-use crate::event::controls::{Capabilities, UserAction};
+use crate::event::controls::{DashboardCapabilities, UserAction};
 use crate::lifecycle::hang_watchdog::HangWatchdog;
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
-use crate::report::runs::{RunDir, open_logs};
+use crate::report::past_runs::{RunDir, open_logs};
 use crate::report::style::TextStyle;
 use crate::report::threaded_sink::FINISH_TIMEOUT;
 use crate::report::{Reporter, recap};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 
-enum Request {
+enum ReporterRequest {
     OpenRunDir(RunDir, Vec<String>, oneshot::Sender<Result<(), String>>),
     ShowLogTails(Vec<LogTail>),
     GetState(oneshot::Sender<Box<RunState>>),
-    Finish(oneshot::Sender<FinalReport>),
+    Finish(oneshot::Sender<ReporterOutcome>),
     SetEvidence(Box<Evidence>),
     SetWatchdog(Option<HangWatchdog>),
 }
 
 /// What was told in the end.
 #[derive(Default)]
-pub(crate) struct FinalReport {
+pub(crate) struct ReporterOutcome {
     /// The final state.
     pub(crate) state: Box<RunState>,
     /// What went wrong, the first cause first.
@@ -54,12 +54,12 @@ pub(crate) struct LogTail {
 /// The way to the reporter.
 pub(crate) struct ReporterHandle {
     // A command gives a handful of orders in its life, none of them for something that a host says.
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<ReporterRequest>,
     task: tokio::task::JoinHandle<()>,
     sanitizer: Sanitizer,
     style: TextStyle,
     lang: Lang,
-    advice: CommandAdvice,
+    advice: CommandFormatter,
     dashboard: Option<DashboardHandle>,
 }
 
@@ -70,28 +70,28 @@ pub(crate) struct ReporterSetup {
     pub(crate) sanitizer: Sanitizer,
     pub(crate) style: TextStyle,
     pub(crate) lang: Lang,
-    pub(crate) advice: CommandAdvice,
+    pub(crate) advice: CommandFormatter,
 }
 
 /// The reporter, its events and its requests, in a task of their own.
 struct ReporterTask {
     reporter: Reporter,
-    events: EmitterReceiver,
+    events: EngineMessageReceiver,
     watchdog: Option<HangWatchdog>,
 }
 
 impl ReporterTask {
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<ReporterRequest>) {
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
             tokio::select! {
                 biased;
                 delivery = self.events.recv() => match delivery {
-                    Some(delivery) => handle_delivery(&mut self.reporter, delivery),
+                    Some(delivery) => handle_engine_message(&mut self.reporter, delivery),
                     None => return,
                 },
                 request = inbox.recv() => match request {
-                    Some(Request::Finish(done)) => return send_reply(done, self.finish()),
+                    Some(ReporterRequest::Finish(done)) => return send_reply(done, self.finish()),
                     Some(request) => self.handle_request(request),
                     None => return,
                 },
@@ -107,38 +107,38 @@ impl ReporterTask {
         }
     }
 
-    fn handle_request(&mut self, request: Request) {
+    fn handle_request(&mut self, request: ReporterRequest) {
         match request {
-            Request::OpenRunDir(dir, record, done) => {
+            ReporterRequest::OpenRunDir(dir, record, done) => {
                 send_reply(done, self.reporter.set_run_dir(dir, &record).map_err(|e| error_chain(&e)));
             }
-            Request::ShowLogTails(tails) => {
+            ReporterRequest::ShowLogTails(tails) => {
                 for LogTail { host, file, offset, bytes } in tails {
                     self.reporter.replay_stored_log(host, file, offset, bytes, now_unix_millis());
                 }
             }
-            Request::GetState(done) => send_reply(done, Box::new(self.reporter.state().clone())),
-            Request::SetEvidence(evidence) => self.reporter.set_evidence(*evidence),
-            Request::SetWatchdog(watchdog) => self.watchdog = watchdog,
-            Request::Finish(done) => send_reply(done, self.finish()),
+            ReporterRequest::GetState(done) => send_reply(done, Box::new(self.reporter.state().clone())),
+            ReporterRequest::SetEvidence(evidence) => self.reporter.set_evidence(*evidence),
+            ReporterRequest::SetWatchdog(watchdog) => self.watchdog = watchdog,
+            ReporterRequest::Finish(done) => send_reply(done, self.finish()),
         }
     }
 
-    fn finish(&mut self) -> FinalReport {
+    fn finish(&mut self) -> ReporterOutcome {
         while let Some(delivery) = self.events.try_recv() {
-            handle_delivery(&mut self.reporter, delivery);
+            handle_engine_message(&mut self.reporter, delivery);
         }
         let output_errors = self.reporter.finish();
-        FinalReport { state: Box::new(self.reporter.state().clone()), findings: self.reporter.findings(), output_errors }
+        ReporterOutcome { state: Box::new(self.reporter.state().clone()), findings: self.reporter.findings(), output_errors }
     }
 }
 
 impl ReporterHandle {
     /// Starts the reporter's task.
-    pub(crate) fn spawn(setup: ReporterSetup, events: EmitterReceiver) -> ReporterHandle {
+    pub(crate) fn spawn(setup: ReporterSetup, events: EngineMessageReceiver) -> ReporterHandle {
         let ReporterSetup { sinks, dashboard, sanitizer, style, lang, advice } = setup;
         let mut reporter = Reporter::new(sanitizer.clone(), sinks);
-        let evidence = Evidence::with_built_in_rules().with_advice(advice.clone());
+        let evidence = Evidence::with_built_in_rules().with_command_formatter(advice.clone());
         reporter.set_evidence(evidence.clone());
         let (requests, inbox) = mpsc::unbounded_channel();
         let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None }.run(inbox));
@@ -164,7 +164,7 @@ impl ReporterHandle {
     }
 
     /// Tells the dashboard what can be asked for now.
-    pub(crate) fn set_capabilities(&self, capabilities: Capabilities) {
+    pub(crate) fn set_capabilities(&self, capabilities: DashboardCapabilities) {
         if let Some(dashboard) = &self.dashboard {
             dashboard.view.set_capabilities(capabilities);
         }
@@ -179,15 +179,15 @@ impl ReporterHandle {
         if let Some(dashboard) = &self.dashboard {
             dashboard.view.set_run_dir(dir.path());
         }
-        if self.requests.send(Request::OpenRunDir(dir, record, done)).is_err() {
+        if self.requests.send(ReporterRequest::OpenRunDir(dir, record, done)).is_err() {
             return Err("the reporter has ended".to_owned());
         }
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
     /// Shows the last lines of the logs that this laptop has from before; what follows is shown as it comes.
-    pub(crate) fn show_log_tails(&self, ends: Vec<LogTail>) {
-        if self.requests.send(Request::ShowLogTails(ends)).is_err() {
+    pub(crate) fn show_log_tails(&self, tails: Vec<LogTail>) {
+        if self.requests.send(ReporterRequest::ShowLogTails(tails)).is_err() {
             tracing::debug!("the reporter has ended");
         }
     }
@@ -195,7 +195,7 @@ impl ReporterHandle {
     /// What is known now.
     pub(crate) async fn state(&self) -> RunState {
         let (done, answer) = oneshot::channel();
-        if self.requests.send(Request::GetState(done)).is_err() {
+        if self.requests.send(ReporterRequest::GetState(done)).is_err() {
             return RunState::new();
         }
         answer.await.map(|s| *s).unwrap_or_default()
@@ -207,7 +207,7 @@ impl ReporterHandle {
     }
 
     /// What makes an advised command complete.
-    pub(crate) fn advice(&self) -> &CommandAdvice {
+    pub(crate) fn advice(&self) -> &CommandFormatter {
         &self.advice
     }
 
@@ -218,27 +218,27 @@ impl ReporterHandle {
 
     /// Explains by a user's rules as well.
     pub(crate) fn set_rules(&self, rules: RuleSet) {
-        let evidence = Evidence::new(Arc::new(rules)).with_advice(self.advice.clone());
+        let evidence = Evidence::new(Arc::new(rules)).with_command_formatter(self.advice.clone());
         if let Some(dashboard) = &self.dashboard {
             dashboard.view.set_diagnosis(evidence.clone(), self.lang);
         }
-        if self.requests.send(Request::SetEvidence(Box::new(evidence))).is_err() {
+        if self.requests.send(ReporterRequest::SetEvidence(Box::new(evidence))).is_err() {
             tracing::debug!("the reporter has ended");
         }
     }
 
     /// Looks out for a hang from now on, or no more.
-    pub(crate) fn set_watchdog(&self, watch: Option<HangWatchdog>) {
-        if self.requests.send(Request::SetWatchdog(watch)).is_err() {
+    pub(crate) fn set_watchdog(&self, watchdog: Option<HangWatchdog>) {
+        if self.requests.send(ReporterRequest::SetWatchdog(watchdog)).is_err() {
             tracing::debug!("the reporter has ended");
         }
     }
 
     /// Ends every face; what was told in the end.
-    pub(crate) async fn finish(self) -> FinalReport {
+    pub(crate) async fn finish(self) -> ReporterOutcome {
         let (done, answer) = oneshot::channel();
-        if self.requests.send(Request::Finish(done)).is_err() {
-            return FinalReport::default();
+        if self.requests.send(ReporterRequest::Finish(done)).is_err() {
+            return ReporterOutcome::default();
         }
         let ended = answer.await.unwrap_or_default();
         if self.task.await.is_err() {
@@ -280,14 +280,14 @@ impl ReporterHandle {
     }
 }
 
-fn handle_delivery(reporter: &mut Reporter, delivery: EmittedMessage) {
-    let (event, done) = match delivery {
-        EmittedMessage::Event(event, done) => (event, done),
-        EmittedMessage::SyncLogs(done) => return send_reply(done, reporter.sync_logs().map_err(|error| error_chain(&error))),
-        EmittedMessage::CheckLogSpace(asked) => return send_reply(asked, reporter.has_disk_space()),
+fn handle_engine_message(reporter: &mut Reporter, message: EngineMessage) {
+    let (event, done) = match message {
+        EngineMessage::Event(event, done) => (event, done),
+        EngineMessage::SyncLogs(done) => return send_reply(done, reporter.sync_logs().map_err(|error| error_chain(&error))),
+        EngineMessage::CheckLogSpace(asked) => return send_reply(asked, reporter.has_disk_space()),
     };
     let mut event = event;
-    reporter.complete_hints(&mut event);
+    reporter.complete_hint_commands(&mut event);
     let stored = reporter.handle_event(&event);
     if let Err(error) = &stored {
         tracing::warn!(%error, "log bytes could not be stored");

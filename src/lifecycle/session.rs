@@ -13,7 +13,7 @@ use crate::inventory::{Inventory, InventoryHost, Job};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::operator::Console;
 use crate::lifecycle::random::random_hex;
-use crate::lifecycle::reporter_task::{FinalReport, ReporterHandle, ReporterSetup, stored_log_offsets};
+use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup, stored_log_offsets};
 use crate::plan::Plan;
 use crate::plan::action::Issue;
 use crate::plan::build::facts_request;
@@ -21,8 +21,8 @@ use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::run_record::RunRecord;
-use crate::remote::{Connect, RemoteError, SshFleet, SshSettings};
-use crate::report::runs::RunDir;
+use crate::remote::{HostConnector, RemoteError, SshFleet, SshSettings};
+use crate::report::past_runs::RunDir;
 use crate::state::RunState;
 
 /// What a session needs of this laptop.
@@ -41,7 +41,7 @@ pub(crate) struct LocalContext {
 
 impl LocalContext {
     fn build_engine(&self, inventory: &Inventory, emitter: Emitter) -> Engine {
-        let fleet: Arc<dyn Connect> = Arc::new(SshFleet::new(inventory.hosts.clone(), self.ssh.clone()));
+        let fleet: Arc<dyn HostConnector> = Arc::new(SshFleet::new(inventory.hosts.clone(), self.ssh.clone()));
         Engine::new(&fleet, inventory.hosts.len(), self.forks, emitter)
     }
 }
@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// Looks at hosts that are no part of this operation, in silence; those that do not answer are left out.
-    pub(crate) async fn gather_others(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
+    pub(crate) async fn gather_facts_of_others(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
         let (emit, _silence) = Emitter::new();
         let aside = self.local.build_engine(others, emit);
         let look = |host: &InventoryHost| {
@@ -235,7 +235,7 @@ impl Session {
     ///
     /// # Errors
     /// The outcome, told to the person.
-    pub(crate) async fn lock(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<HeldLock, Outcome> {
+    pub(crate) async fn lock_hosts(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<HeldLock, Outcome> {
         self.engine
             .lock_hosts(self.lockable_hosts(facts), &self.local.identity, wait, force)
             .await
@@ -290,7 +290,7 @@ impl Session {
         drop(self.screen_lock.lock().await);
         let logs = self.run_dir.as_ref().map(|d| d.logs_dir().display().to_string());
         let mut context = self.reporter.recap_context(logs, self.local.console.columns());
-        let FinalReport { state, findings, output_errors: lost } = self.reporter.finish().await;
+        let ReporterOutcome { state, findings, output_errors: lost } = self.reporter.finish().await;
         context.findings = findings;
         self.engine.close().await;
         for text in lost {
@@ -334,8 +334,8 @@ pub(crate) fn collect_facts(session: &Session, answers: Vec<Result<HostFacts, Re
 }
 
 /// Tells what is in the way of a plan.
-pub(crate) fn report_issues(session: &Session, troubles: &[(usize, Issue)]) -> Outcome {
-    for (host, trouble) in troubles {
+pub(crate) fn report_issues(session: &Session, issues: &[(usize, Issue)]) -> Outcome {
+    for (host, trouble) in issues {
         session.engine.emitter().send_notice(Some(*host), format!("{}; help: {}", trouble.message, trouble.hint), true);
     }
     Outcome::Refused

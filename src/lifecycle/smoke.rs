@@ -13,12 +13,12 @@ use crate::lifecycle::session::Session;
 use crate::model::level::Level;
 use crate::model::rank::RankInfo;
 use crate::plan::build::nearby_ports;
-use crate::plan::existing_run::{FoundRun, found_run};
+use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::RankLayout;
 use crate::preflight::smoke::{CHECK, COMMAND_TEMPLATE, SmokeContext, SmokeRankLog, evaluate_smoke};
 use crate::preflight::{CheckReport, CheckResult};
-use crate::report::runs::RunDir;
+use crate::report::past_runs::RunDir;
 use crate::state::RunState;
 use crate::text::hostlist::fold_names;
 
@@ -67,7 +67,7 @@ impl SmokePlan {
         if let Some(why) = before.skip_reason {
             return all(CheckResult::skipped(why));
         }
-        let live = before.facts.iter().flatten().find(|facts| found_run(facts) == FoundRun::Running);
+        let live = before.facts.iter().flatten().find(|facts| host_run_state(facts) == HostRunState::Running);
         if let Some(run) = live.and_then(|facts| facts.current_run.as_deref()) {
             return all(CheckResult::fail(
                 format!("{run} is live and needs the hosts for itself"),
@@ -128,16 +128,16 @@ impl SmokePlan {
 }
 
 /// The smoke's inventory and job, and whether GPUs are given: then it is one process a GPU, else one a host.
-fn smoke_inventory(inventory: &Inventory, before: &SmokeInputs<'_>) -> (Inventory, Job, bool) {
-    let busy = |port: &u16| before.facts.first().and_then(Option::as_ref).is_some_and(|facts| facts.busy_ports.contains(port));
-    let port = before.draft.launch.master_port.and_then(|port| nearby_ports(port).into_iter().find(|port| !busy(port)));
+fn smoke_inventory(inventory: &Inventory, inputs: &SmokeInputs<'_>) -> (Inventory, Job, bool) {
+    let busy = |port: &u16| inputs.facts.first().and_then(Option::as_ref).is_some_and(|facts| facts.busy_ports.contains(port));
+    let port = inputs.draft.launch.master_port.and_then(|port| nearby_ports(port).into_iter().find(|port| !busy(port)));
     let smoke = SmokeTest { command: &COMMAND_TEMPLATE, port, nproc: None };
     let own = inventory.smoke_test_inventory(&smoke);
-    match own.job(before.runtime_values) {
+    match own.job(inputs.runtime_values) {
         Ok(job) => (own, job, true),
         Err(_) => {
             let own = inventory.smoke_test_inventory(&SmokeTest { nproc: Some(1), ..smoke });
-            let job = own.job(before.runtime_values).unwrap_or_else(|_| before.draft.clone());
+            let job = own.job(inputs.runtime_values).unwrap_or_else(|_| inputs.draft.clone());
             (own, job, false)
         }
     }

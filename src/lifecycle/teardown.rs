@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::LockError;
 use crate::engine::scheduler::FailurePolicy;
-use crate::event::{EventKind, Goal, Outcome};
+use crate::event::{EventKind, Outcome, RunGoal};
 use crate::inventory::Teardown;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
 use crate::lifecycle::session::{Session, collect_facts, find_run_record};
-use crate::plan::existing_run::{FoundRun, found_run};
+use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, TeardownScope, TeardownSpec};
 
@@ -49,11 +49,11 @@ pub(crate) struct EndPolicy {
 /// What must be said to the person.
 pub(crate) async fn finish_run(
     session: &mut Session,
-    finish: FollowOutcome,
+    follow_outcome: FollowOutcome,
     policy: EndPolicy,
     signal: Option<i32>,
 ) -> Result<WorkflowEnd, WorkflowError> {
-    let (outcome, reason) = match (&finish, signal) {
+    let (outcome, reason) = match (&follow_outcome, signal) {
         (FollowOutcome::Detached, Some(number)) => return Ok(WorkflowEnd::new(Outcome::Signal(number), "detached: the run goes on")),
         (FollowOutcome::Detached | FollowOutcome::Running, _) => return Ok(WorkflowEnd::new(Outcome::Detached, "the run goes on")),
         (FollowOutcome::Ended { ok: true, .. }, _) => (Outcome::Ok, String::new()),
@@ -61,16 +61,16 @@ pub(crate) async fn finish_run(
             (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
         }
         (FollowOutcome::Ended { stop_reason: stopped, .. }, None) => (Outcome::Failed, stopped.clone().unwrap_or_default()),
-        (FollowOutcome::Stopped, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
+        (FollowOutcome::StoppedElsewhere, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
         (FollowOutcome::Teardown | FollowOutcome::Restart, _) => (Outcome::Stopped, "torn down".to_owned()),
     };
-    let depth = match (policy.teardown, &finish) {
+    let depth = match (policy.teardown, &follow_outcome) {
         (_, FollowOutcome::Teardown) | (Teardown::Always, _) => TeardownScope::Everything,
         (Teardown::OnSuccess, FollowOutcome::Ended { ok: true, .. }) => TeardownScope::Everything,
         (Teardown::OnSuccess | Teardown::Never, _) => TeardownScope::Ranks,
     };
     // After the name of the run was typed, a lock that another operator holds is taken over.
-    let force = finish == FollowOutcome::Teardown;
+    let force = follow_outcome == FollowOutcome::Teardown;
     let undone = lock_and_tear_down(
         session,
         TeardownOptions { scope: depth, kill_at_once: false, fetch_logs: true, grace: Some(policy.grace) },
@@ -88,7 +88,7 @@ pub(crate) async fn finish_run(
 /// What must be said to the person.
 pub(crate) async fn lock_and_tear_down(
     session: &mut Session,
-    way: TeardownOptions,
+    options: TeardownOptions,
     wait: Duration,
     force: bool,
 ) -> Result<Outcome, WorkflowError> {
@@ -130,7 +130,7 @@ pub(crate) async fn lock_and_tear_down(
     }
     drop_hosts_of_other_runs(session, &mut facts);
     let undone = if facts.iter().flatten().any(HostFacts::has_any_resource) {
-        tear_down(session, &facts, way, &CancellationToken::new()).await
+        tear_down(session, &facts, options, &CancellationToken::new()).await
     } else {
         Ok(Outcome::Ok)
     };
@@ -159,8 +159,8 @@ fn drop_hosts_of_other_runs(session: &Session, facts: &mut [Option<HostFacts>]) 
 pub(crate) async fn tear_down(
     session: &mut Session,
     facts: &[Option<HostFacts>],
-    way: TeardownOptions,
-    breaking: &CancellationToken,
+    options: TeardownOptions,
+    cancel_token: &CancellationToken,
 ) -> Result<Outcome, WorkflowError> {
     let mut runs: Vec<String> = facts.iter().flatten().filter_map(|f| f.current_run.clone()).collect();
     runs.sort();
@@ -168,18 +168,18 @@ pub(crate) async fn tear_down(
     runs.pop();
     let mut facts = facts.to_vec();
     let mut worst = Outcome::Ok;
-    if way.scope == TeardownScope::Everything && way.fetch_logs {
-        worst = tear_down_earlier_runs(session, &mut facts, way, breaking).await?;
+    if options.scope == TeardownScope::Everything && options.fetch_logs {
+        worst = tear_down_earlier_runs(session, &mut facts, options, cancel_token).await?;
     }
     // Hosts that were left out of the last run still have an earlier one, whose logs are kept apart from the last one's.
     for run in &runs {
         let theirs = |f: &HostFacts| f.current_run.as_ref() == Some(run);
         let masked: Vec<Option<HostFacts>> = facts.iter().map(|f| f.clone().filter(theirs)).collect();
-        let depth = if way.scope == TeardownScope::Ranks { TeardownScope::Ranks } else { TeardownScope::Run };
-        let outcome = tear_down_run(session, &masked, TeardownOptions { scope: depth, ..way }, breaking).await?;
+        let depth = if options.scope == TeardownScope::Ranks { TeardownScope::Ranks } else { TeardownScope::Run };
+        let outcome = tear_down_run(session, &masked, TeardownOptions { scope: depth, ..options }, cancel_token).await?;
         for facts in facts.iter_mut().filter(|f| f.as_ref().is_some_and(theirs)) {
             match facts {
-                Some(facts) if outcome == Outcome::Ok && way.scope == TeardownScope::Everything => facts.current_run = None,
+                Some(facts) if outcome == Outcome::Ok && options.scope == TeardownScope::Everything => facts.current_run = None,
                 _ => *facts = None,
             }
         }
@@ -188,21 +188,21 @@ pub(crate) async fn tear_down(
     if worst != Outcome::Ok && facts.iter().all(Option::is_none) {
         return Ok(worst);
     }
-    Ok(worse_outcome(tear_down_run(session, &facts, way, breaking).await?, worst))
+    Ok(worse_outcome(tear_down_run(session, &facts, options, cancel_token).await?, worst))
 }
 
 /// Fetches and removes the runs that hosts have beside the current ones; a host where that failed keeps all that it has.
 async fn tear_down_earlier_runs(
     session: &mut Session,
     facts: &mut [Option<HostFacts>],
-    way: TeardownOptions,
-    breaking: &CancellationToken,
+    options: TeardownOptions,
+    cancel_token: &CancellationToken,
 ) -> Result<Outcome, WorkflowError> {
     let mut worst = Outcome::Ok;
     let runs: BTreeSet<String> = facts.iter().flatten().flat_map(HostFacts::earlier_runs).collect();
     for run in runs {
         let alone: Vec<Option<HostFacts>> = facts.iter().map(|f| f.as_ref()?.for_earlier_run(&run)).collect();
-        let outcome = tear_down_run(session, &alone, TeardownOptions { scope: TeardownScope::Run, ..way }, breaking).await?;
+        let outcome = tear_down_run(session, &alone, TeardownOptions { scope: TeardownScope::Run, ..options }, cancel_token).await?;
         if outcome != Outcome::Ok {
             for (facts, _) in facts.iter_mut().zip(&alone).filter(|(_, alone)| alone.is_some()) {
                 *facts = None;
@@ -217,34 +217,36 @@ async fn tear_down_earlier_runs(
 async fn tear_down_run(
     session: &mut Session,
     facts: &[Option<HostFacts>],
-    way: TeardownOptions,
-    breaking: &CancellationToken,
+    options: TeardownOptions,
+    cancel_token: &CancellationToken,
 ) -> Result<Outcome, WorkflowError> {
     let file = facts.iter().flatten().find_map(HostFacts::run_record).cloned();
     let run = facts.iter().flatten().find_map(|f| f.current_run.clone());
-    let grace = way.grace.unwrap_or_else(|| Duration::from_secs(file.as_ref().map_or(60, |f| f.stop_grace_secs)));
-    let manner = TeardownSpec { scope: way.scope, grace: (!way.kill_at_once).then_some(grace), fetch_logs: way.fetch_logs };
+    let grace = options.grace.unwrap_or_else(|| Duration::from_secs(file.as_ref().map_or(60, |f| f.stop_grace_secs)));
+    let manner = TeardownSpec { scope: options.scope, grace: (!options.kill_at_once).then_some(grace), fetch_logs: options.fetch_logs };
     let plan = Arc::new(teardown::plan_teardown(session.host_contexts(facts, Some(&session.local.identity.token)), facts, manner));
     let offsets = match &run {
-        Some(run) if way.fetch_logs => session.open_run_dir(run, find_run_record(facts.iter().flatten(), run)).await?,
+        Some(run) if options.fetch_logs => session.open_run_dir(run, find_run_record(facts.iter().flatten(), run)).await?,
         _ => Arc::new(|_| Vec::new()),
     };
     // Where another operator has cleared it away already, it is still the end of the run that was followed.
     let of = run.unwrap_or_else(|| session.run_id.clone());
     session.emit_run_started(&of, Some(&plan));
     session.emit_run_found(facts).await;
-    if facts.iter().flatten().any(|f| found_run(f) == FoundRun::Running) {
+    if facts.iter().flatten().any(|f| host_run_state(f) == HostRunState::Running) {
         let why = format!("`{}` ends the run", session.command());
-        session.engine.emitter().send(EventKind::GoalChanged { goal: Goal::Down, reason: why });
+        session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Down, reason: why });
         // Who ends now ends by our order, and has not failed.
-        let signal = if way.kill_at_once { "KILL" } else { "TERM" };
-        for (host, _) in (0_u32..).zip(facts).filter(|(_, facts)| facts.as_ref().is_some_and(|f| found_run(f) == FoundRun::Running)) {
+        let signal = if options.kill_at_once { "KILL" } else { "TERM" };
+        for (host, _) in
+            (0_u32..).zip(facts).filter(|(_, facts)| facts.as_ref().is_some_and(|f| host_run_state(f) == HostRunState::Running))
+        {
             session.engine.emitter().send(EventKind::RanksSignaled { host, signal: signal.to_owned() });
         }
     }
-    let carried = session.engine.execute(&plan, facts, &offsets, FailurePolicy::Teardown, breaking).await;
+    let carried = session.engine.execute(&plan, facts, &offsets, FailurePolicy::Teardown, cancel_token).await;
     // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.
-    let removed = way.scope == TeardownScope::Everything && carried.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);
+    let removed = options.scope == TeardownScope::Everything && carried.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);
     for failed in carried.failed_steps.iter().filter(|_| !removed) {
         report_leftover(session, failed.host, failed.issue.message.clone());
     }

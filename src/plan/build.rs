@@ -5,8 +5,8 @@ use crate::inventory::{
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
-use crate::plan::action::check_facts::HostCheckSummary;
-use crate::plan::action::{Action, Issue, check_facts, container, environment, launch, pull, reach_master, run_files};
+use crate::plan::action::verify_facts::HostCheckSummary;
+use crate::plan::action::{Action, Issue, container, environment, launch, pull, reach_master, run_files, verify_facts};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
@@ -79,8 +79,8 @@ pub fn compute_container_hash(text: &str) -> String {
 ///
 /// # Errors
 /// The hosts that cannot take part, with the remedy.
-pub fn plan_launch(terms: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>> {
-    let LaunchInputs { inventory, job, facts, identity: ids, .. } = terms;
+pub fn plan_launch(inputs: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>> {
+    let LaunchInputs { inventory, job, facts, identity: ids, .. } = inputs;
     let addresses = resolve_addresses(inventory, facts)?;
     let world = RankLayout::new(job, addresses);
     let sites: Vec<HostContext> = (inventory.hosts.iter().zip(facts))
@@ -98,7 +98,7 @@ pub fn plan_launch(terms: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>>
     plan.ranks = world.ranks();
     plan.world_size = world.world_size();
     let cells: Vec<HostPlanner<'_>> = (0..plan.hosts.len())
-        .map(|host| HostPlanner { inputs: terms, layout: &world, context: plan.hosts[host].clone(), host_index: host })
+        .map(|host| HostPlanner { inputs, layout: &world, context: plan.hosts[host].clone(), host_index: host })
         .collect();
     let files: Vec<RunRecord> = cells.iter().map(|c| c.run_record(&plan)).collect();
     plan.run_record = files.first().cloned();
@@ -125,14 +125,14 @@ impl HostPlanner<'_> {
         self.inputs.job.launch.start == StartOrder::MasterFirst
     }
 
-    fn phase_actions(&self, phase: Phase, file: &RunRecord) -> Vec<Action> {
+    fn phase_actions(&self, phase: Phase, run_record: &RunRecord) -> Vec<Action> {
         let job = self.inputs.job;
         match phase {
             Phase::Preflight => self.preflight_actions(),
             Phase::Pull => {
                 self.job_host().and_then(|p| p.container.as_ref()).map_or(Vec::new(), |c| vec![Action::PullImage(self.pull_action(c))])
             }
-            Phase::Container => vec![self.run_files_action(file), self.container_action()],
+            Phase::Container => vec![self.run_files_action(run_record), self.container_action()],
             Phase::Environment => vec![self.environment_action()],
             Phase::Master if self.host_index == 0 && self.starts_master_first() => {
                 let mut actions = vec![self.launch_action()];
@@ -168,7 +168,7 @@ impl HostPlanner<'_> {
 
     fn preflight_actions(&self) -> Vec<Action> {
         let host_gpus = self.inputs.inventory.hosts.get(self.host_index).map(|h| h.gpus.clone()).unwrap_or_default();
-        let mut actions = vec![Action::CheckFacts(check_facts::CheckFacts {
+        let mut actions = vec![Action::VerifyHostFacts(verify_facts::VerifyHostFacts {
             context: self.context.clone(),
             container: self.job_host().and_then(|p| p.container.clone()),
             gpus: host_gpus,
@@ -201,8 +201,8 @@ impl HostPlanner<'_> {
         }
     }
 
-    fn launch_spec(&self) -> launcher::LaunchSpec {
-        launcher::build_launch_spec(&launcher::LauncherBuilder {
+    fn launch_spec(&self) -> launcher::HostLaunchSpec {
+        launcher::build_launch_spec(&launcher::LaunchSpecBuilder {
             job: self.inputs.job,
             layout: self.layout,
             context: &self.context,
@@ -212,12 +212,12 @@ impl HostPlanner<'_> {
         })
     }
 
-    fn run_files_action(&self, file: &RunRecord) -> Action {
+    fn run_files_action(&self, run_record: &RunRecord) -> Action {
         let job = self.inputs.job;
         Action::WriteRunFiles(Box::new(run_files::WriteRunFiles {
             context: self.context.clone(),
             launch_spec: self.launch_spec(),
-            run_record: file.clone(),
+            run_record: run_record.clone(),
             start_timeout_secs: job.launch.master_timeout.as_secs() + LAUNCH_OVERHEAD_SECS,
             entrypoint_image: self
                 .job_host()
@@ -276,7 +276,7 @@ impl HostPlanner<'_> {
             name: inventory.name.clone(),
             owner: ids.owner.clone(),
             started_at: ids.started_at.clone(),
-            hosts: inventory.hosts.iter().zip(&self.layout.fabric_addresses).map(|(h, fabric)| record_host(h, fabric)).collect(),
+            hosts: inventory.hosts.iter().zip(&self.layout.fabric_addresses).map(|(h, fabric)| run_record_host(h, fabric)).collect(),
             ranks: plan.ranks.clone(),
             world_size: plan.world_size,
             in_container: self.context.in_container,
@@ -303,7 +303,7 @@ impl HostPlanner<'_> {
     }
 }
 
-fn record_host(host: &InventoryHost, fabric: &str) -> RunRecordHost {
+fn run_record_host(host: &InventoryHost, fabric: &str) -> RunRecordHost {
     RunRecordHost {
         name: host.name.clone(),
         address: host.address.clone(),

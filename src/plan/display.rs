@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::plan::action::{Action, Execution, Observation, memlock};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
-use crate::plan::launcher::{LaunchSpec, RankEnv};
+use crate::plan::launcher::{HostLaunchSpec, RankEnv};
 use crate::text::shell_quote::{join_quoted, quote};
 
 /// The plan for people, with the commands of every step. `facts`: where known, what is already in order is said; `scripts`: every script
@@ -43,7 +43,7 @@ pub fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> S
 }
 
 /// What a step sends to its host, without what begins every script; of the run directory's files only their names.
-fn write_commands(text: &mut String, action: &Action, site: Option<&HostContext>, whole: bool) {
+fn write_commands(text: &mut String, action: &Action, context: Option<&HostContext>, whole: bool) {
     match (action.execution(), action) {
         (Execution::NoOp, _) => {}
         (Execution::Connect { address, port, .. }, _) => {
@@ -55,7 +55,7 @@ fn write_commands(text: &mut String, action: &Action, site: Option<&HostContext>
         }
         (Execution::Script(command), _) => {
             let shown = command.masked_script();
-            let begins = site.filter(|_| !whole).map(|site| (site.lock_check(), site.preamble()));
+            let begins = context.filter(|_| !whole).map(|site| (site.lock_check(), site.script_preamble()));
             let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
             let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (what the file lib says)\n"));
             let rest =
@@ -67,25 +67,25 @@ fn write_commands(text: &mut String, action: &Action, site: Option<&HostContext>
     }
 }
 
-fn write_launch_spec(text: &mut String, start: &LaunchSpec) {
-    let through = if start.use_entrypoint { " (through the image's ENTRYPOINT)" } else { "" };
-    push_line(text, format_args!("      launcher: {}{through}", join_quoted(&start.argv)));
-    push_line(text, format_args!("      worker:   {}", join_quoted(&start.worker_argv)));
-    for (name, value) in &start.env {
-        push_line(text, format_args!("      env:      {name}={}{}", quote(value), explain_variable(name, start)));
+fn write_launch_spec(text: &mut String, launch_spec: &HostLaunchSpec) {
+    let through = if launch_spec.use_entrypoint { " (through the image's ENTRYPOINT)" } else { "" };
+    push_line(text, format_args!("      launcher: {}{through}", join_quoted(&launch_spec.argv)));
+    push_line(text, format_args!("      worker:   {}", join_quoted(&launch_spec.worker_argv)));
+    for (name, value) in &launch_spec.env {
+        push_line(text, format_args!("      env:      {name}={}{}", quote(value), explain_variable(name, launch_spec)));
     }
-    for (name, value) in &start.env_defaults {
+    for (name, value) in &launch_spec.env_defaults {
         push_line(text, format_args!("      default:  {name}={} (unless the image sets it)", quote(value)));
     }
-    for RankEnv { title, env } in &start.ranks {
+    for RankEnv { title, env } in &launch_spec.ranks {
         let pairs: Vec<String> = env.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
         push_line(text, format_args!("      {title}: {}", pairs.join(" ")));
     }
 }
 
 /// What a name of two meanings means here.
-fn explain_variable(name: &str, start: &LaunchSpec) -> &'static str {
-    let hosts = start.env.get("WORLD_SIZE") == start.env.get("ORCH_NNODES") && start.env.contains_key("NPROC_PER_NODE");
+fn explain_variable(name: &str, launch_spec: &HostLaunchSpec) -> &'static str {
+    let hosts = launch_spec.env.get("WORLD_SIZE") == launch_spec.env.get("ORCH_NNODES") && launch_spec.env.contains_key("NPROC_PER_NODE");
     match name {
         "WORLD_SIZE" if hosts => "   # counts hosts; ORCH_WORLD_SIZE counts processes",
         "RANK" if hosts => "   # the node rank",

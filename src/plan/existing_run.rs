@@ -2,7 +2,7 @@
 
 use crate::model::exit::{Exit, RunOutcome};
 use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus};
-use crate::plan::protocol::run_record::diff_texts;
+use crate::plan::protocol::run_record::diff_config_texts;
 
 /// The case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum ExistingRun {
 
 /// One host's part in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FoundRun {
+pub enum HostRunState {
     /// No run.
     None,
     /// Its directory is there and nothing was started.
@@ -42,20 +42,20 @@ pub enum FoundRun {
 }
 
 /// One host's part in its current run.
-pub fn found_run(facts: &HostFacts) -> FoundRun {
+pub fn host_run_state(facts: &HostFacts) -> HostRunState {
     if facts.current_run.is_none() {
-        return FoundRun::None;
+        return HostRunState::None;
     }
     match &facts.launcher {
-        LauncherStatus::NotStarted => FoundRun::NotStarted,
-        LauncherStatus::Ended { exit, .. } => FoundRun::Ended(*exit),
+        LauncherStatus::NotStarted => HostRunState::NotStarted,
+        LauncherStatus::Ended { exit, .. } => HostRunState::Ended(*exit),
         // Inside a container the host does not see the pid: the container's own state decides, and the keeper writes the status of a dead one.
         LauncherStatus::Started { alive_on_host: seen, .. } => {
             // Where docker does not answer, nothing says that it has ended.
             let in_container =
                 || is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
             let runs = if facts.runs_in_container(true) { in_container() } else { *seen };
-            if runs { FoundRun::Running } else { FoundRun::Ended(Exit::Killed) }
+            if runs { HostRunState::Running } else { HostRunState::Ended(Exit::Killed) }
         }
     }
 }
@@ -68,21 +68,21 @@ pub fn is_docker_state_unknown(facts: &HostFacts) -> bool {
 /// How the current run of these hosts ended, or that it runs, and the second of its end on the hosts' clocks; `None`: nothing was started.
 pub fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
     let facts: Vec<&HostFacts> = facts.iter().copied().filter(|f| f.current_run.is_some()).collect();
-    let parts: Vec<FoundRun> = facts.iter().map(|f| found_run(f)).collect();
+    let parts: Vec<HostRunState> = facts.iter().map(|f| host_run_state(f)).collect();
     let file = facts.iter().find_map(|f| f.run_record());
     let ranks = || facts.iter().flat_map(|f| &f.ranks);
     // An elastic gang may lose hosts; a launcher that starts workers again may lose those.
     let least = file.map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
-    let fine = parts.iter().filter(|p| matches!(p, FoundRun::Running | FoundRun::Ended(Exit::Code(0)))).count();
+    let fine = parts.iter().filter(|p| matches!(p, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
     let restarts = file.is_some_and(|f| f.tolerates_rank_loss);
     let failed = fine < least.min(parts.len()) || !restarts && ranks().any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.is_success()));
     let at = |node: &LauncherStatus| if let LauncherStatus::Ended { ended_at: at, .. } = node { *at } else { 0.0 };
     let last = facts.iter().map(|f| at(&f.launcher)).chain(ranks().filter_map(|(_, _, exit)| exit.map(|(_, at)| at))).fold(0.0, f64::max);
     match parts {
         _ if facts.iter().any(|f| f.stop_requested) => Some((RunOutcome::Stopped, last)),
-        parts if !parts.iter().any(|p| matches!(p, FoundRun::Running | FoundRun::Ended(_))) => None,
+        parts if !parts.iter().any(|p| matches!(p, HostRunState::Running | HostRunState::Ended(_))) => None,
         _ if failed => Some((RunOutcome::Failed, last)),
-        parts if parts.contains(&FoundRun::Running) => Some((RunOutcome::Running, 0.0)),
+        parts if parts.contains(&HostRunState::Running) => Some((RunOutcome::Running, 0.0)),
         _ => Some((RunOutcome::Ok, last)),
     }
 }
@@ -97,22 +97,22 @@ pub fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &H
 
 /// Decides the case. `wanted`: container and launch text of each host as asked for now; empty where nothing is asked for.
 pub fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(String, String)]) -> ExistingRun {
-    let parts: Vec<FoundRun> = facts.iter().map(found_run).collect();
+    let parts: Vec<HostRunState> = facts.iter().map(host_run_state).collect();
     let runs: Vec<&String> = facts.iter().filter_map(|f| f.current_run.as_ref()).collect();
     let Some(run) = runs.first().map(|r| (*r).clone()) else { return ExistingRun::NoRun };
     if runs.iter().any(|r| **r != run) {
         return ExistingRun::Partial { reason: "the hosts have different runs".to_owned() };
     }
-    let running = parts.iter().filter(|p| **p == FoundRun::Running).count();
+    let running = parts.iter().filter(|p| **p == HostRunState::Running).count();
     if running == 0 {
-        return if parts.iter().any(|p| matches!(p, FoundRun::Ended(_))) {
+        return if parts.iter().any(|p| matches!(p, HostRunState::Ended(_))) {
             ExistingRun::Ended { run_id: run }
         } else {
             ExistingRun::Partial { reason: "a launch was cut off before anything ran".to_owned() }
         };
     }
     // A launcher that ended well a moment before the others is still a whole gang.
-    let fine = parts.iter().filter(|p| matches!(p, FoundRun::Running | FoundRun::Ended(Exit::Code(0)))).count();
+    let fine = parts.iter().filter(|p| matches!(p, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
     // An elastic one needs fewer than all.
     let least = facts.iter().find_map(HostFacts::run_record).map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
     let whole = fine >= least.min(parts.len());
@@ -126,7 +126,7 @@ pub fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(S
         file.map(|f| config_differences(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default()
     };
     if differs.is_empty() && (!whole || failed) {
-        let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != FoundRun::Running).map(|(n, _)| n.as_str()).collect();
+        let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != HostRunState::Running).map(|(n, _)| n.as_str()).collect();
         let why = if failed { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };
         return ExistingRun::Partial { reason: why };
     }
@@ -137,7 +137,7 @@ pub fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(S
 pub fn facts_after_stop(facts: &[HostFacts]) -> Vec<HostFacts> {
     let stopped = |facts: &HostFacts| {
         let mut facts = facts.clone();
-        if found_run(&facts) == FoundRun::Running {
+        if host_run_state(&facts) == HostRunState::Running {
             facts.busy_ports.clear();
             facts.busy_gpus.clear();
         }
@@ -147,13 +147,13 @@ pub fn facts_after_stop(facts: &[HostFacts]) -> Vec<HostFacts> {
 }
 
 fn config_differences<'a>(
-    then: impl Iterator<Item = &'a String>,
+    old_texts: impl Iterator<Item = &'a String>,
     facts: &[HostFacts],
     names: &[String],
     wanted: &[(String, String)],
 ) -> Vec<String> {
     let mut found = Vec::new();
-    let then: Vec<&String> = then.collect();
+    let then: Vec<&String> = old_texts.collect();
     if then != names.iter().collect::<Vec<_>>() && !wanted.is_empty() {
         let list = |names: &[&String]| names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(" ");
         found.push(format!("hosts: {} → {}", list(&then), list(&names.iter().collect::<Vec<_>>())));
@@ -161,7 +161,7 @@ fn config_differences<'a>(
     }
     for (facts, (container, launch)) in facts.iter().zip(wanted) {
         let Some(file) = facts.run_record() else { continue };
-        for line in diff_texts(&file.container_text, container).into_iter().chain(diff_texts(&file.launch_text, launch)) {
+        for line in diff_config_texts(&file.container_text, container).into_iter().chain(diff_config_texts(&file.launch_text, launch)) {
             if !found.contains(&line) {
                 found.push(line);
             }
@@ -232,8 +232,11 @@ mod tests {
         let silent = HostFacts { docker: DockerStatus::Unusable("no".to_owned()), ..facts_with_run(RUNNING, "") };
         assert_eq!(find_host_without_docker_answer(&[facts_with_run(RUNNING, ""), silent.clone()]), Some((1, &silent, "no")));
         let hidden = HostFacts { containers: Vec::new(), ..silent.clone() };
-        assert_eq!(found_run(&hidden), FoundRun::Running, "what nobody says has not happened");
-        assert_eq!(found_run(&HostFacts { docker: DockerStatus::Usable("27".to_owned()), ..hidden }), FoundRun::Ended(Exit::Killed));
+        assert_eq!(host_run_state(&hidden), HostRunState::Running, "what nobody says has not happened");
+        assert_eq!(
+            host_run_state(&HostFacts { docker: DockerStatus::Usable("27".to_owned()), ..hidden }),
+            HostRunState::Ended(Exit::Killed)
+        );
         assert_eq!(find_host_without_docker_answer(&[HostFacts { current_run: None, ..silent }]), None, "nothing is known to run");
     }
 }

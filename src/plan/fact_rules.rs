@@ -34,7 +34,7 @@ impl FactProblem {
 
 /// Our container's name is another container's.
 pub fn container_name_taken(facts: &HostFacts, context: &HostContext) -> Option<FactProblem> {
-    let labels = facts.name_holder.as_ref()?;
+    let labels = facts.container_name_holder.as_ref()?;
     let (name, host) = (context.container_name(), &context.host);
     (*labels != format!("{}/{host}", context.name)).then(|| FactProblem {
         finding: format!("{name} is a container that is not ours"),
@@ -82,8 +82,8 @@ pub fn required_gpu_count(container: Option<&ContainerSettings>, host: &GpuSelec
 }
 
 /// What is wrong with docker, in words that say what to do.
-pub fn docker_issue(says: &str, host: &str, user: &str, sudo: bool) -> Issue {
-    let says = says.trim();
+pub fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) -> Issue {
+    let says = message.trim();
     let low = says.to_lowercase();
     if sudo && (low.contains("password is required") || low.contains("a terminal is required") || low.contains("not allowed")) {
         return Issue::new(

@@ -39,25 +39,25 @@ pub struct FactsRequest {
 }
 
 /// The facts script of one host.
-pub fn facts_command(site: &HostContext, wanted: &FactsRequest) -> RemoteCommand {
-    let ports: Vec<String> = wanted.ports.iter().map(u16::to_string).collect();
+pub fn facts_command(context: &HostContext, request: &FactsRequest) -> RemoteCommand {
+    let ports: Vec<String> = request.ports.iter().map(u16::to_string).collect();
     let script = format!(
         "{}docker={}\nname={} smoke={} host={} run_dir={}\nwant_docker={} container={} image={}\nmounts={}\nports={}\nwant_idle={}\nwant_port={} want_left={}\npeers={}\n{}{}",
-        site.preamble(),
-        quote(&site.docker_command()),
-        quote(&site.name),
-        quote(&smoke_test::smoke_test_name(&site.name)),
-        quote(&site.host),
-        quote(&site.run_dir_root),
-        if wanted.docker { "1" } else { "''" },
-        quote(&site.container_name()),
-        quote(wanted.image.as_deref().unwrap_or_default()),
-        quote(&join_quoted(&wanted.mounts)),
+        context.script_preamble(),
+        quote(&context.docker_command()),
+        quote(&context.name),
+        quote(&smoke_test::smoke_test_name(&context.name)),
+        quote(&context.host),
+        quote(&context.run_dir_root),
+        if request.docker { "1" } else { "''" },
+        quote(&context.container_name()),
+        quote(request.image.as_deref().unwrap_or_default()),
+        quote(&join_quoted(&request.mounts)),
         quote(&ports.join(" ")),
-        if wanted.idle_gpus { "1" } else { "''" },
-        if wanted.free_port { "1" } else { "''" },
-        if wanted.orphans { "1" } else { "''" },
-        quote(&wanted.peers.join(" ")),
+        if request.idle_gpus { "1" } else { "''" },
+        if request.free_port { "1" } else { "''" },
+        if request.orphans { "1" } else { "''" },
+        quote(&request.peers.join(" ")),
         SAFE_READ_SH,
         include_str!("../../assets/facts.sh"),
     );
@@ -150,7 +150,7 @@ pub struct HostFacts {
     /// The name by which the host was asked.
     pub host: String,
     /// `name/host` labels of whatever holds our container's name; `/`: a container that is not ours.
-    pub name_holder: Option<String>,
+    pub container_name_holder: Option<String>,
     /// Id of the wanted image.
     pub image_id: Option<String>,
     /// Which of the wanted paths exist.
@@ -267,7 +267,7 @@ impl HostFacts {
             "docker" => self.docker = DockerStatus::Usable(text),
             "docker_error" => self.docker = DockerStatus::Unusable(text),
             "container" => self.containers.extend(ContainerFacts::parse(value)),
-            "taken" => self.name_holder = Some(text),
+            "taken" => self.container_name_holder = Some(text),
             "image" => self.image_id = Some(text),
             "mount" => {
                 let (there, path) = value.split_once(' ').unwrap_or((value, ""));

@@ -89,12 +89,12 @@ impl HostContext {
     }
 
     /// What ranks are given: mounted read-only at the same path.
-    pub fn in_dir(&self) -> String {
+    pub fn input_dir(&self) -> String {
         format!("{}.in", self.dir_prefix())
     }
 
     /// Where ranks write: mounted at the same path.
-    pub fn out_dir(&self) -> String {
+    pub fn output_dir(&self) -> String {
         format!("{}.out", self.dir_prefix())
     }
 
@@ -150,12 +150,16 @@ impl HostContext {
 
     /// The directory of what the run is given.
     pub fn run_dir(&self) -> String {
-        if self.legacy_layout { format!("{}/{}", self.dir_prefix(), self.run_id) } else { format!("{}/{}", self.in_dir(), self.run_id) }
+        if self.legacy_layout { format!("{}/{}", self.dir_prefix(), self.run_id) } else { format!("{}/{}", self.input_dir(), self.run_id) }
     }
 
     /// How the paths of the files begin that the run's processes write.
     pub fn run_file_prefix(&self) -> String {
-        if self.legacy_layout { format!("{}/{}/", self.dir_prefix(), self.run_id) } else { format!("{}/{}.", self.out_dir(), self.run_id) }
+        if self.legacy_layout {
+            format!("{}/{}/", self.dir_prefix(), self.run_id)
+        } else {
+            format!("{}/{}.", self.output_dir(), self.run_id)
+        }
     }
 
     /// The run's record. That of an earlier version lies where its ranks can write.
@@ -164,7 +168,7 @@ impl HostContext {
     }
 
     /// Which boot of the host the run was made in.
-    pub fn boot_file(&self) -> String {
+    pub fn boot_id_path(&self) -> String {
         format!("{}/{}.boot", self.private_dir(), self.run_id)
     }
 
@@ -184,13 +188,13 @@ impl HostContext {
     }
 
     /// What begins every script: a path that finds docker and nvidia-smi without rc files, and the names the rest uses.
-    pub fn preamble(&self) -> String {
+    pub fn script_preamble(&self) -> String {
         format!(
             "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin; export PATH\n\
              umask 077\nP={} IN={} OUT={} OLD={}\nD() {{ {} \"$@\"; }}\n",
             quote(&self.private_dir()),
-            quote(&self.in_dir()),
-            quote(&self.out_dir()),
+            quote(&self.input_dir()),
+            quote(&self.output_dir()),
             quote(&self.legacy_dir()),
             self.docker_command()
         )
@@ -198,7 +202,7 @@ impl HostContext {
 
     /// What begins a script that changes something: ends with 75 unless the name is locked by us.
     pub fn lock_check(&self) -> String {
-        let mut text = self.preamble();
+        let mut text = self.script_preamble();
         if let Some(token) = &self.lock_token {
             text.push_str(&format!(
                 "case $(readlink \"$P/lock\" 2>/dev/null) in {}:*) ;; *) echo 'the lock is not ours' >&2; exit 75 ;; esac\n",
@@ -215,7 +219,7 @@ impl HostContext {
             "image=; {{ read -r image <\"$P/image\"; }} 2>/dev/null; case $image in sha256:*[!0-9a-f]*) ;; sha256:*) \
              D run --rm --network=none --user=0 --entrypoint=/bin/sh {} {} \"$image\" -c {} \"$OUT\" {} </dev/null >/dev/null ;; esac",
             join_quoted(&self.label_flags()),
-            quote(&format!("--mount=type=bind,source={dir},target={dir}", dir = self.out_dir())),
+            quote(&format!("--mount=type=bind,source={dir},target={dir}", dir = self.output_dir())),
             quote(line),
             quote(word),
         )

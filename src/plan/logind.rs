@@ -18,12 +18,12 @@ pub struct LogindSettings {
     /// Whether the user's manager stays without a session; `None`: it did not say.
     pub linger: Option<bool>,
     /// Where the ssh user's own dockerd runs; `None`: there is none to be seen.
-    pub dockerd_unit: Option<SystemdUnit>,
+    pub dockerd_unit: Option<SystemdUnitKind>,
 }
 
 /// The kind of unit that a process belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SystemdUnit {
+pub enum SystemdUnitKind {
     /// The scope of a session.
     Session,
     /// A unit of the user's manager.
@@ -62,9 +62,9 @@ impl LogindSettings {
             "Linger" => self.linger = flag,
             "engine" => {
                 self.dockerd_unit = match value {
-                    "session" => Some(SystemdUnit::Session),
-                    "manager" => Some(SystemdUnit::UserManager),
-                    _ => Some(SystemdUnit::Other),
+                    "session" => Some(SystemdUnitKind::Session),
+                    "manager" => Some(SystemdUnitKind::UserManager),
+                    _ => Some(SystemdUnitKind::Other),
                 };
             }
             _ => {}

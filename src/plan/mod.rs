@@ -55,8 +55,8 @@ pub struct Plan {
 
 impl Plan {
     /// A plan without steps.
-    pub fn empty(sites: Vec<HostContext>) -> Plan {
-        Plan { hosts: sites, steps: Vec::new(), ranks: Vec::new(), world_size: 0, run_record: None }
+    pub fn empty(contexts: Vec<HostContext>) -> Plan {
+        Plan { hosts: contexts, steps: Vec::new(), ranks: Vec::new(), world_size: 0, run_record: None }
     }
 
     /// Adds a step at the end; the phases must come in their order.

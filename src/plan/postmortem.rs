@@ -14,15 +14,18 @@ pub const POSTMORTEM_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_LINES: usize = 60;
 
 /// Asks a host.
-pub fn postmortem_command(site: &HostContext) -> RemoteCommand {
+pub fn postmortem_command(context: &HostContext) -> RemoteCommand {
     let mut script = format!(
         "{}F={}\ncontainer=\ninit=\nboot=\n{{ read -r boot <{}; }} 2>/dev/null\n",
-        site.preamble(),
-        quote(&site.run_file_prefix()),
-        quote(&site.boot_file())
+        context.script_preamble(),
+        quote(&context.run_file_prefix()),
+        quote(&context.boot_id_path())
     );
-    if site.in_container {
-        script.push_str(&format!("container={}\n{{ read -r init _ <\"$P/container.pid\"; }} 2>/dev/null\n", quote(&site.container_name())));
+    if context.in_container {
+        script.push_str(&format!(
+            "container={}\n{{ read -r init _ <\"$P/container.pid\"; }} 2>/dev/null\n",
+            quote(&context.container_name())
+        ));
     }
     script.push_str(SAFE_READ_SH);
     script.push_str(include_str!("../../assets/aftermath.sh"));

@@ -6,7 +6,7 @@
 use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;
 use crate::plan::action::{Action, container, memlock};
-use crate::plan::launcher::{LaunchSpec, ManualLaunch};
+use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
 use crate::text::shell_quote::quote;
 
 /// Names of the run that a script by hand has no use for.
@@ -50,7 +50,7 @@ struct HostScript<'a> {
     plan: &'a Plan,
     job: &'a Job,
     host_index: usize,
-    launch_spec: &'a LaunchSpec,
+    launch_spec: &'a HostLaunchSpec,
     container: &'a container::StartContainer,
 }
 
@@ -64,9 +64,9 @@ fn quote_host_path(path: &str) -> String {
 }
 
 /// A command with its flags one a line.
-fn join_flag_lines(words: &[String], indent: &str) -> String {
+fn join_flag_lines(argv: &[String], indent: &str) -> String {
     let mut text = String::new();
-    let mut words = words.iter();
+    let mut words = argv.iter();
     if let Some(first) = words.next() {
         text.push_str(&quote(first));
     }

@@ -39,18 +39,18 @@ pub struct ExecRequest<'a> {
 impl<'a> ExecRequest<'a> {
     /// The way in to where `site` is, as the host is found.
     pub fn new(
-        mut site: HostContext,
+        mut context: HostContext,
         facts: &'a HostFacts,
         rank: Option<u32>,
-        words: &'a [String],
+        argv: &'a [String],
         term: Option<&'a str>,
     ) -> ExecRequest<'a> {
-        site.run_dir_root.clone_from(&facts.run_dir);
-        site.run_id = facts.current_run.clone().unwrap_or_default();
-        site.in_container = facts.runs_in_container(site.in_container);
-        site.legacy_layout = facts.legacy_layout;
-        site.lock_token = None;
-        ExecRequest { context: site, facts, rank, argv: words, term }
+        context.run_dir_root.clone_from(&facts.run_dir);
+        context.run_id = facts.current_run.clone().unwrap_or_default();
+        context.in_container = facts.runs_in_container(context.in_container);
+        context.legacy_layout = facts.legacy_layout;
+        context.lock_token = None;
+        ExecRequest { context, facts, rank, argv, term }
     }
 
     /// Where it leads, for people.

@@ -35,12 +35,12 @@ pub struct TeardownSpec {
 
 /// Plans it for the hosts that answered; a host whose facts are `None` has no steps. `sites` carry the lock's token and, where the host has a
 /// current run, that run's id.
-pub fn plan_teardown(sites: Vec<HostContext>, facts: &[Option<HostFacts>], manner: TeardownSpec) -> Plan {
-    let mut plan = Plan::empty(sites);
+pub fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFacts>], spec: TeardownSpec) -> Plan {
+    let mut plan = Plan::empty(contexts);
     plan.run_record = facts.iter().flatten().find_map(|f| f.run_record().cloned());
     let known: Vec<&HostFacts> = facts.iter().flatten().collect();
     let runs = matches!(run_outcome(&known), Some((RunOutcome::Running, _)));
-    let all = manner.scope == TeardownScope::Everything;
+    let all = spec.scope == TeardownScope::Everything;
     for phase in [Phase::Stop, Phase::Remove, Phase::Fetch, Phase::Clean, Phase::Verify] {
         for (host, facts) in facts.iter().enumerate().filter_map(|(i, f)| f.as_ref().map(|f| (i, f))) {
             let Some(site) = plan.hosts.get(host).cloned() else { continue };
@@ -50,16 +50,11 @@ pub fn plan_teardown(sites: Vec<HostContext>, facts: &[Option<HostFacts>], manne
                     plan.push(
                         host,
                         phase,
-                        Action::StopRanks(launch::StopRanks {
-                            context: site,
-                            grace: manner.grace,
-                            by_request: false,
-                            restore_scripts: true,
-                        }),
+                        Action::StopRanks(launch::StopRanks { context: site, grace: spec.grace, by_request: false, restore_scripts: true }),
                     );
                 }
             }
-            if let Some(action) = teardown_action(phase, site, facts, (manner, runs)) {
+            if let Some(action) = teardown_action(phase, site, facts, (spec, runs)) {
                 plan.push(host, phase, action);
             }
         }
@@ -67,29 +62,28 @@ pub fn plan_teardown(sites: Vec<HostContext>, facts: &[Option<HostFacts>], manne
     plan
 }
 
-fn teardown_action(phase: Phase, site: HostContext, facts: &HostFacts, (manner, runs): (TeardownSpec, bool)) -> Option<Action> {
+fn teardown_action(phase: Phase, context: HostContext, facts: &HostFacts, (manner, runs): (TeardownSpec, bool)) -> Option<Action> {
     let all = manner.scope == TeardownScope::Everything;
     match phase {
         Phase::Stop => facts
             .current_run
             .as_ref()
-            .map(|_| Action::StopRanks(launch::StopRanks { context: site, grace: manner.grace, by_request: runs, restore_scripts: false })),
+            .map(|_| Action::StopRanks(launch::StopRanks { context, grace: manner.grace, by_request: runs, restore_scripts: false })),
         Phase::Remove if all => (!facts.containers.is_empty() || !facts.orphans.check_containers.is_empty() || facts.keeper_pid.is_some())
-            .then_some(Action::RemoveContainer(cleanup::RemoveContainer { context: site })),
+            .then_some(Action::RemoveContainer(cleanup::RemoveContainer { context })),
         Phase::Fetch if manner.fetch_logs && manner.scope != TeardownScope::Ranks => {
-            facts.current_run.clone().map(|run| Action::FetchLogs(cleanup::FetchLogs { context: site, run_id: run }))
+            facts.current_run.clone().map(|run| Action::FetchLogs(cleanup::FetchLogs { context, run_id: run }))
         }
         Phase::Clean if all && facts.has_any_resource() => {
-            Some(Action::RemoveFiles(cleanup::RemoveFiles { context: site, target: CleanupTarget::Everything }))
+            Some(Action::RemoveFiles(cleanup::RemoveFiles { context, target: CleanupTarget::Everything }))
         }
-        Phase::Clean if manner.scope == TeardownScope::Run => facts
-            .current_run
-            .clone()
-            .map(|run| Action::RemoveFiles(cleanup::RemoveFiles { context: site, target: CleanupTarget::Run(run) })),
+        Phase::Clean if manner.scope == TeardownScope::Run => {
+            facts.current_run.clone().map(|run| Action::RemoveFiles(cleanup::RemoveFiles { context, target: CleanupTarget::Run(run) }))
+        }
         Phase::Clean if facts.has_leftover_login => {
-            Some(Action::RemoveFiles(cleanup::RemoveFiles { context: site, target: CleanupTarget::Login }))
+            Some(Action::RemoveFiles(cleanup::RemoveFiles { context, target: CleanupTarget::Login }))
         }
-        Phase::Verify if all => Some(Action::VerifyRemoved(cleanup::VerifyRemoved { context: site, run_ids: facts.run_ids.clone() })),
+        Phase::Verify if all => Some(Action::VerifyRemoved(cleanup::VerifyRemoved { context, run_ids: facts.run_ids.clone() })),
         _ => None,
     }
 }

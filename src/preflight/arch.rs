@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.compare_hosts(Level::Fail, "use hosts of one architecture: an image is made for one", |host| match host.facts.system.as_str() {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.compare_hosts(Level::Fail, "use hosts of one architecture: an image is made for one", |host| match host.facts.system.as_str() {
         "" => Err(CheckResult::skipped("uname told nothing")),
         system => Ok(system.to_owned()),
     })

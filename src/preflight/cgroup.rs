@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         if !host.wants_gpus() || host.container().is_none() {
             return CheckResult::skipped("no container with GPUs");
         }

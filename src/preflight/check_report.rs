@@ -5,7 +5,7 @@ use super::context::CheckContext;
 use super::probe::Probe;
 use crate::model::level::Level;
 use crate::plan::action::Issue;
-use crate::plan::action::check_facts::HostCheckSummary;
+use crate::plan::action::verify_facts::HostCheckSummary;
 
 /// What a check is about: a column of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ pub struct CheckReport {
 
 /// Equal cells of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResultGroup {
+pub struct CheckResultGroup {
     /// The indexes of the hosts in the inventory.
     pub hosts: Vec<usize>,
     /// What was found on each of them.
@@ -99,15 +99,15 @@ impl CheckReport {
     }
 
     /// Equal cells put together, the worst first.
-    pub fn groups(&self) -> Vec<ResultGroup> {
-        let mut groups: Vec<ResultGroup> = Vec::new();
+    pub fn groups(&self) -> Vec<CheckResultGroup> {
+        let mut groups: Vec<CheckResultGroup> = Vec::new();
         for (host, cell) in &self.results {
             match groups.iter_mut().find(|g| {
                 (g.result.level, &g.result.message, &g.result.hint, g.result.majority_size)
                     == (cell.level, &cell.message, &cell.hint, cell.majority_size)
             }) {
                 Some(group) => group.hosts.push(*host),
-                None => groups.push(ResultGroup { hosts: vec![*host], result: cell.clone() }),
+                None => groups.push(CheckResultGroup { hosts: vec![*host], result: cell.clone() }),
             }
         }
         groups.sort_by_key(|g| (std::cmp::Reverse(g.result.level), g.hosts.first().copied()));

@@ -19,28 +19,28 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    pub(crate) fn new(level: Level, what: impl Into<String>, hint: impl Into<String>) -> CheckResult {
-        CheckResult { level, message: what.into(), hint: hint.into(), evidence: Vec::new(), majority_size: 0 }
+    pub(crate) fn new(level: Level, message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+        CheckResult { level, message: message.into(), hint: hint.into(), evidence: Vec::new(), majority_size: 0 }
     }
 
     /// In order.
-    pub fn pass(what: impl Into<String>) -> CheckResult {
-        CheckResult::new(Level::Pass, what, "")
+    pub fn pass(message: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Pass, message, "")
     }
 
     /// Not looked at.
-    pub fn skipped(why: impl Into<String>) -> CheckResult {
-        CheckResult::new(Level::Skipped, why, "")
+    pub fn skipped(reason: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Skipped, reason, "")
     }
 
     /// A warning.
-    pub fn warn(what: impl Into<String>, hint: impl Into<String>) -> CheckResult {
-        CheckResult::new(Level::Warn, what, hint)
+    pub fn warn(message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Warn, message, hint)
     }
 
     /// A failure.
-    pub fn fail(what: impl Into<String>, hint: impl Into<String>) -> CheckResult {
-        CheckResult::new(Level::Fail, what, hint)
+    pub fn fail(message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+        CheckResult::new(Level::Fail, message, hint)
     }
 
     /// With the lines that show it.

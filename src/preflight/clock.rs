@@ -1,7 +1,7 @@
 //! `clock`: how far the clocks are apart, with what the exchange leaves uncertain.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
@@ -17,17 +17,17 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 /// Milliseconds.
 const DEFAULT_MAX_SKEW_MS: f64 = 500.0;
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let bound = scene.job.checks.max_clock_skew;
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let bound = context.job.checks.max_clock_skew;
     let limit = bound.map_or(DEFAULT_MAX_SKEW_MS, |d| d.as_secs_f64() * 1000.0);
-    let value = |host: &HostView<'_>| {
+    let value = |host: &CheckedHost<'_>| {
         let mut words = host.probe_output.last_value("clock")?.split_whitespace().map(|w| w.parse::<f64>().ok());
         Some((words.next()??, words.next()??))
     };
-    let Some((first, base)) = scene.hosts.iter().find_map(|h| Some((h.name(), value(h)?))) else {
-        return scene.check_each_host(|_| CheckResult::skipped("no clock could be read"));
+    let Some((first, base)) = context.hosts.iter().find_map(|h| Some((h.name(), value(h)?))) else {
+        return context.check_each_host(|_| CheckResult::skipped("no clock could be read"));
     };
-    scene.check_each_host(|host| {
+    context.check_each_host(|host| {
         let Some((offset, uncertain)) = value(host) else { return CheckResult::skipped("its clock could not be read") };
         if host.name() == first {
             return CheckResult::pass("the others are compared with it");

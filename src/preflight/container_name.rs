@@ -14,12 +14,12 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         if host.container().is_none() {
             return CheckResult::skipped("bare host");
         }
-        let context = HostContext::from_inventory(scene.inventory, host.host, &host.facts.run_dir);
+        let context = HostContext::from_inventory(context.inventory, host.host, &host.facts.run_dir);
         container_name_taken(host.facts, &context).map_or_else(|| CheckResult::pass(context.container_name()), CheckResult::from)
     })
 }

@@ -19,7 +19,7 @@ pub struct CheckContext<'a> {
     /// What they are to do.
     pub job: &'a Job,
     /// Those that answered, in node-rank order.
-    pub hosts: Vec<HostView<'a>>,
+    pub hosts: Vec<CheckedHost<'a>>,
     /// The address that ranks use for each host of the inventory; empty where it cannot be told.
     pub fabric_addresses: Vec<String>,
     /// Whether a launch follows, which clears away what is there.
@@ -27,7 +27,7 @@ pub struct CheckContext<'a> {
 }
 
 /// One host.
-pub struct HostView<'a> {
+pub struct CheckedHost<'a> {
     /// Its place in the inventory.
     pub index: usize,
     /// The inventory's word on it.
@@ -44,7 +44,7 @@ pub struct HostView<'a> {
     pub has_live_run: bool,
 }
 
-impl<'a> HostView<'a> {
+impl<'a> CheckedHost<'a> {
     /// Its name.
     pub fn name(&self) -> &'a str {
         &self.host.name
@@ -71,12 +71,12 @@ impl<'a> HostView<'a> {
 
 impl<'a> CheckContext<'a> {
     /// A cell for each host.
-    pub fn check_each_host(&self, judge: impl Fn(&HostView<'a>) -> CheckResult) -> Vec<CheckResult> {
+    pub fn check_each_host(&self, judge: impl Fn(&CheckedHost<'a>) -> CheckResult) -> Vec<CheckResult> {
         self.hosts.iter().map(judge).collect()
     }
 
     /// A cell for each host that is to use GPUs and could be asked about them.
-    pub fn check_each_gpu_host(&self, judge: impl Fn(&HostView<'a>) -> CheckResult) -> Vec<CheckResult> {
+    pub fn check_each_gpu_host(&self, judge: impl Fn(&CheckedHost<'a>) -> CheckResult) -> Vec<CheckResult> {
         self.check_each_host(|host| match gpu_skip_result(host) {
             Some(cell) => cell,
             None => judge(host),
@@ -84,7 +84,7 @@ impl<'a> CheckContext<'a> {
     }
 
     /// The master, if it answered.
-    pub fn master(&self) -> Option<&HostView<'a>> {
+    pub fn master(&self) -> Option<&CheckedHost<'a>> {
         self.hosts.first().filter(|h| h.index == 0)
     }
 
@@ -94,7 +94,7 @@ impl<'a> CheckContext<'a> {
         &self,
         level: Level,
         hint: &str,
-        value: impl Fn(&HostView<'a>) -> Result<String, CheckResult>,
+        value: impl Fn(&CheckedHost<'a>) -> Result<String, CheckResult>,
     ) -> Vec<CheckResult> {
         let values: Vec<Result<String, CheckResult>> = self.hosts.iter().map(value).collect();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl<'a> CheckContext<'a> {
 }
 
 /// Why the GPUs of a host are not looked at.
-pub(crate) fn gpu_skip_result(host: &HostView<'_>) -> Option<CheckResult> {
+pub(crate) fn gpu_skip_result(host: &CheckedHost<'_>) -> Option<CheckResult> {
     if !host.wants_gpus() {
         return Some(CheckResult::skipped("no GPUs are used"));
     }
@@ -124,7 +124,7 @@ pub(crate) fn gpu_skip_result(host: &HostView<'_>) -> Option<CheckResult> {
 }
 
 /// The values that one field has on the GPUs of a host, equal ones once: `8 × NVIDIA H100`.
-pub(crate) fn gpu_field(host: &HostView<'_>, name: &str) -> Result<String, CheckResult> {
+pub(crate) fn gpu_field(host: &CheckedHost<'_>, name: &str) -> Result<String, CheckResult> {
     let rows = host.probe_output.gpu_rows();
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for value in rows.iter().filter_map(|row| row.get(name).copied()) {

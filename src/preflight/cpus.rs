@@ -14,15 +14,15 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let ranks = u64::from(scene.job.nproc_per_node.unwrap_or(0));
-    let mut cells = scene.compare_hosts(Level::Warn, "the slowest host sets the pace of all", |host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let ranks = u64::from(context.job.nproc_per_node.unwrap_or(0));
+    let mut cells = context.compare_hosts(Level::Warn, "the slowest host sets the pace of all", |host| {
         host.probe_output
             .last_number("cpus")
             .map(|n| format!("{n} processors"))
             .ok_or_else(|| CheckResult::skipped("their number could not be read"))
     });
-    for (host, cell) in scene.hosts.iter().zip(&mut cells) {
+    for (host, cell) in context.hosts.iter().zip(&mut cells) {
         if let Some(n) = host.probe_output.last_number("cpus").filter(|n| *n < ranks) {
             *cell = CheckResult::warn(format!("{n} processors for {ranks} ranks"), "lower launch.nproc_per_node, or give the machine more");
         }

@@ -1,7 +1,7 @@
 //! `disk`: room for logs and results.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::memory::format_kib;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -16,8 +16,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let mut told = Vec::new();
         for (at, row) in disk_usages(host).into_iter().enumerate() {
             let Some(free) = row.free_kib else { continue };
@@ -44,7 +44,7 @@ pub(crate) struct DiskUsage<'a> {
 }
 
 /// `path KiB KiB-free inodes inodes-free`, the run directory first.
-pub(crate) fn disk_usages<'a>(host: &HostView<'a>) -> Vec<DiskUsage<'a>> {
+pub(crate) fn disk_usages<'a>(host: &CheckedHost<'a>) -> Vec<DiskUsage<'a>> {
     host.probe_output.values("disk").iter().filter_map(|line| parse_disk_usage(line)).collect()
 }
 

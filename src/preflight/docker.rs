@@ -15,8 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| match &host.facts.docker {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| match &host.facts.docker {
         DockerStatus::NotQueried => CheckResult::skipped("bare host"),
         DockerStatus::Usable(version) => CheckResult::pass(version.clone()),
         DockerStatus::Unusable(says) => {

@@ -15,8 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let Some(row) = host.probe_output.last_value("docker_disk").and_then(disk::parse_disk_usage) else {
             return CheckResult::skipped("docker does not tell where it stores");
         };

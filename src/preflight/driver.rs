@@ -15,8 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.compare_hosts(Level::Warn, "install the same driver everywhere: NCCL and CUDA may behave differently", |host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.compare_hosts(Level::Warn, "install the same driver everywhere: NCCL and CUDA may behave differently", |host| {
         match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "driver_version"),

@@ -17,12 +17,13 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let mut cells = scene.compare_hosts(Level::Warn, "`sudo nvidia-smi -e 1` there, then reboot it", |host| match gpu_skip_result(host) {
-        Some(cell) => Err(cell),
-        None => gpu_field(host, "ecc.mode.current").map(|mode| format!("ECC {mode}")),
-    });
-    for (host, cell) in scene.hosts.iter().zip(&mut cells).filter(|(host, _)| gpu_skip_result(host).is_none()) {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let mut cells =
+        context.compare_hosts(Level::Warn, "`sudo nvidia-smi -e 1` there, then reboot it", |host| match gpu_skip_result(host) {
+            Some(cell) => Err(cell),
+            None => gpu_field(host, "ecc.mode.current").map(|mode| format!("ECC {mode}")),
+        });
+    for (host, cell) in context.hosts.iter().zip(&mut cells).filter(|(host, _)| gpu_skip_result(host).is_none()) {
         let errors = |gpu: &BTreeMap<&str, &str>| {
             gpu.get("ecc.errors.uncorrected.volatile.total").is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 0))
         };

@@ -15,8 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.compare_hosts(Level::Warn, "kernels must be compiled for all of them (TORCH_CUDA_ARCH_LIST)", |host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.compare_hosts(Level::Warn, "kernels must be compiled for all of them (TORCH_CUDA_ARCH_LIST)", |host| {
         match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "compute_cap"),

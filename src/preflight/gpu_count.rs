@@ -15,15 +15,15 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let mut cells =
-        scene.compare_hosts(Level::Warn, "`nvidia-smi -L` there; `dmesg | grep -i xid` may say where the others went", |host| {
+        context.compare_hosts(Level::Warn, "`nvidia-smi -L` there; `dmesg | grep -i xid` may say where the others went", |host| {
             if !host.wants_gpus() {
                 return Err(CheckResult::skipped("no GPUs are used"));
             }
             Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
         });
-    for (host, cell) in scene.hosts.iter().zip(&mut cells) {
+    for (host, cell) in context.hosts.iter().zip(&mut cells) {
         if !host.wants_gpus() {
             continue;
         }
@@ -31,7 +31,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         let needed = match (host.container().map(|c| &c.gpus), &host.host.gpus) {
             // All GPUs that the host may use must be there, though some of them are enough.
             (Some(ContainerGpus::Count(_)), listed @ GpuSelection::List(_)) => required_gpu_count(None, listed, 0),
-            (_, listed) => required_gpu_count(host.container(), listed, scene.job.nproc_per_node.unwrap_or(1)),
+            (_, listed) => required_gpu_count(host.container(), listed, context.job.nproc_per_node.unwrap_or(1)),
         };
         if there < needed.max(1) {
             let why = host.facts.gpu_error.as_ref().map_or_else(String::new, |e| format!(": {e}"));

@@ -1,7 +1,7 @@
 //! `gpu-idle`: nobody else on the GPUs.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::probe::Probe;
 use super::row_remap::gpu_index_by_uuid;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -30,8 +30,8 @@ struct ProbedGpuProcess<'a> {
     command: &'a str,
 }
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_gpu_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_gpu_host(|host| {
         let apps: Vec<ProbedGpuProcess<'_>> =
             host.probe_output.values("app").iter().filter_map(|line| parse_gpu_process(line, host)).collect();
         let foreign: Vec<(String, &ProbedGpuProcess<'_>)> = apps
@@ -78,11 +78,11 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
     })
 }
 
-fn is_gpu_allowed(host: &HostView<'_>, index: &str) -> bool {
+fn is_gpu_allowed(host: &CheckedHost<'_>, index: &str) -> bool {
     host.allowed_gpus().is_none_or(|list| index.parse().is_ok_and(|i: u32| list.contains(&i)))
 }
 
-fn parse_gpu_process<'a>(line: &'a str, host: &HostView<'_>) -> Option<ProbedGpuProcess<'a>> {
+fn parse_gpu_process<'a>(line: &'a str, host: &CheckedHost<'_>) -> Option<ProbedGpuProcess<'a>> {
     let mut words = line.splitn(4, ' ');
     let (mark, container, user, rest) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let (values, command) = rest.split_once('|').unwrap_or((rest, ""));

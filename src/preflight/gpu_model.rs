@@ -10,8 +10,8 @@ use crate::model::level::Level;
 pub(crate) const CHECK: PreflightCheck =
     PreflightCheck { name: "gpu-model", area: CheckArea::Gpu, description: "GPUs are of different models", probes: &[Probe::Gpus], judge };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.compare_hosts(Level::Warn, "the slowest GPU sets the pace of all; leave the odd host out with --limit", |host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.compare_hosts(Level::Warn, "the slowest GPU sets the pace of all; leave the odd host out with --limit", |host| {
         match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "name"),

@@ -14,10 +14,10 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let one_machine = scene.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
-    scene.check_each_host(|host| {
-        if scene.inventory.hosts.len() == 1 || one_machine {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let one_machine = context.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    context.check_each_host(|host| {
+        if context.inventory.hosts.len() == 1 || one_machine {
             return CheckResult::skipped("all ranks are on one machine");
         }
         if host.wants_gpus() {

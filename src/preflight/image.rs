@@ -15,16 +15,16 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let hint = "pull or load the same image everywhere (container.pull: always, or a digest: image@sha256:…)";
-    scene.compare_hosts(Level::Fail, hint, |host| {
+    context.compare_hosts(Level::Fail, hint, |host| {
         let Some(container) = host.container() else { return Err(CheckResult::skipped("bare host")) };
         match (&host.facts.image_id, container.pull) {
             (_, PullPolicy::Always) => Err(CheckResult::skipped("it is pulled anew in any case")),
             (Some(id), _) => Ok(short_image_id(id)),
             (None, PullPolicy::Missing) => Err(CheckResult::skipped("not there yet: it will be pulled; the registry is not asked before")),
             // The step that gets the image tells it.
-            (None, PullPolicy::Never) if scene.before_launch => Err(CheckResult::skipped("")),
+            (None, PullPolicy::Never) if context.before_launch => Err(CheckResult::skipped("")),
             (None, PullPolicy::Never) => {
                 Err(CheckResult::fail(format!("{} is not there", container.image), "load it there, or set container.pull: missing"))
             }

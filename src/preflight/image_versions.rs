@@ -17,23 +17,23 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 /// Those whose ranks do not understand each other in other versions.
 const STRICT_PACKAGES: [&str; 5] = ["torch", "cuda", "nccl", "jax", "jaxlib"];
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let mut names: Vec<&str> = Vec::new();
-    for line in scene.hosts.iter().flat_map(|h| h.probe_output.values("version")) {
+    for line in context.hosts.iter().flat_map(|h| h.probe_output.values("version")) {
         let name = line.split(' ').next().unwrap_or_default();
         if !names.contains(&name) {
             names.push(name);
         }
     }
     let mut cells =
-        scene.check_each_host(|host| match (host.probe_output.last_value("inside_failed"), host.probe_output.last_value("no_python")) {
+        context.check_each_host(|host| match (host.probe_output.last_value("inside_failed"), host.probe_output.last_value("no_python")) {
             (Some(_), _) => CheckResult::skipped("the image could not be looked into"),
             (None, Some(python)) => CheckResult::skipped(format!("there is no {python} in it")),
             (None, None) => CheckResult::pass(host.probe_output.values("version").join(", ")),
         });
     for name in names {
         let level = if STRICT_PACKAGES.contains(&name) { Level::Fail } else { Level::Warn };
-        let compared = scene.compare_hosts(level, "use one image, or one environment, on all hosts", |host| {
+        let compared = context.compare_hosts(level, "use one image, or one environment, on all hosts", |host| {
             if host.probe_output.last_value("inside_failed").is_some() || host.probe_output.last_value("no_python").is_some() {
                 return Err(CheckResult::skipped(""));
             }

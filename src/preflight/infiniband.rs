@@ -14,11 +14,11 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    if scene.hosts.iter().all(|h| h.probe_output.values("ib").is_empty()) {
-        return scene.check_each_host(|_| CheckResult::skipped("no InfiniBand"));
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    if context.hosts.iter().all(|h| h.probe_output.values("ib").is_empty()) {
+        return context.check_each_host(|_| CheckResult::skipped("no InfiniBand"));
     }
-    scene.compare_hosts(Level::Warn, "`ibstat` there; look at cable and switch, or narrow NCCL_IB_HCA", |host| {
+    context.compare_hosts(Level::Warn, "`ibstat` there; look at cable and switch, or narrow NCCL_IB_HCA", |host| {
         let mut ports: Vec<String> = host
             .probe_output
             .values("ib")

@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         if host.has_live_run {
             return CheckResult::pass("a run of this name is live");
         }
@@ -23,7 +23,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::warn("a smoke was cut off here, or is under way", hint);
         }
         if let [first, ..] = host.facts.orphans.check_containers.as_slice()
-            && !scene.before_launch
+            && !context.before_launch
         {
             return CheckResult::warn(
                 format!("a check was cut off here, or is under way: {}", first.name_and_status()),
@@ -31,7 +31,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
             );
         }
         // What stands in the way of a launch is cleared away by it.
-        if scene.before_launch {
+        if context.before_launch {
             return CheckResult::pass("cleared away by the launch");
         }
         let containers: Vec<String> = host.facts.containers.iter().map(ContainerFacts::name_and_status).collect();

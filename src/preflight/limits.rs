@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let contained = host.container().is_some();
         let inside = host.probe_output.is_complete(Probe::Environment) && host.probe_output.last_value("inside_failed").is_none();
         if contained && !inside {

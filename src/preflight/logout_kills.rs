@@ -1,8 +1,8 @@
 //! `logout-kills`: what runs on a host outlives the connection that started it.
 
-use super::context::{CheckContext, HostView};
+use super::context::{CheckContext, CheckedHost};
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::plan::logind::{SystemdScope, SystemdUnit};
+use crate::plan::logind::{SystemdScope, SystemdUnitKind};
 
 /// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
@@ -14,15 +14,15 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| if host.container().is_some() { judge_docker_host(host) } else { judge_bare_host(host) })
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| if host.container().is_some() { judge_docker_host(host) } else { judge_bare_host(host) })
 }
 
-fn linger_hint(host: &HostView<'_>) -> String {
+fn linger_hint(host: &CheckedHost<'_>) -> String {
     format!("`loginctl enable-linger {}` there", host.facts.user)
 }
 
-fn judge_bare_host(host: &HostView<'_>) -> CheckResult {
+fn judge_bare_host(host: &CheckedHost<'_>) -> CheckResult {
     let (logind, user) = (&host.facts.logind, &host.facts.user);
     if !logind.in_session {
         return CheckResult::pass("the connection belongs to no session of systemd-logind");
@@ -41,7 +41,7 @@ fn judge_bare_host(host: &HostView<'_>) -> CheckResult {
     }
 }
 
-fn judge_docker_host(host: &HostView<'_>) -> CheckResult {
+fn judge_docker_host(host: &CheckedHost<'_>) -> CheckResult {
     let Some(info) = host.probe_output.last_value("docker_info") else {
         return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker was not asked").to_owned());
     };
@@ -51,13 +51,15 @@ fn judge_docker_host(host: &HostView<'_>) -> CheckResult {
     let (logind, user) = (&host.facts.logind, &host.facts.user);
     let ends = format!("rootless docker, and every container with it, ends when {user} logs out");
     match (logind.dockerd_unit, logind.linger) {
-        (Some(SystemdUnit::Session), _) if logind.kills_processes_of(user) == Some(true) => CheckResult::fail(
+        (Some(SystemdUnitKind::Session), _) if logind.kills_processes_of(user) == Some(true) => CheckResult::fail(
             ends,
             format!("run it by the user's manager (`systemctl --user enable --now docker`), and {}", linger_hint(host)),
         ),
-        (Some(SystemdUnit::Other | SystemdUnit::Session), _) => CheckResult::pass(format!("rootless docker outlives a log-out of {user}")),
+        (Some(SystemdUnitKind::Other | SystemdUnitKind::Session), _) => {
+            CheckResult::pass(format!("rootless docker outlives a log-out of {user}"))
+        }
         (_, Some(true)) => CheckResult::pass(format!("rootless docker, and {user} lingers")),
-        (Some(SystemdUnit::UserManager), Some(false)) => CheckResult::fail(ends, linger_hint(host)),
+        (Some(SystemdUnitKind::UserManager), Some(false)) => CheckResult::fail(ends, linger_hint(host)),
         (None, Some(false)) => {
             CheckResult::warn(format!("rootless docker, and {user} does not linger: it may end when {user} logs out"), linger_hint(host))
         }

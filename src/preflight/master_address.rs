@@ -15,15 +15,15 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let Some(address) = scene.fabric_addresses.first().map(String::as_str).filter(|a| !a.is_empty()) else {
-        return scene.check_each_host(|_| CheckResult::skipped("the master's address is not known"));
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let Some(address) = context.fabric_addresses.first().map(String::as_str).filter(|a| !a.is_empty()) else {
+        return context.check_each_host(|_| CheckResult::skipped("the master's address is not known"));
     };
-    if scene.inventory.hosts.len() == 1 {
-        return scene.check_each_host(|_| CheckResult::pass("one host alone"));
+    if context.inventory.hosts.len() == 1 {
+        return context.check_each_host(|_| CheckResult::pass("one host alone"));
     }
     // Hosts that are all reached at a loopback address are one machine.
-    let one_machine = scene.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    let one_machine = context.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
     let hint = "set the master's fabric_address to an address that all hosts reach";
     if address.parse::<IpAddr>().is_ok() {
         let cell = if is_loopback(address) && !one_machine {
@@ -31,9 +31,9 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         } else {
             CheckResult::pass(address)
         };
-        return scene.check_each_host(|_| cell.clone());
+        return context.check_each_host(|_| cell.clone());
     }
-    scene.compare_hosts(Level::Fail, "correct /etc/hosts or DNS there, or give the master a fabric_address in numbers", |host| {
+    context.compare_hosts(Level::Fail, "correct /etc/hosts or DNS there, or give the master a fabric_address in numbers", |host| {
         let found = host.probe_output.values_starting_with("resolves", address).next().unwrap_or_default();
         if found.is_empty() {
             return Err(CheckResult::fail(

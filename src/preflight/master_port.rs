@@ -14,12 +14,12 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         if host.index != 0 {
             return CheckResult::skipped("");
         }
-        let Some(port) = scene.job.launch.master_port else { return CheckResult::pass("a free one is chosen") };
+        let Some(port) = context.job.launch.master_port else { return CheckResult::pass("a free one is chosen") };
         if host.has_live_run {
             return CheckResult::pass(format!("{port}: a run of this name is live"));
         }

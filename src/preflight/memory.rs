@@ -1,7 +1,7 @@
 //! `memory`: main memory.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
@@ -14,12 +14,12 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let total = |host: &HostView<'_>| host.probe_output.last_number("memory_MemTotal").filter(|n| *n > 0);
-    let mut all: Vec<u64> = scene.hosts.iter().filter_map(total).collect();
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let total = |host: &CheckedHost<'_>| host.probe_output.last_number("memory_MemTotal").filter(|n| *n > 0);
+    let mut all: Vec<u64> = context.hosts.iter().filter_map(total).collect();
     all.sort_unstable();
     let middle = all.get(all.len() / 2).copied().unwrap_or(0);
-    scene.check_each_host(|host| {
+    context.check_each_host(|host| {
         let Some(total) = total(host) else { return CheckResult::skipped("there is no /proc/meminfo to read") };
         let free = host
             .probe_output

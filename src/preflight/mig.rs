@@ -1,7 +1,7 @@
 //! `mig`: GPUs that are cut into pieces.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_gpu_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_gpu_host(|host| {
         let cut = matching_gpus(host, |gpu| gpu.get("mig.mode.current") == Some(&"Enabled"));
         if cut.is_empty() {
             CheckResult::pass("off")
@@ -27,7 +27,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
 }
 
 /// The indexes of those GPUs that may be used and of which something holds.
-pub(crate) fn matching_gpus(host: &HostView<'_>, holds: impl Fn(&BTreeMap<&str, &str>) -> bool) -> String {
+pub(crate) fn matching_gpus(host: &CheckedHost<'_>, holds: impl Fn(&BTreeMap<&str, &str>) -> bool) -> String {
     let rows = host.probe_output.gpu_rows();
     let used = rows.iter().filter(|gpu| {
         let index = gpu.get("index").and_then(|i| i.parse::<u32>().ok());

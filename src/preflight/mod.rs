@@ -35,14 +35,13 @@ mod master_port;
 mod memory;
 mod mig;
 mod mount_content;
-mod mount_system;
+mod mount_filesystem;
 mod mount_write;
 mod mounts;
 mod mtu;
 mod nccl_conf;
 mod nic;
 mod nvidia_runtime;
-mod paths;
 mod persistence;
 pub mod probe;
 pub mod probe_output;
@@ -50,7 +49,8 @@ mod reach_ephemeral;
 mod reach_master;
 mod row_remap;
 mod run_dir;
-mod same;
+mod same_content;
+mod same_output;
 mod shm;
 pub mod smoke;
 mod userns_remap;
@@ -66,7 +66,7 @@ mod tests;
 use crate::inventory::Job;
 use crate::inventory::check_settings::{CHECK_NAMES, suggest_check_name};
 
-pub use crate::preflight::check_report::{CheckArea, CheckReport, PreflightCheck, ResultGroup, summarize_host};
+pub use crate::preflight::check_report::{CheckArea, CheckReport, CheckResultGroup, PreflightCheck, summarize_host};
 pub use crate::preflight::check_result::CheckResult;
 use crate::preflight::context::CheckContext;
 use crate::preflight::probe::Probe;
@@ -104,11 +104,11 @@ pub const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
     fabric_manager::CHECK,
     gpu_idle::CHECK,
     mounts::CHECK,
-    mount_system::CHECK,
+    mount_filesystem::CHECK,
     mount_content::CHECK,
     mount_write::CHECK,
-    paths::CHECK,
-    same::CHECK,
+    same_content::CHECK,
+    same_output::CHECK,
     master_address::CHECK,
     hostname::CHECK,
     nic::CHECK,
@@ -146,21 +146,21 @@ pub fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
 }
 
 /// Judges all hosts of the scene by each of these checks.
-pub fn evaluate_checks(scene: &CheckContext<'_>, checks: &[PreflightCheck]) -> Vec<CheckReport> {
+pub fn evaluate_checks(context: &CheckContext<'_>, checks: &[PreflightCheck]) -> Vec<CheckReport> {
     checks
         .iter()
         .map(|check| {
-            let mut cells = match scene.hosts.is_empty() {
+            let mut cells = match context.hosts.is_empty() {
                 true => Vec::new(),
-                false => (check.judge)(scene),
+                false => (check.judge)(context),
             };
             // What was not asked, or not answered, is not judged.
-            for (host, cell) in scene.hosts.iter().zip(&mut cells) {
+            for (host, cell) in context.hosts.iter().zip(&mut cells) {
                 if let Some(probe) = check.probes.iter().find(|probe| !host.probe_output.is_complete(**probe)) {
                     *cell = CheckResult::skipped(host.probe_output.missing_reason(*probe));
                 }
             }
-            CheckReport { check: *check, results: scene.hosts.iter().map(|h| h.index).zip(cells).collect() }
+            CheckReport { check: *check, results: context.hosts.iter().map(|h| h.index).zip(cells).collect() }
         })
         .collect()
 }

@@ -1,8 +1,8 @@
 //! `mount-content`: the same files beneath a mount that is only read.
 
 use super::context::CheckContext;
-use super::context::HostView;
-use super::mount_system::compare_mounts;
+use super::context::CheckedHost;
+use super::mount_filesystem::compare_mounts;
 use super::mounts::probed_file_value;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -16,13 +16,13 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let hint = "compare with `orchestrate exec -- ls -lR PATH`, and copy what is missing";
-    compare_mounts(scene, |mount| mount.read_only, hint, content_summary)
+    compare_mounts(context, |mount| mount.read_only, hint, content_summary)
 }
 
 /// How many files there are, and a digest of their names and sizes.
-pub(crate) fn content_summary(host: &HostView<'_>, at: usize) -> Option<String> {
+pub(crate) fn content_summary(host: &CheckedHost<'_>, at: usize) -> Option<String> {
     let text = probed_file_value(host, at, "content")?;
     let (count, digest) = text.split_once(' ')?;
     (count != "?").then(|| format!("{count} files ({})", digest.rsplit(':').next().unwrap_or_default().chars().take(8).collect::<String>()))

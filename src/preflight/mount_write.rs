@@ -14,9 +14,9 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
-        let writes = writable_mounts(scene.job, host.index);
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
+        let writes = writable_mounts(context.job, host.index);
         if writes.is_empty() {
             return CheckResult::skipped("no mounts to write to");
         }

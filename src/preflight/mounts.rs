@@ -1,7 +1,7 @@
 //! `mounts`: what is mounted is there.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::fact_rules::mount_missing;
@@ -15,8 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let mounts = host.container().map_or(&[][..], |c| c.mounts.as_slice());
         if mounts.is_empty() {
             return CheckResult::skipped("no mounts");
@@ -44,7 +44,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
 }
 
 /// What a host told of its n-th mount or path.
-pub(crate) fn probed_file_value<'a>(host: &HostView<'a>, at: usize, what: &str) -> Option<&'a str> {
+pub(crate) fn probed_file_value<'a>(host: &CheckedHost<'a>, at: usize, what: &str) -> Option<&'a str> {
     let head = format!("{at} {what} ");
     host.probe_output.values("file").iter().find_map(|line| line.strip_prefix(&head))
 }

@@ -14,8 +14,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.compare_hosts(Level::Warn, "`ip link set CARD mtu N` there, or on the others", |host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.compare_hosts(Level::Warn, "`ip link set CARD mtu N` there, or on the others", |host| {
         let card = host.fabric_address.and_then(|a| host.facts.interface_for(a));
         let Some(card) = card else { return Err(CheckResult::skipped("its fabric card is not known")) };
         let mtu = host

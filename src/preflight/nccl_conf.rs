@@ -14,8 +14,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.compare_hosts(Level::Warn, "compare with `orchestrate exec -- cat /etc/nccl.conf`", |host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.compare_hosts(Level::Warn, "compare with `orchestrate exec -- cat /etc/nccl.conf`", |host| {
         Ok(host
             .probe_output
             .last_value("nccl_conf")

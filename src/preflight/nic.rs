@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let cards: Vec<&str> = host.probe_output.values("nic").iter().filter_map(|l| l.split(' ').next()).collect();
         let variable = |name: &str| host.job_host.env.get(name).or_else(|| host.container().and_then(|c| c.env.get(name)));
         for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
@@ -33,7 +33,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         let Some(card) = host.facts.interface_for(address) else {
             return CheckResult::skipped(format!("no interface of it is known to have {address}"));
         };
-        let peers = scene.fabric_addresses.iter().filter(|a| a.as_str() != address);
+        let peers = context.fabric_addresses.iter().filter(|a| a.as_str() != address);
         for route in peers.filter_map(|peer| host.probe_output.values_starting_with("route", peer).next()) {
             let device = route.split(' ').next().unwrap_or("-");
             if device == "-" {

@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         if host.container().is_none() {
             return CheckResult::skipped("bare host");
         }
@@ -30,7 +30,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
         if !host.wants_gpus() {
             return CheckResult::skipped("no GPUs are used");
         }
-        let needed = u64::from(scene.job.nproc_per_node.unwrap_or(1));
+        let needed = u64::from(context.job.nproc_per_node.unwrap_or(1));
         if let Some(devices) = host.probe_output.last_number("inside_devices") {
             return match devices >= needed {
                 true => CheckResult::pass(format!("{devices} GPU devices inside (no nvidia-smi there)")),

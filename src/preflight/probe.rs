@@ -74,18 +74,18 @@ pub fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
 }
 
 /// The script that asks a host whatever can be asked without knowing the others; `None`: nothing is to be asked.
-pub fn host_probe_command(site: &HostContext, job: &Job, host: usize, probes: &[Probe]) -> Option<RemoteCommand> {
+pub fn host_probe_command(context: &HostContext, job: &Job, host: usize, probes: &[Probe]) -> Option<RemoteCommand> {
     let mut body = String::new();
     for probe in probes {
         let (set, text) = match probe {
             Probe::Host => {
                 let outputs = checked_paths(job, host).into_iter().filter(|(read_only, _)| !read_only).map(|(_, path)| path);
-                let disks: Vec<String> = std::iter::once(site.run_dir_root.clone()).chain(outputs).collect();
+                let disks: Vec<String> = std::iter::once(context.run_dir_root.clone()).chain(outputs).collect();
                 (format!("disks={}\n", quote(&join_quoted(&disks))), include_str!("../../assets/check/host.sh"))
             }
             Probe::Gpus => (String::new(), include_str!("../../assets/check/gpus.sh")),
-            Probe::Docker if site.in_container => {
-                (format!("D={}\n", quote(&site.docker_command())), include_str!("../../assets/check/docker.sh"))
+            Probe::Docker if context.in_container => {
+                (format!("D={}\n", quote(&context.docker_command())), include_str!("../../assets/check/docker.sh"))
             }
             Probe::Files => {
                 let words: Vec<String> = checked_paths(job, host)
@@ -98,11 +98,11 @@ pub fn host_probe_command(site: &HostContext, job: &Job, host: usize, probes: &[
         };
         body.push_str(&format!("(\n{set}{text}) &\n"));
     }
-    (!body.is_empty()).then(|| probe_command("look at the host", site, &format!("{body}wait\n"), Duration::from_secs(60)))
+    (!body.is_empty()).then(|| probe_command("look at the host", context, &format!("{body}wait\n"), Duration::from_secs(60)))
 }
 
-fn probe_command(title: &str, site: &HostContext, body: &str, timeout: Duration) -> RemoteCommand {
-    let script = format!("{}{}{body}", site.preamble(), include_str!("../../assets/check/lib.sh"));
+fn probe_command(title: &str, context: &HostContext, body: &str, timeout: Duration) -> RemoteCommand {
+    let script = format!("{}{}{body}", context.script_preamble(), include_str!("../../assets/check/lib.sh"));
     RemoteCommand::from_script(title, script, timeout).with_output_limit(1 << 20)
 }
 
@@ -126,13 +126,13 @@ pub fn abbreviate_script(script: &str) -> String {
 }
 
 /// The script that asks a host how it sees the others.
-pub fn network_probe_command(site: &HostContext, names: &[String], peers: &[String]) -> RemoteCommand {
+pub fn network_probe_command(context: &HostContext, names: &[String], peers: &[String]) -> RemoteCommand {
     let set = format!("names={}\npeers={}\n", quote(&names.join(" ")), quote(&peers.join(" ")));
-    probe_command("look at the network", site, &format!("{set}{}", include_str!("../../assets/check/net.sh")), Duration::from_secs(30))
+    probe_command("look at the network", context, &format!("{set}{}", include_str!("../../assets/check/net.sh")), Duration::from_secs(30))
 }
 
 /// The stream that listens on a port of the kernel's choice, and on `given` where it is not 0, until its input ends.
-pub fn listener_command(site: &HostContext, six: bool, given: u16) -> RemoteCommand {
+pub fn listener_command(context: &HostContext, six: bool, given: u16) -> RemoteCommand {
     let words = format!("{} {} {given}", LISTEN_TIMEOUT.as_secs(), if six { 6 } else { 4 });
     let body = format!(
         "if has python3; then exec python3 -c {} {words}\nelif has perl; then exec perl -e {} {words}\n\
@@ -140,26 +140,26 @@ pub fn listener_command(site: &HostContext, six: bool, given: u16) -> RemoteComm
         quote(include_str!("../../assets/check/listen.py")),
         quote(include_str!("../../assets/check/listen.pl")),
     );
-    probe_command("listen", site, &body, Duration::from_secs(10))
+    probe_command("listen", context, &body, Duration::from_secs(10))
 }
 
 /// The script that tries connections, where sshd does not: (label, address, port).
-pub fn connectivity_probe_command(site: &HostContext, targets: &[(String, String, u16)]) -> RemoteCommand {
+pub fn connectivity_probe_command(context: &HostContext, targets: &[(String, String, u16)]) -> RemoteCommand {
     let words: Vec<String> = targets.iter().map(|(label, address, port)| format!("{label},{address},{port}")).collect();
     let set = format!("targets={}\nseconds={}\n", quote(&words.join(" ")), CONNECT_TIMEOUT.as_secs());
     probe_command(
         "try the ways",
-        site,
+        context,
         &format!("{set}{}", include_str!("../../assets/check/reach.sh")),
         CONNECT_TIMEOUT * 2 + Duration::from_secs(5),
     )
 }
 
 /// The stream that answers each line of its input with the host's time.
-pub fn clock_probe_command(site: &HostContext) -> RemoteCommand {
+pub fn clock_probe_command(context: &HostContext) -> RemoteCommand {
     // busybox: date has no %N there, its shell may have EPOCHREALTIME.
     let body = "while read -r _; do\nt=$(date +%s.%N)\ncase $t in *N* | *.) t=${EPOCHREALTIME:-$(date +%s)} ;; esac\nprintf '%s\\n' \"$t\"\ndone\n";
-    RemoteCommand::from_script("compare the clocks", format!("{}{body}", site.preamble()), Duration::from_secs(10))
+    RemoteCommand::from_script("compare the clocks", format!("{}{body}", context.script_preamble()), Duration::from_secs(10))
 }
 
 /// What looks from where a host's ranks will run.
@@ -232,9 +232,9 @@ fn wrap_in_bash(setup: &str, within: &str) -> String {
     format!("bash -c {}\n", quote(&format!("{{ {setup}}} >/dev/null 2>&1\n{within}")))
 }
 
-fn probe_container_flags(site: &HostContext, spec: &ContainerSettings, facts: &HostFacts, name: &str) -> Vec<String> {
+fn probe_container_flags(context: &HostContext, spec: &ContainerSettings, facts: &HostFacts, name: &str) -> Vec<String> {
     let made = container::StartContainer {
-        context: site.clone(),
+        context: context.clone(),
         spec: Some(spec.clone()),
         container_hash: String::new(),
         owner: String::new(),
@@ -248,7 +248,7 @@ fn probe_container_flags(site: &HostContext, spec: &ContainerSettings, facts: &H
     };
     let ours = |flag: &String| {
         ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))
-            || [site.in_dir(), site.out_dir()].iter().any(|dir| flag.contains(&format!("target={dir}")))
+            || [context.input_dir(), context.output_dir()].iter().any(|dir| flag.contains(&format!("target={dir}")))
             || spec.mounts.iter().any(|m| m.create_source && flag.ends_with(&format!(",target={}", m.target)))
             || spec.docker_args.contains(flag)
     };
@@ -256,7 +256,7 @@ fn probe_container_flags(site: &HostContext, spec: &ContainerSettings, facts: &H
     // With the labels of all that is ours: a check that was killed leaves it.
     flags.splice(
         0..0,
-        [format!("--name={name}"), "--rm".to_owned(), "--label=orchestrate.check=1".to_owned()].into_iter().chain(site.label_flags()),
+        [format!("--name={name}"), "--rm".to_owned(), "--label=orchestrate.check=1".to_owned()].into_iter().chain(context.label_flags()),
     );
     flags
 }

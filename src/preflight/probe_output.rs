@@ -71,8 +71,8 @@ impl ProbeOutput {
     }
 
     /// Notes why a question has no answer.
-    pub fn set_missing_reason(&mut self, probe: Probe, why: impl Into<String>) {
-        self.missing_reasons.entry(probe).or_insert_with(|| why.into());
+    pub fn set_missing_reason(&mut self, probe: Probe, reason: impl Into<String>) {
+        self.missing_reasons.entry(probe).or_insert_with(|| reason.into());
     }
 
     /// Whether a question was answered to its end.

@@ -15,11 +15,11 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let name = |n: usize| scene.inventory.hosts.get(n).map_or("?", |h| h.name.as_str());
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let name = |n: usize| context.inventory.hosts.get(n).map_or("?", |h| h.name.as_str());
+    context.check_each_host(|host| {
         let (mut open, mut untold, mut bad) = (0, None, Vec::new());
-        for n in 0..scene.inventory.hosts.len() {
+        for n in 0..context.inventory.hosts.len() {
             let Some(attempt) = host.probe_output.connection(ConnectionTarget::EphemeralPort(n)) else { continue };
             match attempt.path_state() {
                 PathState::Open => open += 1,
@@ -40,7 +40,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
             )
             .with_evidence(bad.iter().map(|(n, why)| format!("to {}: {why}", name(*n))));
         }
-        match (open, untold, scene.inventory.hosts.len()) {
+        match (open, untold, context.inventory.hosts.len()) {
             (_, _, 1) => CheckResult::skipped("one host alone"),
             (0, Some(why), _) => CheckResult::skipped(why),
             (0, None, _) => CheckResult::skipped("it was not tried"),

@@ -16,10 +16,10 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let master = scene.inventory.hosts.first().map_or("the master", |h| h.name.as_str());
-    let port = scene.job.launch.master_port.unwrap_or_default();
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let master = context.inventory.hosts.first().map_or("the master", |h| h.name.as_str());
+    let port = context.job.launch.master_port.unwrap_or_default();
+    context.check_each_host(|host| {
         if host.index == 0 {
             return CheckResult::skipped("");
         }

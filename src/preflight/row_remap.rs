@@ -1,7 +1,7 @@
 //! `row-remap`: GPU memory that waits to be replaced.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
@@ -14,8 +14,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_gpu_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_gpu_host(|host| {
         let rows = host.probe_output.values("remap");
         let yes = |word: Option<&str>| matches!(word.map(str::trim), Some("1" | "Yes" | "yes"));
         // `uuid, pending, failure`.
@@ -43,7 +43,7 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
 }
 
 /// The index of a GPU by its UUID; the UUID where it is not known.
-pub(crate) fn gpu_index_by_uuid(host: &HostView<'_>, uuid: &str) -> Option<String> {
+pub(crate) fn gpu_index_by_uuid(host: &CheckedHost<'_>, uuid: &str) -> Option<String> {
     let rows = host.probe_output.gpu_rows();
     let row = rows.iter().find(|gpu| gpu.get("uuid") == Some(&uuid));
     Some(row.and_then(|gpu| gpu.get("index")).map_or_else(|| uuid.to_owned(), |i| (*i).to_owned()))

@@ -17,8 +17,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 /// KiB.
 const MIN_SHM_KIB: u64 = 1 << 20;
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let own = |key| host.probe_output.last_value(key).and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok());
         let hosts = host.container().is_none_or(|c| c.docker_args.iter().any(|a| a == "--ipc=host"));
         let planned = host.container().and_then(|c| parse_size_kib(&c.shm_size));

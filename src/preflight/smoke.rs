@@ -20,8 +20,8 @@ pub const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|_| CheckResult::skipped("it runs with --smoke"))
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|_| CheckResult::skipped("it runs with --smoke"))
 }
 
 /// What each process runs: the job's interpreter with our script, or the word that there is none. `None` stands for the interpreter.
@@ -194,46 +194,46 @@ pub struct SmokeContext<'a> {
 }
 
 /// A cell for each host, from what every rank told, in the order of the ranks.
-pub fn evaluate_smoke(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+pub fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     if ranks.iter().any(|rank| rank.skip_reason.is_some()) {
-        return missing_dependency_results(terms, ranks);
+        return missing_dependency_results(context, ranks);
     }
     if !ranks.is_empty() && ranks.iter().all(|rank| rank.stage == SmokeStage::Done) {
-        return speed_results(terms, ranks);
+        return speed_results(context, ranks);
     }
-    let Some(first) = ranks.first() else { return result_per_host(terms, |_| CheckResult::fail(not_started_message(terms), "")) };
+    let Some(first) = ranks.first() else { return result_per_host(context, |_| CheckResult::fail(not_started_message(context), "")) };
     if ranks.iter().all(|rank| rank.stage == SmokeStage::NotStarted && rank.failure.is_none() && rank.other_lines.is_empty()) {
-        return result_per_host(terms, |_| CheckResult::fail(not_started_message(terms), ""));
+        return result_per_host(context, |_| CheckResult::fail(not_started_message(context), ""));
     }
     if first.stage < SmokeStage::StoreReady && first.failure.is_some() {
         // Without the store nobody can arrive: the others are not to blame.
-        return result_per_host(terms, |host| {
-            if host == first.host { missing_rank_result(terms, first, "") } else { CheckResult::skipped("the store did not begin") }
+        return result_per_host(context, |host| {
+            if host == first.host { missing_rank_result(context, first, "") } else { CheckResult::skipped("the store did not begin") }
         });
     }
     if ranks.iter().any(|rank| rank.stage < SmokeStage::Arrived) && ranks.iter().all(|rank| rank.stage < SmokeStage::GroupReady) {
-        return missing_rank_results(terms, ranks);
+        return missing_rank_results(context, ranks);
     }
-    stalled_results(terms, ranks)
+    stalled_results(context, ranks)
 }
 
-fn result_per_host(terms: &SmokeContext<'_>, cell: impl FnMut(usize) -> CheckResult) -> Vec<CheckResult> {
-    (0..terms.hosts.len()).map(cell).collect()
+fn result_per_host(context: &SmokeContext<'_>, result_for: impl FnMut(usize) -> CheckResult) -> Vec<CheckResult> {
+    (0..context.hosts.len()).map(result_for).collect()
 }
 
-fn not_started_message(terms: &SmokeContext<'_>) -> String {
-    format!("it did not begin: {}", if terms.failure_reason.is_empty() { "no rank told anything" } else { terms.failure_reason })
+fn not_started_message(context: &SmokeContext<'_>) -> String {
+    format!("it did not begin: {}", if context.failure_reason.is_empty() { "no rank told anything" } else { context.failure_reason })
 }
 
-fn host_name<'a>(terms: &SmokeContext<'a>, host: usize) -> &'a str {
-    terms.hosts.get(host).map_or("?", String::as_str)
+fn host_name<'a>(context: &SmokeContext<'a>, host: usize) -> &'a str {
+    context.hosts.get(host).map_or("?", String::as_str)
 }
 
-fn missing_dependency_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+fn missing_dependency_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     let all = ranks.iter().all(|rank| rank.skip_reason.is_some());
-    result_per_host(terms, |host| {
+    result_per_host(context, |host| {
         let skip = ranks.iter().filter(|rank| rank.host == host).find_map(|rank| rank.skip_reason.as_deref());
-        let text = |what: &str| format!("the {} has no {what}", terms.environment);
+        let text = |what: &str| format!("the {} has no {what}", context.environment);
         match skip {
             Some(what) if all => CheckResult::skipped(text(what)),
             Some(what) => {
@@ -253,10 +253,10 @@ fn format_speed(gbps: f64) -> String {
     }
 }
 
-fn speed_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+fn speed_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     let mut pairs: Vec<((usize, usize), f64)> = ranks.iter().flat_map(|rank| rank.pair_gbps.iter().copied()).collect();
     pairs.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let text = |(one, two): (usize, usize)| format!("{}-{}", host_name(terms, one), host_name(terms, two));
+    let text = |(one, two): (usize, usize)| format!("{}-{}", host_name(context, one), host_name(context, two));
     let first = ranks.first();
     let backend = first.and_then(|rank| rank.backend.as_deref()).unwrap_or("?");
     let mut parts = vec![backend.to_owned(), format!("{} ranks", ranks.len())];
@@ -268,9 +268,9 @@ fn speed_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckR
     let median = pairs.get(pairs.len() / 2).map_or(0.0, |(_, gbps)| *gbps);
     let slow: Vec<_> = pairs.iter().filter(|(_, gbps)| *gbps < median / 2.0).collect();
     let listed: Vec<String> = slow.iter().take(4).map(|(pair, gbps)| format!("{} {}", text(*pair), format_speed(*gbps))).collect();
-    result_per_host(terms, |host| {
+    result_per_host(context, |host| {
         let of = ranks.iter().filter(|rank| rank.host == host);
-        if terms.uses_gpus && backend != "nccl" && of.clone().any(|rank| rank.torch.as_ref().is_none_or(|(_, gpus)| *gpus == 0)) {
+        if context.uses_gpus && backend != "nccl" && of.clone().any(|rank| rank.torch.as_ref().is_none_or(|(_, gpus)| *gpus == 0)) {
             let torch = of.filter_map(|rank| rank.torch.as_ref()).map(|(torch, _)| torch.as_str()).next().unwrap_or("torch");
             let what = format!("torch {torch} sees no GPU, so it went over {found}");
             return CheckResult::warn(
@@ -289,25 +289,25 @@ fn speed_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckR
 }
 
 /// Somebody did not arrive.
-fn missing_rank_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+fn missing_rank_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     let told: Vec<u32> = ranks.iter().flat_map(|rank| rank.missing_ranks.iter().copied()).collect();
     let missing = |(number, rank): (u32, &SmokeRankLog)| match told.is_empty() {
         true => rank.stage < SmokeStage::StoreReady || rank.failure.is_some(),
         false => told.contains(&number),
     };
     let absentees: Vec<&SmokeRankLog> = (0_u32..).zip(ranks).filter(|pair| missing(*pair)).map(|(_, rank)| rank).collect();
-    let mut names: Vec<&str> = absentees.iter().map(|rank| host_name(terms, rank.host)).collect();
+    let mut names: Vec<&str> = absentees.iter().map(|rank| host_name(context, rank.host)).collect();
     names.dedup();
     let names = names.join(" ");
-    result_per_host(terms, |host| match absentees.iter().find(|rank| rank.host == host) {
-        Some(rank) => missing_rank_result(terms, rank, &names),
+    result_per_host(context, |host| match absentees.iter().find(|rank| rank.host == host) {
+        Some(rank) => missing_rank_result(context, rank, &names),
         None => CheckResult::pass(format!("arrived; waiting for: {names}")),
     })
 }
 
 /// A host whose rank is not at the store.
-fn missing_rank_result(terms: &SmokeContext<'_>, rank: &SmokeRankLog, names: &str) -> CheckResult {
-    let store = terms.store_address;
+fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &str) -> CheckResult {
+    let store = context.store_address;
     let network =
         "let the hosts connect to each other on every port: `orchestrate check --only reach-master,reach-ephemeral` tries the ways";
     let (why, hint) = match &rank.failure {
@@ -326,14 +326,14 @@ fn missing_rank_result(terms: &SmokeContext<'_>, rank: &SmokeRankLog, names: &st
 }
 
 /// All arrived, and then something stopped.
-fn stalled_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     let ways = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } tells more";
     let between: Vec<(usize, usize)> = ranks.iter().filter_map(|rank| rank.testing_pair).collect();
     if !between.is_empty() {
         let texts: Vec<String> =
-            between.iter().map(|(one, two)| format!("{} and {}", host_name(terms, *one), host_name(terms, *two))).collect();
+            between.iter().map(|(one, two)| format!("{} and {}", host_name(context, *one), host_name(context, *two))).collect();
         let what = format!("nothing comes through between {}", texts.join(", "));
-        return result_per_host(terms, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
+        return result_per_host(context, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
             true => CheckResult::fail(what.clone(), ways).with_evidence(rank_on_host(ranks, host).map_or(Vec::new(), last_log_lines)),
             false => CheckResult::pass("arrived"),
         });
@@ -343,7 +343,7 @@ fn stalled_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Chec
     // Who says why is worth more than who waited for the others in vain.
     let speaks = |rank: &&SmokeRankLog| rank.failure.as_ref().is_some_and(|(_, why)| !why.starts_with("no end"));
     let any = ranks.iter().any(|rank| speaks(&rank));
-    result_per_host(terms, |host| {
+    result_per_host(context, |host| {
         let mut own = ranks.iter().filter(|rank| rank.host == host && rank.stage < SmokeStage::Done);
         let Some(rank) = own.clone().find(|rank| speaks(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
         match &rank.failure {
@@ -351,7 +351,7 @@ fn stalled_results(terms: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Chec
             _ if any => CheckResult::skipped("another host tells why"),
             Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
             None => CheckResult::fail(
-                format!("{what}: {}", if terms.failure_reason.is_empty() { "its rank is gone" } else { terms.failure_reason }),
+                format!("{what}: {}", if context.failure_reason.is_empty() { "its rank is gone" } else { context.failure_reason }),
                 ways,
             )
             .with_evidence(last_log_lines(rank)),

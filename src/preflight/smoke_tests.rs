@@ -8,11 +8,11 @@ const TEST_CONTEXT: SmokeContext<'_> =
     SmokeContext { hosts: &[], store_address: "10.0.0.1:29501", environment: "image", uses_gpus: false, failure_reason: "" };
 
 /// What is made of one rank a host.
-fn evaluate_logs(terms: SmokeContext<'_>, logs: &[&str]) -> Vec<(Level, String)> {
+fn evaluate_logs(context: SmokeContext<'_>, logs: &[&str]) -> Vec<(Level, String)> {
     let hosts: Vec<String> = (1..=logs.len()).map(|n| format!("gpu{n:02}")).collect();
     let heard: Vec<SmokeRankLog> = logs.iter().enumerate().map(|(host, log)| SmokeRankLog::parse(host, log)).collect();
     let whole = |cell: CheckResult| (cell.level, cell.message);
-    evaluate_smoke(&SmokeContext { hosts: &hosts, ..terms }, &heard).into_iter().map(whole).collect()
+    evaluate_smoke(&SmokeContext { hosts: &hosts, ..context }, &heard).into_iter().map(whole).collect()
 }
 
 fn smoke_line(text: &str) -> String {

@@ -1,6 +1,6 @@
 //! Every judge, by what hosts answer: what it says and how bad that is.
 
-use super::context::{CheckContext, HostView};
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::probe_output::ProbeOutput;
 use super::*;
@@ -105,7 +105,7 @@ pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&st
         })
         .collect();
     let addresses: Vec<String> = known.fabric_addresses.iter().flatten().cloned().collect();
-    let places = hosts.iter().enumerate().map(|(index, (facts, told))| HostView {
+    let places = hosts.iter().enumerate().map(|(index, (facts, told))| CheckedHost {
         index,
         host: &inventory.hosts[index],
         job_host: &job.hosts[index],
@@ -192,7 +192,7 @@ fn master_name_must_resolve_equally_everywhere() {
                 told
             })
             .collect();
-        let place = |(index, (facts, told))| HostView {
+        let place = |(index, (facts, told))| CheckedHost {
             index,
             host: &inventory.hosts[index],
             job_host: &job.hosts[index],

@@ -13,8 +13,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         let Some(container) = host.container() else { return CheckResult::skipped("bare host") };
         let Some(info) = host.probe_output.last_value("docker_info") else {
             return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info told nothing").to_owned());

@@ -30,8 +30,8 @@ const HARDWARE_XIDS: [(u32, &str); 13] = [
     (154, "a reset or reboot is needed"),
 ];
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    scene.check_each_host(|host| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    context.check_each_host(|host| {
         if !host.wants_gpus() {
             return CheckResult::skipped("no GPUs are used");
         }

@@ -29,10 +29,10 @@ pub(crate) struct ByteSender<E> {
 }
 
 /// A way for pieces of which at most `most` bytes may wait.
-pub(crate) fn byte_channel<E>(most: usize) -> (ByteSender<E>, ByteReceiver<E>) {
+pub(crate) fn byte_channel<E>(max: usize) -> (ByteSender<E>, ByteReceiver<E>) {
     let (sender, pieces) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
-    (ByteSender { chunks: sender, queued_bytes: waiting.clone(), max_bytes: most }, ByteReceiver { chunks: pieces, queued_bytes: waiting })
+    (ByteSender { chunks: sender, queued_bytes: waiting.clone(), max_bytes: max }, ByteReceiver { chunks: pieces, queued_bytes: waiting })
 }
 
 impl<E> ByteReceiver<E> {

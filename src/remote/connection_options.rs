@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::algorithms::{AlgorithmCategory, AlgorithmList};
 use super::known_hosts_command::{self, KnownHostsCommand};
-use crate::ssh_config::{OptionValue, PercentTokens, SettingOrigin, SshOptions, words};
+use crate::ssh_config::{PercentTokens, SettingOrigin, SshOptionValue, SshOptions, words};
 
 /// What is wrong with a value, with the place it came from.
-pub(super) fn value_error(value: &OptionValue, keyword: &str, what: &str) -> String {
+pub(super) fn value_error(value: &SshOptionValue, keyword: &str, what: &str) -> String {
     format!("{}: {keyword}: {what}", value.origin)
 }
 
@@ -94,7 +94,7 @@ pub(super) fn parse_proxy_command(
 /// The files of revoked host keys, each with the place that names it.
 pub(super) fn revoked_key_files(options: &SshOptions, tokens: &PercentTokens<'_>) -> Result<Vec<(PathBuf, String)>, String> {
     let keyword = "RevokedHostKeys";
-    let one = |value: &OptionValue| {
+    let one = |value: &SshOptionValue| {
         Ok((tokens.expand_path(&value.text).map_err(|what| value_error(value, keyword, &what))?, value.origin.to_string()))
     };
     options.values(keyword).map(one).collect()
@@ -131,9 +131,9 @@ pub(super) fn parse_known_hosts_command(
 
 /// How often a silent connection is asked whether it lives. Nothing where somebody turned it off; that ssh itself does not ask by default is no
 /// reason, since a run watches its hosts for days.
-pub(super) fn keepalive_interval(options: &SshOptions, own: Duration) -> Option<Duration> {
+pub(super) fn keepalive_interval(options: &SshOptions, default: Duration) -> Option<Duration> {
     let Some(value) = options.first_value("ServerAliveInterval").filter(|v| v.origin != SettingOrigin::SshG || &*v.text != "0") else {
-        return Some(own).filter(|_| !options.is_set_to_none("ServerAliveInterval"));
+        return Some(default).filter(|_| !options.is_set_to_none("ServerAliveInterval"));
     };
     value.text.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::RemoteError;
 use super::auth_options::AuthOptions;
 use super::connection_options::{self, AlgorithmLists, BindOptions, ProxyCommand, value_error};
-use super::hop_request::HopRequest;
+use super::hop_target::HopTarget;
 use super::host_key::HostKeyPolicy;
-use super::settings::SshSettings;
+use super::ssh_settings::SshSettings;
 use crate::inventory::HostKeyChecking;
 use crate::ssh_config::known_hosts;
 use crate::ssh_config::{PercentTokens, SettingOrigin, SshOptions};
@@ -106,17 +106,17 @@ impl Hop {
 }
 
 /// Puts a hop together. `jump`: the hop before it, for `%j`.
-pub(super) fn build_hop(asked: &HopRequest<'_>, options: &SshOptions, settings: &SshSettings, jump: &str) -> Result<Hop, RemoteError> {
+pub(super) fn build_hop(target: &HopTarget<'_>, options: &SshOptions, settings: &SshSettings, jump: &str) -> Result<Hop, RemoteError> {
     let wrong = |what: String| RemoteError::InvalidConfig {
-        what: if asked.is_jump { format!("ssh settings of jump host {}: {what}", asked.alias) } else { format!("ssh settings: {what}") },
+        what: if target.is_jump { format!("ssh settings of jump host {}: {what}", target.alias) } else { format!("ssh settings: {what}") },
         hint: "`ssh -G` with the host's name shows what ssh_config says; the inventory's ssh: fields stand over it".to_owned(),
     };
-    let host = asked.address.or(options.first_text("hostname")).unwrap_or(asked.alias).to_owned();
-    let port = asked.port.or_else(|| options.first_text("port")?.parse().ok()).unwrap_or(22);
-    let key_name = options.first_text("hostkeyalias").map_or_else(|| asked.alias.to_owned(), str::to_ascii_lowercase);
+    let host = target.address.or(options.first_text("hostname")).unwrap_or(target.alias).to_owned();
+    let port = target.port.or_else(|| options.first_text("port")?.parse().ok()).unwrap_or(22);
+    let key_name = options.first_text("hostkeyalias").map_or_else(|| target.alias.to_owned(), str::to_ascii_lowercase);
     let tokens = PercentTokens {
         host: &host,
-        alias: asked.alias,
+        alias: target.alias,
         host_key_name: &key_name,
         port,
         user: "",
@@ -126,31 +126,31 @@ pub(super) fn build_hop(asked: &HopRequest<'_>, options: &SshOptions, settings: 
         uid: rustix::process::getuid().as_raw(),
         env: &settings.env,
     };
-    let user = match options.first_value("User").filter(|_| asked.user.is_none()) {
+    let user = match options.first_value("User").filter(|_| target.user.is_none()) {
         Some(value) => tokens.expand_user(&value.text).map_err(|what| wrong(value_error(value, "User", &what)))?,
-        None => asked.user.unwrap_or(&settings.local_user).to_owned(),
+        None => target.user.unwrap_or(&settings.local_user).to_owned(),
     };
     let tokens = PercentTokens { user: &user, ..tokens };
     let text = |key| options.first_text(key).map(str::to_owned);
     let seconds = |key| options.positive_number(key).map(Duration::from_secs);
-    let keys = key_files(asked, options, settings, &tokens).map_err(wrong)?;
+    let keys = key_files(target, options, settings, &tokens).map_err(wrong)?;
     let certificates = expand_paths("CertificateFile", options, &tokens).map_err(wrong)?;
     let algorithms = connection_options::parse_algorithms(options).map_err(wrong)?;
-    let policy = host_key_policy(asked, options, settings, &tokens, &algorithms).map_err(wrong)?;
+    let policy = host_key_policy(target, options, settings, &tokens, &algorithms).map_err(wrong)?;
     let proxy = connection_options::parse_proxy_command(options, &tokens, (settings.env)("SHELL")).map_err(wrong)?;
     let agent = agent_socket(options, settings, &tokens).map_err(wrong)?;
     Ok(Hop {
-        name: asked.alias.to_owned(),
-        is_jump: asked.is_jump,
+        name: target.alias.to_owned(),
+        is_jump: target.is_jump,
         host_key_policy: policy,
         key_files: keys,
         certificate_files: certificates,
         identities_only: options.is_yes("identitiesonly"),
         agent_socket: agent,
-        password_variable: asked.ssh.password_variable.clone().filter(|_| !asked.is_jump),
+        password_variable: target.ssh.password_variable.clone().filter(|_| !target.is_jump),
         auth: AuthOptions::from_options(options),
-        connect_timeout: asked.ssh.connect_timeout.or(seconds("connecttimeout")).unwrap_or(CONNECT_TIMEOUT),
-        keepalive_interval: asked
+        connect_timeout: target.ssh.connect_timeout.or(seconds("connecttimeout")).unwrap_or(CONNECT_TIMEOUT),
+        keepalive_interval: target
             .ssh
             .keepalive_interval
             .map_or_else(|| connection_options::keepalive_interval(options, KEEPALIVE_INTERVAL), Some),
@@ -180,14 +180,14 @@ fn address_family(options: &SshOptions) -> AddressFamily {
 }
 
 fn key_files(
-    asked: &HopRequest<'_>,
+    target: &HopTarget<'_>,
     options: &SshOptions,
     settings: &SshSettings,
     tokens: &PercentTokens<'_>,
 ) -> Result<Vec<KeyFile>, String> {
-    let named = if asked.is_jump { KeyFileSource::Config } else { KeyFileSource::Inventory };
+    let named = if target.is_jump { KeyFileSource::Config } else { KeyFileSource::Inventory };
     let own = |text: &String| KeyFile { path: settings.resolve_path(text), source: named, origin: SettingOrigin::Inventory };
-    let mut keys: Vec<KeyFile> = asked.ssh.identity_files.iter().map(own).collect();
+    let mut keys: Vec<KeyFile> = target.ssh.identity_files.iter().map(own).collect();
     let named = if options.has_default_keys() { KeyFileSource::Default } else { KeyFileSource::Config };
     for (path, value) in expand_paths("IdentityFile", options, tokens)?.into_iter().zip(options.values("IdentityFile")) {
         if !keys.iter().any(|k| k.path == path) {
@@ -198,24 +198,24 @@ fn key_files(
 }
 
 fn host_key_policy(
-    asked: &HopRequest<'_>,
+    target: &HopTarget<'_>,
     options: &SshOptions,
     settings: &SshSettings,
     tokens: &PercentTokens<'_>,
     algorithms: &AlgorithmLists,
 ) -> Result<HostKeyPolicy, String> {
-    let (user, system) = match &asked.ssh.known_hosts_file {
+    let (user, system) = match &target.ssh.known_hosts_file {
         Some(path) => (vec![settings.resolve_path(path)], Vec::new()),
         None => (expand_paths("UserKnownHostsFile", options, tokens)?, expand_paths("GlobalKnownHostsFile", options, tokens)?),
     };
-    let accept_new = match asked.ssh.host_key_checking {
+    let accept_new = match target.ssh.host_key_checking {
         Some(HostKeyChecking::Strict) => false,
         Some(HostKeyChecking::AcceptNew) => true,
         None => matches!(options.first_text("stricthostkeychecking"), Some("accept-new" | "no")),
     };
     let alias = options.first_text("hostkeyalias").map(str::to_ascii_lowercase);
     let bare = (alias.is_none() && tokens.port != 22).then(|| tokens.host.to_ascii_lowercase());
-    let name = alias.unwrap_or_else(|| known_hosts::lookup_name(tokens.host, tokens.port));
+    let name = alias.unwrap_or_else(|| known_hosts::known_hosts_name(tokens.host, tokens.port));
     Ok(HostKeyPolicy {
         name_without_port: bare,
         principal: options.first_text("hostkeyalias").map_or_else(|| tokens.host.to_ascii_lowercase(), str::to_owned),
@@ -248,7 +248,7 @@ fn agent_socket(options: &SshOptions, settings: &SshSettings, tokens: &PercentTo
 mod tests {
     use super::*;
     use crate::inventory::{GpuSelection, HostSshSettings, InventoryHost};
-    use crate::remote::settings::UserPrompt;
+    use crate::remote::ssh_settings::UserPrompt;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn hop(ssh: HostSshSettings, config: &str) -> Result<Hop, RemoteError> {
-        build_hop(&HopRequest::for_host(&host(ssh)), &SshOptions::parse_ssh_g(config), &settings(), "")
+        build_hop(&HopTarget::for_host(&host(ssh)), &SshOptions::parse_ssh_g(config), &settings(), "")
     }
 
     #[test]

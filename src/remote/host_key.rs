@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use super::RemoteError;
-use super::certificate::HostCertificate;
+use super::host_certificate::HostCertificate;
 use super::known_hosts_append;
 use super::known_hosts_command::KnownHostsCommand;
 use super::krl::{CertificateId, RevocationList, RevocationQuery};
 use super::presented_key::PresentedKey;
 use crate::ssh_config::known_hosts;
-use crate::ssh_config::known_hosts::{KeyVerdict, KnownHostsFile, KnownHostsMarker, MatchedLine};
+use crate::ssh_config::known_hosts::{KnownHostsFile, KnownHostsMarker, KnownHostsMatch, KnownHostsVerdict};
 use crate::text::shell_quote::quote;
 
 /// No file is read beyond this.
@@ -60,8 +60,8 @@ pub(super) struct HostKeyVerifier {
     /// What stands before its messages: a jump host is named, the host at the end of the way is named by whoever shows them.
     message_prefix: String,
     pub(super) policy: HostKeyPolicy,
-    lines: Vec<MatchedLine>,
-    lines_without_port: Vec<MatchedLine>,
+    lines: Vec<KnownHostsMatch>,
+    lines_without_port: Vec<KnownHostsMatch>,
     revocation_lists: Vec<(PathBuf, Arc<RevocationList>)>,
     session_keys: SessionKeys,
 }
@@ -77,7 +77,7 @@ pub(super) enum HostKeyDecision {
     Reject(RemoteError),
 }
 
-type SessionKeys = Arc<Mutex<Vec<(String, MatchedLine)>>>;
+type SessionKeys = Arc<Mutex<Vec<(String, KnownHostsMatch)>>>;
 type FileStamp = (Option<SystemTime>, u64);
 
 /// What was read of a file, and how it looked then.
@@ -125,22 +125,22 @@ impl<T> FileCache<T> {
 impl HostKeyFiles {
     /// Reads what is known of a host. A missing known_hosts file knows nothing; one that cannot be read is an error, because it may hold a
     /// revocation. A file of revoked keys must be there.
-    pub(super) fn load_verifier(&self, host: &str, head: &str, policy: &HostKeyPolicy) -> Result<HostKeyVerifier, RemoteError> {
+    pub(super) fn load_verifier(&self, host: &str, prefix: &str, policy: &HostKeyPolicy) -> Result<HostKeyVerifier, RemoteError> {
         let files = policy.known_hosts_files.iter().map(|path| self.read_known_hosts(path)).collect::<Result<Vec<_>, _>>()?;
         let revoked = policy
             .revoked_key_files
             .iter()
             .map(|(path, place)| Ok((path.clone(), self.read_revocation_list(path, place)?)))
             .collect::<Result<_, RemoteError>>()?;
-        let mut lines = known_hosts::find_lines(&files, &policy.name);
+        let mut lines = known_hosts::find_host_lines(&files, &policy.name);
         let remembered = self.session_keys.lock().unwrap_or_else(PoisonError::into_inner);
         lines.extend(remembered.iter().filter(|(name, _)| *name == policy.name).map(|(_, line)| line.clone()));
         drop(remembered);
-        let bare = policy.name_without_port.as_deref().map(|name| known_hosts::find_lines(&files, name)).unwrap_or_default();
+        let bare = policy.name_without_port.as_deref().map(|name| known_hosts::find_host_lines(&files, name)).unwrap_or_default();
         let remembered = self.session_keys.clone();
         Ok(HostKeyVerifier {
             host: host.to_owned(),
-            message_prefix: head.to_owned(),
+            message_prefix: prefix.to_owned(),
             policy: policy.clone(),
             lines,
             lines_without_port: bare,
@@ -150,7 +150,7 @@ impl HostKeyFiles {
     }
 
     fn read_known_hosts(&self, path: &Path) -> Result<KnownHostsFile, RemoteError> {
-        let read = self.known_hosts.get_or_read(path, |bytes| Ok(known_hosts::parse(&String::from_utf8_lossy(bytes))));
+        let read = self.known_hosts.get_or_read(path, |bytes| Ok(known_hosts::parse_known_hosts(&String::from_utf8_lossy(bytes))));
         let entries = read.map_err(|what| RemoteError::InvalidConfig {
             what: format!("could not read {}: {what}", path.display()),
             hint: "make it readable, or name another file with ssh.known_hosts".to_owned(),
@@ -174,12 +174,12 @@ impl HostKeyVerifier {
     /// Takes what `KnownHostsCommand` has printed, in place of what it had printed before.
     pub(super) fn set_command_lines(&mut self, printed: &KnownHostsFile) {
         self.lines.retain(|line| !line.from_command);
-        self.lines.extend(known_hosts::find_lines(std::slice::from_ref(printed), &self.policy.name));
+        self.lines.extend(known_hosts::find_host_lines(std::slice::from_ref(printed), &self.policy.name));
     }
 
     /// The key types that are known for this host, the first line's first.
     pub(super) fn known_key_types(&self) -> Vec<String> {
-        let plain = |lines: &[MatchedLine]| {
+        let plain = |lines: &[KnownHostsMatch]| {
             lines.iter().filter(|l| l.marker == KnownHostsMarker::Plain).map(|l| l.key_type.clone()).collect::<Vec<_>>()
         };
         let kinds = plain(&self.lines);
@@ -191,8 +191,8 @@ impl HostKeyVerifier {
         self.lines_with_marker(KnownHostsMarker::CertAuthority).next().is_some()
     }
 
-    fn lines_with_marker(&self, mark: KnownHostsMarker) -> impl Iterator<Item = &MatchedLine> {
-        self.lines.iter().chain(&self.lines_without_port).filter(move |l| l.marker == mark)
+    fn lines_with_marker(&self, marker: KnownHostsMarker) -> impl Iterator<Item = &KnownHostsMatch> {
+        self.lines.iter().chain(&self.lines_without_port).filter(move |l| l.marker == marker)
     }
 
     /// Decides about what a host shows, at `now` (seconds since 1970). A certificate that does not vouch for the host is no reason to refuse:
@@ -220,16 +220,16 @@ impl HostKeyVerifier {
             ));
         }
         let key = &offered.key;
-        let verdict = match (known_hosts::check_key(&self.lines, key), known_hosts::check_key(&self.lines_without_port, key)) {
-            (KeyVerdict::Unknown, bare @ KeyVerdict::Known) => bare,
+        let verdict = match (known_hosts::check_known_key(&self.lines, key), known_hosts::check_known_key(&self.lines_without_port, key)) {
+            (KnownHostsVerdict::Unknown, bare @ KnownHostsVerdict::Known) => bare,
             (verdict, _) => verdict,
         };
         match verdict {
-            KeyVerdict::Known => HostKeyDecision::Accept,
-            KeyVerdict::Unknown if self.policy.accept_new => HostKeyDecision::AcceptAndRecord,
-            KeyVerdict::Unknown => HostKeyDecision::Reject(self.unknown_key_error(offered, &doubt)),
-            KeyVerdict::Changed(line) => HostKeyDecision::Reject(self.changed_key_error(offered, &line, &doubt)),
-            KeyVerdict::Revoked(line) => {
+            KnownHostsVerdict::Known => HostKeyDecision::Accept,
+            KnownHostsVerdict::Unknown if self.policy.accept_new => HostKeyDecision::AcceptAndRecord,
+            KnownHostsVerdict::Unknown => HostKeyDecision::Reject(self.unknown_key_error(offered, &doubt)),
+            KnownHostsVerdict::Changed(line) => HostKeyDecision::Reject(self.changed_key_error(offered, &line, &doubt)),
+            KnownHostsVerdict::Revoked(line) => {
                 HostKeyDecision::Reject(self.revoked_key_error(offered, &format!("{} revokes this key", line.location())))
             }
         }
@@ -262,8 +262,8 @@ impl HostKeyVerifier {
         lists.or_else(lines).map(|how| self.revoked_key_error(offered, &how))
     }
 
-    fn refusal(&self, what: String, hint: String) -> RemoteError {
-        RemoteError::Refused { what: format!("{}{what}", self.message_prefix), hint }
+    fn refusal(&self, message: String, hint: String) -> RemoteError {
+        RemoteError::Refused { what: format!("{}{message}", self.message_prefix), hint }
     }
 
     fn revoked_key_error(&self, offered: &PresentedKey, how: &str) -> RemoteError {
@@ -285,13 +285,13 @@ impl HostKeyVerifier {
                 "compare with `ssh-keygen -lf /etc/ssh/ssh_host_{}_key.pub` on the host; if it is the same: echo {} >> {}   (or set \
                  ssh.host_keys: accept-new)",
                 key_file_type(&offered.key_type),
-                quote(&known_hosts::format_line(name, &offered.key_type, &offered.key, None)),
+                quote(&known_hosts::format_known_hosts_line(name, &offered.key_type, &offered.key, None)),
                 quote(&file)
             ),
         )
     }
 
-    fn changed_key_error(&self, offered: &PresentedKey, line: &MatchedLine, doubt: &str) -> RemoteError {
+    fn changed_key_error(&self, offered: &PresentedKey, line: &KnownHostsMatch, doubt: &str) -> RemoteError {
         // A key that is in no file has no line.
         let place = if line.line_number == 0 { "what it showed before".to_owned() } else { line.location() };
         let has = format!("{place} has {} {}", line.key_type, known_hosts::fingerprint(&line.key));
@@ -317,7 +317,7 @@ impl HostKeyVerifier {
         let Some(path) = path else {
             return Some(format!("{what} accepted; it is noted nowhere"));
         };
-        let line = known_hosts::format_line(name, &offered.key_type, &offered.key, self.policy.hash_names.then_some(salt));
+        let line = known_hosts::format_known_hosts_line(name, &offered.key_type, &offered.key, self.policy.hash_names.then_some(salt));
         match known_hosts_append::append_known_host(path, name, &offered.key, &line) {
             Ok(true) => Some(format!("{what} noted in {}", path.display())),
             Ok(false) => None,
@@ -330,7 +330,7 @@ impl HostKeyVerifier {
 
     /// Keeps a key in memory.
     fn remember_key(&self, offered: &PresentedKey) {
-        let line = MatchedLine {
+        let line = KnownHostsMatch {
             file: PathBuf::new(),
             from_command: false,
             line_number: 0,

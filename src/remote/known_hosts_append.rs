@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ssh_config::known_hosts;
-use crate::ssh_config::known_hosts::{KeyVerdict, KnownHostsFile};
+use crate::ssh_config::known_hosts::{KnownHostsFile, KnownHostsVerdict};
 
 /// How often, and how far apart, a lock is tried.
 const LOCK_ATTEMPTS: usize = 100;
@@ -25,9 +25,9 @@ pub(super) fn append_known_host(path: &Path, name: &str, key: &[u8], line: &str)
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut bytes)?;
-    let entries = Arc::new(known_hosts::parse(&String::from_utf8_lossy(&bytes)));
-    let lines = known_hosts::find_lines(&[KnownHostsFile { path: path.to_owned(), entries, from_command: false }], name);
-    if known_hosts::check_key(&lines, key) == KeyVerdict::Known {
+    let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&bytes)));
+    let lines = known_hosts::find_host_lines(&[KnownHostsFile { path: path.to_owned(), entries, from_command: false }], name);
+    if known_hosts::check_known_key(&lines, key) == KnownHostsVerdict::Known {
         return Ok(false);
     }
     let gap = if bytes.last().is_none_or(|b| *b == b'\n') { "" } else { "\n" };
@@ -62,8 +62,9 @@ mod tests {
     fn concurrent_appends_neither_lose_nor_duplicate_lines() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("new/known_hosts");
-        let line =
-            |n: u32| known_hosts::format_line(&format!("gpu{n}"), "ssh-ed25519", &test_key(n), n.is_multiple_of(2).then_some([7; 20]));
+        let line = |n: u32| {
+            known_hosts::format_known_hosts_line(&format!("gpu{n}"), "ssh-ed25519", &test_key(n), n.is_multiple_of(2).then_some([7; 20]))
+        };
         std::thread::scope(|all| {
             for _ in 0..4 {
                 all.spawn(|| {

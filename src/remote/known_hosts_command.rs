@@ -57,7 +57,7 @@ impl KnownHostsCommand {
             let last = process::last_lines(&said.stderr).map(|l| format!("; it said “{l}”")).unwrap_or_default();
             return Err(failed(format!("{}{last}", process::describe_exit_status(said.status))));
         }
-        let entries = Arc::new(known_hosts::parse(&String::from_utf8_lossy(&said.stdout)));
+        let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&said.stdout)));
         Ok(KnownHostsFile { path: PathBuf::from("KnownHostsCommand"), entries, from_command: true })
     }
 }

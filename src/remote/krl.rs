@@ -57,11 +57,11 @@ impl RevocationList {
     }
 
     /// What revokes a key, as a fragment; nothing where it is not revoked.
-    pub(super) fn find_revocation(&self, suspect: &RevocationQuery<'_>) -> Option<String> {
-        if let Some(how) = self.revocation_of_key(suspect.key) {
+    pub(super) fn find_revocation(&self, query: &RevocationQuery<'_>) -> Option<String> {
+        if let Some(how) = self.revocation_of_key(query.key) {
             return Some(format!("it revokes this key{how}"));
         }
-        let CertificateId { ca_key: authority, serial, key_id: id } = suspect.certificate?;
+        let CertificateId { ca_key: authority, serial, key_id: id } = query.certificate?;
         let name = known_hosts::fingerprint(authority);
         if let Some(how) = self.revocation_of_key(authority) {
             return Some(format!("it revokes the authority {name}{how}"));

@@ -5,11 +5,11 @@
 mod algorithms;
 mod auth_options;
 pub(crate) mod byte_channel;
-mod certificate;
 mod connection_options;
 mod hop;
-mod hop_request;
-pub mod hop_settings;
+pub mod hop_report;
+mod hop_target;
+mod host_certificate;
 mod host_key;
 mod known_hosts_append;
 mod known_hosts_command;
@@ -18,9 +18,9 @@ mod name_validation;
 mod presented_key;
 mod process;
 mod route_resolver;
-pub mod settings;
 pub mod ssh;
 pub(super) mod ssh_g;
+pub mod ssh_settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::byte_channel::ByteReceiver;
-pub use self::hop_settings::{HopSetting, HopSettings};
-pub use self::settings::{SshSettings, UserPrompt};
+pub use self::hop_report::{HopReport, HopSetting};
 pub use self::ssh::SshFleet;
+pub use self::ssh_settings::{SshSettings, UserPrompt};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::tcp_reachability::TcpReachability;
 pub use crate::ssh_config::EnvLookup;
@@ -52,7 +52,7 @@ pub trait Remote: Send + Sync {
     fn exec_streaming<'a>(
         &'a self,
         command: &'a RemoteCommand,
-        pieces: mpsc::Sender<OutputChunk>,
+        chunks: mpsc::Sender<OutputChunk>,
     ) -> BoxFuture<'a, Result<i32, RemoteError>>;
 
     /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
@@ -137,7 +137,7 @@ pub struct RemoteStream {
 }
 
 /// Opens connections: the engine's factory, so that a lost host can be connected again.
-pub trait Connect: Send + Sync {
+pub trait HostConnector: Send + Sync {
     /// For how long a host of a run is tried again after an error that no retry mends.
     fn retry_window(&self, host: usize) -> Duration;
 

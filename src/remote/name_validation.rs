@@ -3,29 +3,29 @@
 //! Uses `inventory` and `ssh_config::names`. What an inventory says passes the inventory's stricter rules too.
 
 use super::RemoteError;
-use super::hop_request::HopRequest;
+use super::hop_target::HopTarget;
 use crate::inventory;
 use crate::ssh_config::SettingOrigin;
-use crate::ssh_config::names::{escape_for_display, validate_host, validate_jump, validate_user};
+use crate::ssh_config::name_rules::{escape_for_display, validate_host, validate_jump, validate_user};
 
 /// Looks at what ssh would be given on its command line, before anything is run with it.
-pub(super) fn validate_request(asked: &HopRequest<'_>) -> Result<(), RemoteError> {
-    let strict = asked.origin == SettingOrigin::Inventory;
+pub(super) fn validate_hop_names(target: &HopTarget<'_>) -> Result<(), RemoteError> {
+    let strict = target.origin == SettingOrigin::Inventory;
     let fine = |what: &str, text: &str, own: fn(&str) -> bool, theirs: fn(&str) -> Result<(), String>| {
         let wrong = theirs(text).err().or_else(|| (strict && !own(text)).then(|| format!("`{}` is no {what}", escape_for_display(text))));
         wrong.map_or(Ok(()), |why| {
             Err(RemoteError::InvalidConfig {
-                what: format!("{}: {what}: {why}", asked.origin),
+                what: format!("{}: {what}: {why}", target.origin),
                 hint: format!("give it a {what} of letters, digits and - _ . +: local commands of ssh_config are made with it"),
             })
         })
     };
-    fine("host", asked.alias, inventory::is_valid_host_name, validate_host)?;
-    asked.address.map_or(Ok(()), |address| fine("address", address, inventory::is_valid_address, validate_host))?;
-    asked.user.map_or(Ok(()), |name| fine("user", name, inventory::is_valid_user, validate_user))?;
+    fine("host", target.alias, inventory::is_valid_host_name, validate_host)?;
+    target.address.map_or(Ok(()), |address| fine("address", address, inventory::is_valid_address, validate_host))?;
+    target.user.map_or(Ok(()), |name| fine("user", name, inventory::is_valid_user, validate_user))?;
     // The hop before a jump host may be one that ssh_config names.
-    let own = if asked.is_jump { |_: &str| true } else { inventory::is_valid_jump_host };
-    let mut jumps = asked.forced_jumps.as_deref().filter(|via| !via.is_empty()).into_iter().flat_map(|via| via.split(','));
+    let own = if target.is_jump { |_: &str| true } else { inventory::is_valid_jump_host };
+    let mut jumps = target.forced_jumps.as_deref().filter(|via| !via.is_empty()).into_iter().flat_map(|via| via.split(','));
     jumps.try_for_each(|jump| fine("jump host", jump, own, validate_jump))
 }
 
@@ -39,8 +39,8 @@ mod tests {
         let ssh = HostSshSettings::default();
         let asked = |alias, address, user, via: Option<&str>, origin| {
             let asked =
-                HopRequest { alias, address, user, port: None, forced_jumps: via.map(str::to_owned), origin, ssh: &ssh, is_jump: false };
-            validate_request(&asked).map_err(|e| e.to_string())
+                HopTarget { alias, address, user, port: None, forced_jumps: via.map(str::to_owned), origin, ssh: &ssh, is_jump: false };
+            validate_hop_names(&asked).map_err(|e| e.to_string())
         };
         assert_eq!(asked("gpu01", Some("10.0.0.1"), Some("root"), Some("li@b:22,c"), SettingOrigin::Inventory), Ok(()));
         assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! Uses `certificate` and `known_hosts`.
 
-use super::certificate::HostCertificate;
+use super::host_certificate::HostCertificate;
 use crate::ssh_config::known_hosts;
 
 /// What a host shows.

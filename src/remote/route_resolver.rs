@@ -12,19 +12,19 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::RemoteError;
 use super::hop::{self, Hop};
-use super::hop_request::HopRequest;
+use super::hop_target::HopTarget;
 use super::name_validation;
-use super::settings::SshSettings;
 use super::ssh_g;
+use super::ssh_settings::SshSettings;
 use crate::inventory::InventoryHost;
-use crate::ssh_config::files;
+use crate::ssh_config::config_files;
 use crate::ssh_config::resolve::{HostQuery, MatchResult, resolve_host};
-use crate::ssh_config::{ConfigFile, JumpHost, SettingOrigin, SshOptions};
+use crate::ssh_config::{JumpHost, SettingOrigin, SshConfigFile, SshOptions};
 
 /// ssh processes at once.
 const MAX_SSH_PROCESSES: usize = 8;
 /// In place of a file: no ssh_config at all.
-const NONE: &str = "none";
+const NO_CONFIG: &str = "none";
 /// Jump hosts one behind another; more is taken for a loop.
 const MAX_JUMPS: usize = 8;
 
@@ -35,7 +35,7 @@ type ResultCache<K, V> = Mutex<HashMap<K, Arc<OnceCell<Result<V, RemoteError>>>>
 pub(super) struct RouteResolver {
     settings: SshSettings,
     ssh_processes: Semaphore,
-    source_cache: ResultCache<Option<PathBuf>, Arc<[Arc<ConfigFile>]>>,
+    source_cache: ResultCache<Option<PathBuf>, Arc<[Arc<SshConfigFile>]>>,
     ssh_g_cache: ResultCache<Vec<String>, SshOptions>,
 }
 
@@ -62,7 +62,7 @@ impl RouteResolver {
 
     /// The way to a host, with where every setting came from.
     pub(super) async fn resolve_hops(&self, host: &InventoryHost) -> Result<Vec<ResolvedHop>, RemoteError> {
-        let asked = HopRequest::for_host(host);
+        let asked = HopTarget::for_host(host);
         let options = self.resolve_options(&asked).await?;
         let mut chain = match options.first_value("ProxyJump") {
             Some(jumps) => parse_jump_hosts(&host.name, &jumps.text, &jumps.origin)?,
@@ -73,9 +73,9 @@ impl RouteResolver {
         let before = |way: &[ResolvedHop]| way.last().map(|s| s.hop.name.clone()).unwrap_or_default();
         for (jump, origin) in &chain {
             let via = before(&way);
-            let asked = HopRequest {
+            let asked = HopTarget {
                 forced_jumps: Some(via.clone()).filter(|v| !v.is_empty()),
-                ..HopRequest::for_jump_host(jump, &host.ssh, origin)
+                ..HopTarget::for_jump_host(jump, &host.ssh, origin)
             };
             let options = self.resolve_options(&asked).await?;
             way.push(ResolvedHop { hop: hop::build_hop(&asked, &options, &self.settings, &via)?, options });
@@ -95,22 +95,22 @@ impl RouteResolver {
                     hint: "exclude the jump host from its own `Host` pattern, or give it `ProxyJump none`".to_owned(),
                 });
             }
-            let options = self.resolve_options(&HopRequest::for_jump_host(&first, &host.ssh, &origin)).await?;
+            let options = self.resolve_options(&HopTarget::for_jump_host(&first, &host.ssh, &origin)).await?;
             let Some(jumps) = options.first_value("ProxyJump") else { return Ok(()) };
             chain.splice(0..0, parse_jump_hosts(&first.host, &jumps.text, &jumps.origin)?);
         }
         Ok(())
     }
 
-    async fn resolve_options(&self, asked: &HopRequest<'_>) -> Result<SshOptions, RemoteError> {
-        name_validation::validate_request(asked)?;
-        let resolve = |path: &str| if path == NONE { PathBuf::from(path) } else { self.settings.resolve_path(path) };
-        let config = self.settings.config_file.clone().or_else(|| asked.ssh.config_file.as_deref().map(resolve));
-        let nothing = config.as_deref().is_some_and(|path| path == Path::new(NONE) || path == Path::new("/dev/null"));
-        let sources: Arc<[Arc<ConfigFile>]> = if nothing { Arc::from([]) } else { self.load_sources(config.clone()).await? };
-        let question = HostQuery { alias: asked.alias, local_user: &self.settings.local_user };
+    async fn resolve_options(&self, target: &HopTarget<'_>) -> Result<SshOptions, RemoteError> {
+        name_validation::validate_hop_names(target)?;
+        let resolve = |path: &str| if path == NO_CONFIG { PathBuf::from(path) } else { self.settings.resolve_path(path) };
+        let config = self.settings.config_file.clone().or_else(|| target.ssh.config_file.as_deref().map(resolve));
+        let nothing = config.as_deref().is_some_and(|path| path == Path::new(NO_CONFIG) || path == Path::new("/dev/null"));
+        let sources: Arc<[Arc<SshConfigFile>]> = if nothing { Arc::from([]) } else { self.load_sources(config.clone()).await? };
+        let question = HostQuery { alias: target.alias, local_user: &self.settings.local_user };
         let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
-        match resolve_host(&sources, question, inventory_overrides(asked)) {
+        match resolve_host(&sources, question, inventory_overrides(target)) {
             MatchResult::Resolved(options) => Ok(options),
             MatchResult::Invalid(lines) => Err(wrong(lines.join("; "), "mend these lines, or name another file with ssh.config or -F")),
             MatchResult::NeedsSsh(place, what) => {
@@ -118,15 +118,15 @@ impl RouteResolver {
                     let what = format!("{place}: {what} is for ssh to judge, and there is no `ssh` program on PATH");
                     return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or take the line out"));
                 };
-                let arguments = ssh_g_arguments(asked, config);
+                let arguments = ssh_g_arguments(target, config);
                 let answer = shared_cell(&self.ssh_g_cache, arguments.clone());
                 let question = || async {
                     let _permit = self.ssh_processes.acquire().await.map_err(|e| wrong(format!("ssh -G: {e}"), ""))?;
-                    ssh_g::run_ssh_g(program, &arguments, asked.alias).await
+                    ssh_g::run_ssh_g(program, &arguments, target.alias).await
                 };
                 // What stands over every file is still ours to name.
                 let mut options = answer.get_or_init(question).await.clone()?;
-                for (keyword, values) in inventory_overrides(asked).iter() {
+                for (keyword, values) in inventory_overrides(target).iter() {
                     values.iter().filter(|_| keyword != "HostName").for_each(|v| options.set(keyword, &v.text, &v.origin));
                 }
                 Ok(options)
@@ -134,12 +134,12 @@ impl RouteResolver {
         }
     }
 
-    async fn load_sources(&self, config: Option<PathBuf>) -> Result<Arc<[Arc<ConfigFile>]>, RemoteError> {
+    async fn load_sources(&self, config: Option<PathBuf>) -> Result<Arc<[Arc<SshConfigFile>]>, RemoteError> {
         let answer = shared_cell(&self.source_cache, config.clone());
         let wrong = |what| RemoteError::InvalidConfig { what, hint: "mend the file, or name another one with ssh.config or -F".to_owned() };
         let home = self.settings.home.clone();
         let read = || async {
-            let read = tokio::task::spawn_blocking(move || files::read_config_files(config.as_deref(), &home)).await;
+            let read = tokio::task::spawn_blocking(move || config_files::read_config_files(config.as_deref(), &home)).await;
             read.unwrap_or_else(|e| Err(format!("ssh_config: {e}"))).map(Arc::from).map_err(wrong)
         };
         answer.get_or_init(read).await.clone()
@@ -160,21 +160,21 @@ fn parse_jump_hosts(alias: &str, text: &str, origin: &SettingOrigin) -> Result<V
 }
 
 /// What the inventory, or whoever named a jump host, says over ssh_config.
-fn inventory_overrides(asked: &HopRequest<'_>) -> SshOptions {
+fn inventory_overrides(target: &HopTarget<'_>) -> SshOptions {
     let mut options = SshOptions::default();
-    let mut preset = |keyword: &str, value: Option<String>| value.into_iter().for_each(|v| options.set(keyword, &v, &asked.origin));
-    preset("HostName", asked.address.map(escape_percent));
-    preset("User", asked.user.map(str::to_owned));
-    preset("Port", asked.port.map(|p| p.to_string()));
+    let mut preset = |keyword: &str, value: Option<String>| value.into_iter().for_each(|v| options.set(keyword, &v, &target.origin));
+    preset("HostName", target.address.map(escape_percent));
+    preset("User", target.user.map(str::to_owned));
+    preset("Port", target.port.map(|p| p.to_string()));
     // Where the way is known, neither keyword has a say.
-    preset("ProxyJump", proxy_jump_value(asked));
-    preset("ProxyCommand", asked.forced_jumps.as_ref().map(|_| NONE.to_owned()));
+    preset("ProxyJump", proxy_jump_value(target));
+    preset("ProxyCommand", target.forced_jumps.as_ref().map(|_| NO_CONFIG.to_owned()));
     options
 }
 
 /// The jump hosts that are known beforehand; `none`: there are none.
-fn proxy_jump_value(asked: &HopRequest<'_>) -> Option<String> {
-    asked.forced_jumps.as_ref().map(|via| if via.is_empty() { NONE.to_owned() } else { via.clone() })
+fn proxy_jump_value(target: &HopTarget<'_>) -> Option<String> {
+    target.forced_jumps.as_ref().map(|via| if via.is_empty() { NO_CONFIG.to_owned() } else { via.clone() })
 }
 
 /// An address may hold a `%` (fe80::1%eth0), which ssh would take for a token.
@@ -182,14 +182,14 @@ fn escape_percent(address: &str) -> String {
     address.replace('%', "%%")
 }
 
-fn ssh_g_arguments(asked: &HopRequest<'_>, config: Option<PathBuf>) -> Vec<String> {
+fn ssh_g_arguments(target: &HopTarget<'_>, config: Option<PathBuf>) -> Vec<String> {
     let mut arguments = vec!["-G".to_owned()];
     let mut push = |flag: &str, value: Option<String>| arguments.extend(value.into_iter().flat_map(|v| [flag.to_owned(), v]));
     push("-F", config.map(|c| c.to_string_lossy().into_owned()));
-    push("-l", asked.user.map(str::to_owned));
-    push("-p", asked.port.map(|p| p.to_string()));
-    push("-o", asked.address.map(|a| format!("HostName={}", escape_percent(a))));
-    push("-J", proxy_jump_value(asked));
-    arguments.extend(["--".to_owned(), asked.alias.to_owned()]);
+    push("-l", target.user.map(str::to_owned));
+    push("-p", target.port.map(|p| p.to_string()));
+    push("-o", target.address.map(|a| format!("HostName={}", escape_percent(a))));
+    push("-J", proxy_jump_value(target));
+    arguments.extend(["--".to_owned(), target.alias.to_owned()]);
     arguments
 }

@@ -61,8 +61,8 @@ impl FindingReport {
 }
 
 /// `rank 2 on gpu02`, `ranks 0-3`, `gpu[01-02]`: where it was, clean.
-pub fn format_location(finding: &DiagnosisFinding, state: &RunState, cleaner: &Sanitizer) -> String {
-    let hosts = style::format_hosts(state, cleaner, &finding.hosts);
+pub fn format_location(finding: &DiagnosisFinding, state: &RunState, sanitizer: &Sanitizer) -> String {
+    let hosts = style::format_hosts(state, sanitizer, &finding.hosts);
     match finding.ranks.len() {
         0 => hosts,
         _ => format!("{} on {hosts}", style::format_ranks(&finding.ranks)),
@@ -70,8 +70,8 @@ pub fn format_location(finding: &DiagnosisFinding, state: &RunState, cleaner: &S
 }
 
 /// How a run seems to hang, on one line, clean: `waiting for: gpu03 (2 min)`.
-pub fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, cleaner: &Sanitizer) -> String {
-    let hosts = style::format_hosts(state, cleaner, &hang.hosts);
+pub fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanitizer: &Sanitizer) -> String {
+    let hosts = style::format_hosts(state, sanitizer, &hang.hosts);
     // All ranks of its hosts: then the hosts say it.
     let whole = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
     let who = if whole || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
@@ -86,6 +86,6 @@ pub fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, cleaner: &Sa
 }
 
 /// What happened, why, and what to do next, clean; the last two may be empty.
-pub fn finding_texts(finding: &DiagnosisFinding, lang: Lang, cleaner: &Sanitizer) -> [String; 3] {
-    [finding.summary(lang), finding.explanation(lang), finding.next_step(lang)].map(|text| cleaner.sanitize_line(&text).trim().to_owned())
+pub fn finding_texts(finding: &DiagnosisFinding, lang: Lang, sanitizer: &Sanitizer) -> [String; 3] {
+    [finding.summary(lang), finding.explanation(lang), finding.next_step(lang)].map(|text| sanitizer.sanitize_line(&text).trim().to_owned())
 }

@@ -64,11 +64,11 @@ impl Journal {
     ///
     /// # Errors
     /// When a file cannot be opened or written.
-    pub fn open(dir: &Path, cleaner: Sanitizer) -> io::Result<Self> {
-        Self::with_limit(dir, cleaner, MAX_JOURNAL_BYTES)
+    pub fn open(dir: &Path, sanitizer: Sanitizer) -> io::Result<Self> {
+        Self::with_limit(dir, sanitizer, MAX_JOURNAL_BYTES)
     }
 
-    fn with_limit(dir: &Path, cleaner: Sanitizer, limit: u64) -> io::Result<Self> {
+    fn with_limit(dir: &Path, sanitizer: Sanitizer, limit: u64) -> io::Result<Self> {
         let header = serde_json::to_string(&JournalHeader::current())?;
         let mut events = BoundedFile::open(&dir.join(JOURNAL_FILE), limit)?;
         let mut gpus = BoundedFile::open(&dir.join(SAMPLES_FILE), limit)?;
@@ -77,7 +77,7 @@ impl Journal {
         Ok(Journal {
             events,
             samples: gpus,
-            sanitizer: cleaner,
+            sanitizer,
             pending_ranges: HashMap::new(),
             last_samples: HashMap::new(),
             last_disk: HashMap::new(),

@@ -61,8 +61,8 @@ pub struct JsonSink<O> {
 
 impl<O: LineOutput> JsonSink<O> {
     /// Prints to `out`.
-    pub fn new(out: O, cleaner: Sanitizer) -> Self {
-        JsonSink { out, sanitizer: cleaner, pending_logs: HashMap::new(), header_written: false }
+    pub fn new(out: O, sanitizer: Sanitizer) -> Self {
+        JsonSink { out, sanitizer, pending_logs: HashMap::new(), header_written: false }
     }
 
     fn write_json(&mut self, value: &impl Serialize) -> io::Result<()> {

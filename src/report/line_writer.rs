@@ -4,7 +4,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use crate::text::sanitize::Printable;
+use crate::text::sanitize::PrintableText;
 
 /// Takes lines without their newline.
 pub trait LineOutput: Send {
@@ -60,7 +60,7 @@ impl SanitizedLineWriter<io::Stderr> {
 
 impl<W: Write + Send> LineOutput for SanitizedLineWriter<W> {
     fn write_line(&mut self, text: &str) -> io::Result<()> {
-        self.0.write_all(Printable::new(text).as_str().as_bytes())?;
+        self.0.write_all(PrintableText::new(text).as_str().as_bytes())?;
         self.0.write_all(b"\n")
     }
 

@@ -31,7 +31,7 @@ const MAX_GENERATIONS: u32 = 100;
 
 /// Why log bytes are not on the laptop.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub enum LogStoreError {
     /// The bytes do not follow what is there.
     #[error("{name} has {len} bytes, the next come from {offset}")]
     Gap {
@@ -93,7 +93,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be made or read.
-    pub fn open(dir: &Path) -> Result<Self, LogError> {
+    pub fn open(dir: &Path) -> Result<Self, LogStoreError> {
         make_dir(dir).map_err(|source| io_error("make", dir, source))?;
         Ok(LogStore {
             nodes: NodeList::read(dir).map_err(|source| io_error("read", &dir.join(".nodes"), source))?,
@@ -126,7 +126,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn save_node_list(&mut self) -> Result<(), LogError> {
+    pub fn save_node_list(&mut self) -> Result<(), LogStoreError> {
         self.nodes.save_if_missing(&self.dir).map_err(|source| io_error("write", &self.dir.join(".nodes"), source))
     }
 
@@ -146,11 +146,11 @@ impl LogStore {
     ///
     /// # Errors
     /// When the file is there and cannot be looked at.
-    pub fn log_len(&mut self, host: &str, file: LogFile) -> Result<u64, LogError> {
+    pub fn log_len(&mut self, host: &str, file: LogFile) -> Result<u64, LogStoreError> {
         self.nodes.find_number(host).map_or(Ok(0), |node| self.node_len(node, file))
     }
 
-    fn node_len(&mut self, node: u32, file: LogFile) -> Result<u64, LogError> {
+    fn node_len(&mut self, node: u32, file: LogFile) -> Result<u64, LogStoreError> {
         if let Some(len) = self.lengths.get(&(node, file)) {
             return Ok(*len);
         }
@@ -169,7 +169,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn log_lengths(&mut self, host: &str) -> Result<Vec<(LogFile, u64)>, LogError> {
+    pub fn log_lengths(&mut self, host: &str) -> Result<Vec<(LogFile, u64)>, LogStoreError> {
         let mut files = BTreeSet::from([LogFile::Launcher]);
         files.extend(self.list_files()?.iter().filter_map(|(name, _)| parse_file_name(name)));
         let known = files.into_iter().filter_map(|file| self.log_len(host, file).ok().map(|len| (file, len)));
@@ -180,12 +180,12 @@ impl LogStore {
     ///
     /// # Errors
     /// When there would be a gap, or the disk does not take them; what it took of them stays.
-    pub fn write_at(&mut self, host: &str, file: LogFile, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
+    pub fn write_at(&mut self, host: &str, file: LogFile, offset: u64, bytes: &[u8]) -> Result<(), LogStoreError> {
         let node = self.nodes.find_or_append(&self.dir, host).map_err(|source| io_error("write", &self.dir.join(".nodes"), source))?;
         self.claim_rank_log(node, file).map_err(|source| io_error("write", &self.dir.join(OWNERS_FILE), source))?;
         let len = self.node_len(node, file)?;
         if offset > len {
-            return Err(LogError::Gap { name: self.file_name(node, file), len, offset });
+            return Err(LogStoreError::Gap { name: self.file_name(node, file), len, offset });
         }
         let known = usize::try_from(len - offset).unwrap_or(usize::MAX).min(bytes.len());
         let fresh = &bytes[known..];
@@ -193,7 +193,7 @@ impl LogStore {
             return Ok(());
         }
         let full =
-            |DiskFull { free, reserved: keep }| LogError::LowDiskSpace { path: self.dir.display().to_string(), free, reserved: keep };
+            |DiskFull { free, reserved: keep }| LogStoreError::LowDiskSpace { path: self.dir.display().to_string(), free, reserved: keep };
         self.reserve.try_take(&self.dir, fresh.len() as u64).map_err(full)?;
         let written = self.open_file(node, file).and_then(|out| out.write_all_at(fresh, len));
         let name = self.file_name(node, file);
@@ -257,7 +257,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be kept: then nothing has changed.
-    pub fn new_generation(&mut self, host: &str, file: LogFile, size: u64) -> Result<Option<PathBuf>, LogError> {
+    pub fn start_new_generation(&mut self, host: &str, file: LogFile, size: u64) -> Result<Option<PathBuf>, LogStoreError> {
         let Some(node) = self.nodes.find_number(host) else { return Ok(None) };
         self.lengths.remove(&(node, file));
         if self.node_len(node, file)? <= size {
@@ -272,7 +272,7 @@ impl LogStore {
         Ok(kept)
     }
 
-    fn move_to_generation(&mut self, name: &str) -> Result<Option<PathBuf>, LogError> {
+    fn move_to_generation(&mut self, name: &str) -> Result<Option<PathBuf>, LogStoreError> {
         let path = self.dir.join(name);
         self.lengths.clear();
         self.open_files.clear();
@@ -312,7 +312,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When any of it is not on the disk.
-    pub fn sync(&mut self) -> Result<(), LogError> {
+    pub fn sync(&mut self) -> Result<(), LogStoreError> {
         let mut names = std::mem::take(&mut self.unsynced);
         if !self.earlier_files_synced {
             let regular = |name: &String| fs::symlink_metadata(self.dir.join(name)).is_ok_and(|meta| meta.is_file());
@@ -348,7 +348,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn sha256(&self, host: &str, file: LogFile) -> Result<String, LogError> {
+    pub fn sha256(&self, host: &str, file: LogFile) -> Result<String, LogStoreError> {
         let mut hash = Sha256::new();
         if let Some(path) = self.path(host, file).filter(|path| path.exists()) {
             let mut input = open_read(&path)?;
@@ -367,7 +367,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn tail(&self, host: &str, file: LogFile, lines: usize) -> Result<Vec<u8>, LogError> {
+    pub fn tail(&self, host: &str, file: LogFile, lines: usize) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file).filter(|path| path.exists() && lines > 0) else { return Ok(Vec::new()) };
         let input = open_read(&path)?;
         let len = input.metadata().map_err(|source| io_error("read", &path, source))?.len();
@@ -393,7 +393,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read_at(&self, host: &str, file: LogFile, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+    pub fn read_at(&self, host: &str, file: LogFile, from: u64, most: usize) -> Result<Vec<u8>, LogStoreError> {
         self.path(host, file).map_or(Ok(Vec::new()), |path| read_range(&path, from, most))
     }
 
@@ -401,7 +401,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, from: u64, most: usize) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file) else { return Ok(Vec::new()) };
         let kept = generation_path(&path, number.min(MAX_GENERATIONS));
         read_range(if kept.exists() { &kept } else { &path }, from, most)
@@ -411,7 +411,7 @@ impl LogStore {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn list_files(&self) -> Result<Vec<(String, u64)>, LogError> {
+    pub fn list_files(&self) -> Result<Vec<(String, u64)>, LogStoreError> {
         let read = |source| io_error("read", &self.dir, source);
         let shown = self.list_entries()?.into_iter().filter(|name| !name.starts_with('.'));
         let mut files = Vec::new();
@@ -423,7 +423,7 @@ impl LogStore {
         Ok(files)
     }
 
-    fn list_entries(&self) -> Result<Vec<String>, LogError> {
+    fn list_entries(&self) -> Result<Vec<String>, LogStoreError> {
         let read = |source| io_error("read", &self.dir, source);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(read)? {
@@ -462,18 +462,18 @@ fn generation_path(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogError> {
+fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogStoreError> {
     let path = dir.join(OWNERS_FILE);
     let text = read_bounded(&path, MAX_OWNERS_BYTES).map_err(|source| io_error("read", &path, source))?.unwrap_or_default();
     let owner = |line: &str| line.split_once(' ').and_then(|(name, node)| Some((name.to_owned(), node.parse().ok()?)));
     Ok(String::from_utf8_lossy(&text).lines().filter_map(owner).collect())
 }
 
-fn open_read(path: &Path) -> Result<File, LogError> {
+fn open_read(path: &Path) -> Result<File, LogStoreError> {
     private_options(OpenOptions::new().read(true)).open(path).map_err(|source| io_error("read", path, source))
 }
 
-fn read_range(path: &Path, from: u64, most: usize) -> Result<Vec<u8>, LogError> {
+fn read_range(path: &Path, from: u64, most: usize) -> Result<Vec<u8>, LogStoreError> {
     let input = match private_options(OpenOptions::new().read(true)).open(path) {
         Ok(input) => input,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -491,8 +491,8 @@ fn read_range(path: &Path, from: u64, most: usize) -> Result<Vec<u8>, LogError> 
     Ok(bytes)
 }
 
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> LogError {
-    LogError::Io { what, path: path.display().to_string(), source }
+fn io_error(what: &'static str, path: &Path, source: io::Error) -> LogStoreError {
+    LogStoreError::Io { what, path: path.display().to_string(), source }
 }
 
 #[cfg(test)]

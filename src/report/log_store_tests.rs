@@ -41,7 +41,7 @@ fn writes_reject_gaps_and_skip_duplicates() {
     store.write_at("b", RANK, 0, b"hello ").expect("written");
     store.write_at("b", RANK, 3, b"lo world\n").expect("the known part is skipped");
     store.write_at("b", RANK, 0, b"hello").expect("all known");
-    assert!(matches!(store.write_at("b", RANK, 16, b"x"), Err(LogError::Gap { len: 12, offset: 16, .. })));
+    assert!(matches!(store.write_at("b", RANK, 16, b"x"), Err(LogStoreError::Gap { len: 12, offset: 16, .. })));
     assert_eq!(fs::read(copy_path(&store, "b", RANK)).expect("there"), b"hello world\n");
     let again = LogStore::open(store.dir()).map(|mut store| store.log_len("b", RANK).expect("len"));
     assert_eq!(again.expect("opens"), 12, "another process goes on where this one was");
@@ -98,7 +98,7 @@ fn shrunk_log_restarts_and_keeps_old_copy() {
     let (_dir, mut store) = two_host_store();
     for (number, text) in (1..).zip([&b"first life"[..], b"second"]) {
         store.write_at("a", RANK, 0, text).expect("written");
-        let kept = store.new_generation("a", RANK, 2).expect("kept").expect("there was something");
+        let kept = store.start_new_generation("a", RANK, 2).expect("kept").expect("there was something");
         assert_eq!(kept, store.dir().join(format!("rank-3.log.{number}")));
         assert_eq!(fs::read(&kept).expect("there"), text);
         assert_eq!(store.log_len("a", RANK).expect("len"), 0);
@@ -108,8 +108,8 @@ fn shrunk_log_restarts_and_keeps_old_copy() {
     assert_eq!(store.log_lengths("a").expect("lens"), [(RANK, 2)], "what was kept is no log of its own");
     assert_eq!(store.read_generation("a", RANK, 1, 6, 9).expect("read"), b"life");
     assert_eq!(store.read_generation("a", RANK, 3, 0, 9).expect("read"), b"ab");
-    assert_eq!(store.new_generation("a", RANK, 2).expect("asked"), None, "another process has begun it again already");
-    assert_eq!(store.new_generation("a", LogFile::Launcher, 0).expect("asked"), None, "there is none");
+    assert_eq!(store.start_new_generation("a", RANK, 2).expect("asked"), None, "another process has begun it again already");
+    assert_eq!(store.start_new_generation("a", LogFile::Launcher, 0).expect("asked"), None, "there is none");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn generation_count_is_bounded_without_loss() {
     let (_dir, mut store) = two_host_store();
     for n in 0..MAX_GENERATIONS + 5 {
         store.write_at("a", RANK, 0, format!("{n}\n").as_bytes()).expect("written");
-        store.new_generation("a", RANK, 0).expect("kept");
+        store.start_new_generation("a", RANK, 0).expect("kept");
     }
     let files = list_files(&store);
     assert_eq!(files.len(), MAX_GENERATIONS as usize);
@@ -163,10 +163,10 @@ fn symlinks_are_not_followed() {
     let victim = dir.path().join("victim");
     fs::write(&victim, "precious").expect("written");
     std::os::unix::fs::symlink(&victim, copy_path(&store, "a", RANK)).expect("linked");
-    assert!(matches!(store.write_at("a", RANK, 0, b"evil"), Err(LogError::Io { what: "write", .. })));
+    assert!(matches!(store.write_at("a", RANK, 0, b"evil"), Err(LogStoreError::Io { what: "write", .. })));
     store.lengths.insert((0, RANK), 0);
-    assert!(matches!(store.write_at("a", RANK, 0, b"evil"), Err(LogError::Io { what: "write", .. })), "nor one that came later");
-    assert!(store.new_generation("a", RANK, 0).is_err(), "nor is it moved");
+    assert!(matches!(store.write_at("a", RANK, 0, b"evil"), Err(LogStoreError::Io { what: "write", .. })), "nor one that came later");
+    assert!(store.start_new_generation("a", RANK, 0).is_err(), "nor is it moved");
     assert_eq!(fs::read(&victim).expect("there"), b"precious");
 }
 
@@ -203,7 +203,7 @@ proptest! {
         for (from, len) in cuts {
             let piece = &text[from..(from + len).min(100)];
             match store.write_at("a", RANK, from as u64, piece) {
-                Ok(()) | Err(LogError::Gap { .. }) => {}
+                Ok(()) | Err(LogStoreError::Gap { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }

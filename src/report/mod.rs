@@ -8,16 +8,16 @@ pub mod finding;
 pub mod journal;
 pub mod json;
 pub mod line_writer;
-pub mod log_filter;
+pub mod log_lines;
 pub mod log_store;
 mod node_list;
+pub mod past_runs;
 pub mod plain;
 pub mod preflight_report;
 mod private_files;
 pub mod progress_bars;
 pub mod recap;
 pub mod replay_source;
-pub mod runs;
 pub mod safe_output;
 pub mod style;
 pub mod threaded_sink;
@@ -34,8 +34,8 @@ use crate::state::RunState;
 
 use crate::text::sanitize::Sanitizer;
 use journal::Journal;
-use log_store::{LogError, LogStore};
-use runs::RunDir;
+use log_store::{LogStore, LogStoreError};
+use past_runs::RunDir;
 
 /// How many events wait for a run folder: what happened before the run's name was known.
 const MAX_EARLY_EVENTS: usize = 10_000;
@@ -89,11 +89,11 @@ pub struct Reporter {
 
 impl Reporter {
     /// With these faces; `cleaner` knows what must not be written down.
-    pub fn new(cleaner: Sanitizer, sinks: Vec<Box<dyn ReportSink>>) -> Self {
+    pub fn new(sanitizer: Sanitizer, sinks: Vec<Box<dyn ReportSink>>) -> Self {
         Reporter {
             state: RunState::new(),
             evidence: Evidence::with_built_in_rules(),
-            sanitizer: cleaner,
+            sanitizer,
             logs: None,
             journal: None,
             run_dir: None,
@@ -111,8 +111,8 @@ impl Reporter {
     }
 
     /// Makes the commands complete that an event advises.
-    pub fn complete_hints(&self, event: &mut Event) {
-        let advice = self.evidence.advice();
+    pub fn complete_hint_commands(&self, event: &mut Event) {
+        let advice = self.evidence.command_formatter();
         match &mut event.kind {
             EventKind::StepFailed { hint: text, .. }
             | EventKind::CheckFinished { hint: text, .. }
@@ -131,7 +131,7 @@ impl Reporter {
     ///
     /// # Errors
     /// When the log folder cannot be opened. A journal that cannot be written is told as a notice.
-    pub fn set_run_dir(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogError> {
+    pub fn set_run_dir(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogStoreError> {
         // Another run follows: how the one before ended is known now.
         if self.run_dir.as_ref().is_some_and(|before| *before != dir) {
             self.write_run_report();
@@ -173,13 +173,13 @@ impl Reporter {
     ///
     /// # Errors
     /// When they are not in the file.
-    fn store_log(&mut self, event: &Event) -> Result<Option<PathBuf>, LogError> {
+    fn store_log(&mut self, event: &Event) -> Result<Option<PathBuf>, LogStoreError> {
         let (EventKind::Log { host, .. } | EventKind::LogTruncated { host, .. }) = event.kind else { return Ok(None) };
         let Some(logs) = &mut self.logs else { return Ok(None) };
-        let name = Some(self.state.host_name(host)).filter(|name| !name.is_empty()).ok_or(LogError::UnknownHost(host))?;
+        let name = Some(self.state.host_name(host)).filter(|name| !name.is_empty()).ok_or(LogStoreError::UnknownHost(host))?;
         match &event.kind {
             EventKind::Log { file, offset, bytes, .. } => logs.write_at(name, *file, *offset, bytes).map(|()| None),
-            EventKind::LogTruncated { file, size, .. } => logs.new_generation(name, *file, *size),
+            EventKind::LogTruncated { file, size, .. } => logs.start_new_generation(name, *file, *size),
             _ => Ok(None),
         }
     }
@@ -188,8 +188,8 @@ impl Reporter {
     ///
     /// # Errors
     /// When any are not: then the hosts' originals must stay.
-    pub fn sync_logs(&mut self) -> Result<(), LogError> {
-        self.logs.as_mut().ok_or(LogError::NoRunDir)?.sync()
+    pub fn sync_logs(&mut self) -> Result<(), LogStoreError> {
+        self.logs.as_mut().ok_or(LogStoreError::NoRunDir)?.sync()
     }
 
     /// Whether the disk has room for logs, as far as that can be told without writing any.
@@ -201,7 +201,7 @@ impl Reporter {
     ///
     /// # Errors
     /// When log bytes could not be written: then nobody was told of them, and they are wanted again.
-    pub fn handle_event(&mut self, event: &Event) -> Result<(), LogError> {
+    pub fn handle_event(&mut self, event: &Event) -> Result<(), LogStoreError> {
         let stored = self.store_log(event);
         self.warn_disk_state(event, &stored);
         let kept = stored?;
@@ -286,7 +286,7 @@ impl Reporter {
     /// Writes down how the run of the folder stands.
     fn write_run_report(&mut self) {
         let Some(dir) = self.run_dir.as_ref().filter(|dir| dir.belongs_to(&self.state.info.run_id)) else { return };
-        if let Err(error) = runs::write_report(dir, &self.state, &self.findings(), &self.sanitizer) {
+        if let Err(error) = past_runs::write_report(dir, &self.state, &self.findings(), &self.sanitizer) {
             self.pending_warnings.push(format!("no report was written: {error}"));
         }
     }
@@ -307,13 +307,13 @@ impl Reporter {
     }
 
     /// A disk that takes no more log bytes is told once, and once more when it does again.
-    fn warn_disk_state(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogError>) {
+    fn warn_disk_state(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogStoreError>) {
         let log = matches!(event.kind, EventKind::Log { .. });
         let told = match stored {
-            Err(LogError::Io { path, source, .. }) if !self.disk_full => {
+            Err(LogStoreError::Io { path, source, .. }) if !self.disk_full => {
                 Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
-            Err(error @ LogError::LowDiskSpace { .. }) if !self.disk_full => {
+            Err(error @ LogStoreError::LowDiskSpace { .. }) if !self.disk_full => {
                 Some((true, format!("{error}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
             Ok(_) if log && self.disk_full => Some((false, "logs are copied again".to_owned())),

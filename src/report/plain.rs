@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::diagnose::command_advice::CommandAdvice;
-use crate::event::{Event, EventKind, Goal, Level, Phase, RunInfo, UnixMillis};
+use crate::diagnose::command_formatter::CommandFormatter;
+use crate::event::{Event, EventKind, Level, Phase, RunGoal, RunInfo, UnixMillis};
 use crate::state::{self, RunState};
 
 use super::ReportSink;
 use super::finding;
 use super::line_writer::LineOutput;
-use super::log_filter::{LogLineFilter, LogSelection};
+use super::log_lines::{LogLineMerger, LogSelection};
 use super::style::{self, TextStyle, Tone};
 use crate::text::sanitize::Sanitizer;
 
@@ -63,8 +63,8 @@ pub struct PlainSink<O> {
     out: O,
     sanitizer: Sanitizer,
     style: TextStyle,
-    advice: CommandAdvice,
-    log_filter: LogLineFilter,
+    advice: CommandFormatter,
+    log_filter: LogLineMerger,
     steps: BTreeMap<u32, (Phase, u32, String)>,
     phases: BTreeMap<Phase, PhaseTally>,
     pending_groups: Vec<EventGroup>,
@@ -80,13 +80,13 @@ pub struct PlainSink<O> {
 
 impl<O: LineOutput> PlainSink<O> {
     /// Prints to `out`.
-    pub fn new(out: O, cleaner: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub fn new(out: O, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
         PlainSink {
             out,
-            sanitizer: cleaner,
+            sanitizer,
             style,
-            advice: CommandAdvice::default(),
-            log_filter: LogLineFilter::new(logs),
+            advice: CommandFormatter::default(),
+            log_filter: LogLineMerger::new(logs),
             steps: BTreeMap::new(),
             phases: BTreeMap::new(),
             pending_groups: Vec::new(),
@@ -101,7 +101,7 @@ impl<O: LineOutput> PlainSink<O> {
 
     /// Advises commands as the person has to type them.
     #[must_use]
-    pub fn with_advice(self, advice: CommandAdvice) -> Self {
+    pub fn with_advice(self, advice: CommandFormatter) -> Self {
         PlainSink { advice, ..self }
     }
 
@@ -110,8 +110,8 @@ impl<O: LineOutput> PlainSink<O> {
         &mut self.out
     }
 
-    fn write_line(&mut self, role: Tone, text: &str) -> io::Result<()> {
-        self.out.write_line(&self.style.paint(role, text))
+    fn write_line(&mut self, tone: Tone, text: &str) -> io::Result<()> {
+        self.out.write_line(&self.style.paint(tone, text))
     }
 
     fn on_run_started(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
@@ -195,12 +195,12 @@ impl<O: LineOutput> PlainSink<O> {
         self.out.write_line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")))
     }
 
-    fn queue_event(&mut self, at: UnixMillis, news: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
+    fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
         if self.pending_groups.is_empty() {
             self.pending_since = at;
         }
-        let place = self.pending_groups.iter().position(|held| held.event == news).unwrap_or_else(|| {
-            self.pending_groups.push(EventGroup { event: news, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
+        let place = self.pending_groups.iter().position(|held| held.event == event).unwrap_or_else(|| {
+            self.pending_groups.push(EventGroup { event, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
             self.pending_groups.len() - 1
         });
         self.pending_groups[place].hosts.extend(host);
@@ -231,9 +231,9 @@ impl<O: LineOutput> PlainSink<O> {
         Ok(())
     }
 
-    fn format_event(&self, news: GroupableEvent, hosts: &str, ranks: &[u32]) -> (Tone, String, String) {
+    fn format_event(&self, event: GroupableEvent, hosts: &str, ranks: &[u32]) -> (Tone, String, String) {
         let clean = |text: &str| self.sanitizer.sanitize_line(text);
-        match news {
+        match event {
             GroupableEvent::StepFailed { phase, title, error, hint } => {
                 (Tone::Bad, format!("FAILED {hosts} {}: {}: {}", phase.name(), clean(&title), clean(&error)), clean(&hint))
             }
@@ -286,12 +286,12 @@ impl<O: LineOutput> PlainSink<O> {
         lines.iter().try_for_each(|line| self.out.write_line(line))
     }
 
-    fn write_goal(&mut self, goal: Goal, why: &str) -> io::Result<()> {
+    fn write_goal(&mut self, goal: RunGoal, why: &str) -> io::Result<()> {
         let (role, text) = match goal {
-            Goal::Up => (Tone::Plain, "going up"),
-            Goal::Stop => (Tone::Warn, "stopping every rank"),
-            Goal::Kill => (Tone::Bad, "killing every rank"),
-            Goal::Down => (Tone::Plain, "tearing down"),
+            RunGoal::Up => (Tone::Plain, "going up"),
+            RunGoal::Stop => (Tone::Warn, "stopping every rank"),
+            RunGoal::Kill => (Tone::Bad, "killing every rank"),
+            RunGoal::Down => (Tone::Plain, "tearing down"),
         };
         let why = self.sanitizer.sanitize_line(why);
         self.write_line(role, &if why.is_empty() { text.to_owned() } else { format!("{text}: {why}") })

@@ -140,7 +140,7 @@ fn host_text_is_sanitized_for_terminal() {
     scene.emit(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone() });
     scene.emit(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
     scene.emit(0, EventKind::Leftover { host: 0, text: evil.clone() });
-    scene.emit(0, EventKind::GoalChanged { goal: Goal::Down, reason: evil.clone() });
+    scene.emit(0, EventKind::GoalChanged { goal: RunGoal::Down, reason: evil.clone() });
     scene.emit(0, EventKind::HostLost { host: 0, error: evil.clone(), will_retry: false });
     scene.emit(0, rank_log(0, 0, 0, &format!("{evil}\n")));
     scene.finish();

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::state::{ConnectionStatus, HostState, RunState, StepState, StepStatus};
 
 use super::ReportSink;
-use super::log_filter::LogSelection;
+use super::log_lines::LogSelection;
 use super::plain::PlainSink;
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::sanitize::Sanitizer;
@@ -44,29 +44,29 @@ pub struct ProgressBars {
 
 impl ProgressBars {
     /// On standard error.
-    pub fn stderr(cleaner: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub fn stderr(sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
         let size = || match rustix::termios::tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (usize::from(size.ws_row), usize::from(size.ws_col)),
             _ => (24, 80),
         };
-        Self::new(ProgressDrawTarget::stderr(), Box::new(size), cleaner, style, logs)
+        Self::new(ProgressDrawTarget::stderr(), Box::new(size), sanitizer, style, logs)
     }
 
     /// On anything.
-    pub fn new(target: ProgressDrawTarget, size: TerminalSizeFn, cleaner: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub fn new(target: ProgressDrawTarget, size: TerminalSizeFn, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
         let multi = MultiProgress::with_draw_target(target);
         let head = multi.add(ProgressBar::new_spinner());
         if let Ok(look) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             head.set_style(look.tick_chars("|/-\\ "));
         }
         head.enable_steady_tick(Duration::from_millis(200));
-        let lines = PlainSink::new(Vec::new(), cleaner.clone(), style, logs);
+        let lines = PlainSink::new(Vec::new(), sanitizer.clone(), style, logs);
         ProgressBars {
             multi,
             header: head,
             rows: Vec::new(),
             plain_sink: lines,
-            sanitizer: cleaner,
+            sanitizer,
             style,
             terminal_size: size,
             last_draw: None,
@@ -76,7 +76,7 @@ impl ProgressBars {
 
     /// Advises commands as the person has to type them.
     #[must_use]
-    pub fn with_advice(self, advice: CommandAdvice) -> Self {
+    pub fn with_advice(self, advice: CommandFormatter) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
     }
 
@@ -144,8 +144,8 @@ impl ReportSink for ProgressBars {
 }
 
 /// The first line: what is under way.
-fn header_text(state: &RunState, cleaner: &Sanitizer) -> String {
-    let title = style::run_title(&state.info, cleaner);
+fn header_text(state: &RunState, sanitizer: &Sanitizer) -> String {
+    let title = style::run_title(&state.info, sanitizer);
     let counts = state.rank_counts();
     let doing = match state.current_phase() {
         _ if counts.running > 0 && state.stopping_since.is_none() => {
@@ -159,7 +159,7 @@ fn header_text(state: &RunState, cleaner: &Sanitizer) -> String {
 
 fn phase_progress(state: &RunState, phase: Phase) -> String {
     let (ended, all) =
-        state.step_table.steps_in_phase(phase).fold((0, 0), |(ended, all), step| (ended + usize::from(step.status.has_ended()), all + 1));
+        state.step_tracker.steps_in_phase(phase).fold((0, 0), |(ended, all), step| (ended + usize::from(step.status.has_ended()), all + 1));
     if all == 0 { String::new() } else { format!("{ended}/{all}") }
 }
 
@@ -173,9 +173,9 @@ struct HostProgress<'a> {
 }
 
 /// One row a host, at most `room` of them; the rest is one row. What is wrong and what is under way comes before the rest.
-fn host_rows(state: &RunState, cleaner: &Sanitizer, style: TextStyle, room: usize, width: usize, now: UnixMillis) -> Vec<String> {
+fn host_rows(state: &RunState, sanitizer: &Sanitizer, style: TextStyle, room: usize, width: usize, now: UnixMillis) -> Vec<String> {
     let mut sums = vec![HostProgress::default(); state.hosts.len()];
-    for step in state.step_table.steps() {
+    for step in state.step_tracker.steps() {
         let Some(sum) = sums.get_mut(step.info.host as usize) else { continue };
         sum.total_steps += 1;
         sum.ended_steps += usize::from(step.status.has_ended());
@@ -193,8 +193,8 @@ fn host_rows(state: &RunState, cleaner: &Sanitizer, style: TextStyle, room: usiz
         rest = order.split_off(room.max(1) - 1);
         order.sort_unstable();
     }
-    let name = order.iter().map(|at| cleaner.sanitize_line(&state.hosts[*at].name).chars().count()).max().unwrap_or(0).min(24);
-    let mut texts: Vec<String> = order.iter().map(|at| host_row(state, *at, &sums[*at], (name, width), cleaner, style, now)).collect();
+    let name = order.iter().map(|at| sanitizer.sanitize_line(&state.hosts[*at].name).chars().count()).max().unwrap_or(0).min(24);
+    let mut texts: Vec<String> = order.iter().map(|at| host_row(state, *at, &sums[*at], (name, width), sanitizer, style, now)).collect();
     if !rest.is_empty() {
         let done = rest.iter().filter(|at| sums[**at].ended_steps == sums[**at].total_steps).count();
         let bad = rest.iter().filter(|at| has_problem(&state.hosts[**at], &sums[**at])).count();
@@ -205,46 +205,46 @@ fn host_rows(state: &RunState, cleaner: &Sanitizer, style: TextStyle, room: usiz
     texts
 }
 
-fn has_problem(host: &HostState, sum: &HostProgress<'_>) -> bool {
-    sum.failed_step.is_some() || matches!(host.connection_status, ConnectionStatus::Unreachable | ConnectionStatus::Retrying)
+fn has_problem(host: &HostState, progress: &HostProgress<'_>) -> bool {
+    progress.failed_step.is_some() || matches!(host.connection_status, ConnectionStatus::Unreachable | ConnectionStatus::Retrying)
 }
 
 fn host_row(
     state: &RunState,
     at: usize,
-    sum: &HostProgress<'_>,
+    progress: &HostProgress<'_>,
     (name, width): (usize, usize),
-    cleaner: &Sanitizer,
+    sanitizer: &Sanitizer,
     style: TextStyle,
     now: UnixMillis,
 ) -> String {
     let host = &state.hosts[at];
-    let full = (sum.ended_steps * BAR_WIDTH).checked_div(sum.total_steps).unwrap_or(0);
+    let full = (progress.ended_steps * BAR_WIDTH).checked_div(progress.total_steps).unwrap_or(0);
     let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR_WIDTH - full));
-    let (role, text) = host_activity(state, at, sum, cleaner, now);
+    let (role, text) = host_activity(state, at, progress, sanitizer, now);
     let room = width.saturating_sub(name + BAR_WIDTH + 7);
     format!(
         "  {:<name$} [{bar}] {}",
-        truncate_text(&cleaner.sanitize_line(&host.name), name.max(1)),
+        truncate_text(&sanitizer.sanitize_line(&host.name), name.max(1)),
         style.paint(role, &truncate_text(&text, room))
     )
 }
 
-fn host_activity(state: &RunState, at: usize, sum: &HostProgress<'_>, cleaner: &Sanitizer, now: UnixMillis) -> (Tone, String) {
+fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanitizer: &Sanitizer, now: UnixMillis) -> (Tone, String) {
     let host = &state.hosts[at];
     match host.connection_status {
-        ConnectionStatus::Unreachable => return (Tone::Bad, format!("UNREACHABLE {}", cleaner.sanitize_line(&host.connection_error))),
+        ConnectionStatus::Unreachable => return (Tone::Bad, format!("UNREACHABLE {}", sanitizer.sanitize_line(&host.connection_error))),
         ConnectionStatus::Retrying => {
-            return (Tone::Warn, format!("no connection, trying again: {}", cleaner.sanitize_line(&host.connection_error)));
+            return (Tone::Warn, format!("no connection, trying again: {}", sanitizer.sanitize_line(&host.connection_error)));
         }
         ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
     }
-    if let Some(step) = sum.failed_step {
-        return (Tone::Bad, format!("FAILED {}: {}", step.info.phase.name(), cleaner.sanitize_line(&step.note)));
+    if let Some(step) = progress.failed_step {
+        return (Tone::Bad, format!("FAILED {}: {}", step.info.phase.name(), sanitizer.sanitize_line(&step.note)));
     }
-    if let Some(step) = sum.running_step {
+    if let Some(step) = progress.running_step {
         let again = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
-        return (Tone::Plain, format!("{}{again}", cleaner.sanitize_line(&step.info.title)));
+        return (Tone::Plain, format!("{}{again}", sanitizer.sanitize_line(&step.info.title)));
     }
     let ranks = state.ranks.values().filter(|rank| rank.host as usize == at);
     let running = ranks.filter(|rank| rank.started_at.is_some() && rank.exit.is_none()).count();
@@ -253,7 +253,7 @@ fn host_activity(state: &RunState, at: usize, sum: &HostProgress<'_>, cleaner: &
         (0, Some((exit, _)), _) if exit.is_success() => (Tone::Ok, "ended well".to_owned()),
         (0, Some((exit, _)), _) => (Tone::Bad, style::format_exit(exit)),
         (0, None, ConnectionStatus::Connecting) => (Tone::Dim, "connecting".to_owned()),
-        (0, None, _) if sum.total_steps > 0 && sum.ended_steps == sum.total_steps => (Tone::Ok, "done".to_owned()),
+        (0, None, _) if progress.total_steps > 0 && progress.ended_steps == progress.total_steps => (Tone::Ok, "done".to_owned()),
         (0, None, _) => (Tone::Dim, "waiting".to_owned()),
     }
 }

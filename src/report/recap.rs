@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::diagnose::command_advice::CommandAdvice;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::diagnose::{DiagnosisFinding, Lang};
 use crate::event::{Exit, Level, Outcome, RunOutcome};
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
@@ -24,7 +24,7 @@ pub struct RecapContext {
     /// Where the logs are on this laptop.
     pub log_dir: Option<String>,
     /// What makes an advised command complete.
-    pub advice: CommandAdvice,
+    pub advice: CommandFormatter,
     /// How many of the culprit's last lines are shown.
     pub tail_lines: usize,
     /// What went wrong, the first cause first.
@@ -72,9 +72,9 @@ pub fn closing_line(state: &RunState, context: &RecapContext) -> String {
     format!("{}{}{}", truncate_text(&head, context.width() / 2), context.style.paint(role, word), truncate_text(&rest, room))
 }
 
-fn outcome_text(state: &RunState, cleaner: &Sanitizer) -> (&'static str, Tone, String) {
+fn outcome_text(state: &RunState, sanitizer: &Sanitizer) -> (&'static str, Tone, String) {
     match (style::operation_outcome_label(state), &state.outcome) {
-        (Some((word, role)), Some((_, why))) => (word, role, cleaner.sanitize_line(why)),
+        (Some((word, role)), Some((_, why))) => (word, role, sanitizer.sanitize_line(why)),
         _ => ("UNFINISHED", Tone::Warn, String::new()),
     }
 }
@@ -103,8 +103,8 @@ impl RecapRenderer<'_> {
     }
 
     /// `  label    text`, the text cut to the page.
-    fn labeled_row(&self, role: Tone, label: &str, text: &str) -> String {
-        format!("  {} {}", self.style.paint(role, &format!("{label:<9}")), truncate_text(text, self.text_width()))
+    fn labeled_row(&self, tone: Tone, label: &str, text: &str) -> String {
+        format!("  {} {}", self.style.paint(tone, &format!("{label:<9}")), truncate_text(text, self.text_width()))
     }
 
     fn header_rows(&self) -> Vec<String> {
@@ -331,7 +331,7 @@ impl RecapRenderer<'_> {
         if let Some(logs) = &self.context.log_dir {
             lines.push(format!("  {:<9} {logs}", "logs"));
         }
-        if let Some(next) = next_command(self.state, &self.context.advice) {
+        if let Some(next) = suggest_next_command(self.state, &self.context.advice) {
             lines.push(format!("  {:<9} {next}", "next"));
             if is_still_running(self.state) {
                 lines.push(format!("  {:<9} {}", "end it", self.context.advice.format_command("down", "")));
@@ -342,7 +342,7 @@ impl RecapRenderer<'_> {
 }
 
 /// The command that a person needs now.
-fn next_command(state: &RunState, advice: &CommandAdvice) -> Option<String> {
+fn suggest_next_command(state: &RunState, advice: &CommandFormatter) -> Option<String> {
     let command = |verb: &str, rest: &str| advice.format_command(verb, rest);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),

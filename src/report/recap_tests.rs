@@ -1,7 +1,7 @@
 //! Golden recaps.
 
 use super::*;
-use crate::event::{EventKind, Exit, Goal, Phase};
+use crate::event::{EventKind, Exit, Phase, RunGoal};
 use crate::report::ReportSink;
 use crate::report::test_support::{SinkHarness, rank_exited, run_started};
 
@@ -18,8 +18,8 @@ impl ReportSink for NullSink {
     }
 }
 
-fn advice() -> CommandAdvice {
-    CommandAdvice::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
+fn advice() -> CommandFormatter {
+    CommandFormatter::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
 }
 
 fn context() -> RecapContext {
@@ -32,8 +32,8 @@ fn context() -> RecapContext {
     }
 }
 
-fn render(scene: &SinkHarness<NullSink>) -> String {
-    render_recap(&scene.state, &context()).join("\n")
+fn render(harness: &SinkHarness<NullSink>) -> String {
+    render_recap(&harness.state, &context()).join("\n")
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn simultaneous_failures_are_both_named() {
     scene.emit(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });
     let error = "no answer from 10.0.0.3:22 within 10 s, and this text is much longer than a line of the page may ever be".to_owned();
     scene.emit(0, EventKind::HostLost { host: 2, error, will_retry: false });
-    scene.emit(0, EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 0 failed".to_owned() });
+    scene.emit(0, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 0 failed".to_owned() });
     scene.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu03 was lost".to_owned() });
     let expected = "\
 RECAP  up wan22  UNREACHABLE  after 2.0 s

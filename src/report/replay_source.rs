@@ -40,7 +40,7 @@ pub fn load_replay(dir: &Path) -> Result<ReplayData, JournalError> {
     Ok(ReplayData { events, problems: troubles.join("; ") })
 }
 
-fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, troubles: &mut Vec<String>) -> Vec<Event> {
+fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, problems: &mut Vec<String>) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
         match reader.next_event() {
@@ -49,14 +49,14 @@ fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, t
             Err(error) => {
                 let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
                 let text: Vec<String> = causes.map(ToString::to_string).collect();
-                troubles.push(format!("{name} ends here: {}", text.join(": ")));
+                problems.push(format!("{name} ends here: {}", text.join(": ")));
                 break;
             }
         }
     }
     for (n, what) in [(reader.damaged_lines, "damaged line"), (reader.unknown_records, "line of a kind that this program does not know")] {
         if n > 0 {
-            troubles.push(format!("{name}: left out {}", style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), what)));
+            problems.push(format!("{name}: left out {}", style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), what)));
         }
     }
     events
@@ -139,9 +139,9 @@ mod tests {
         recaller
     }
 
-    fn start_run(recaller: &mut LogTextLoader, hosts: &[&str]) {
+    fn start_run(loader: &mut LogTextLoader, hosts: &[&str]) {
         let info = RunInfo { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..RunInfo::default() };
-        recaller.fill_log_text(&Event { seq: 1, at: 5, kind: EventKind::RunStarted(info) });
+        loader.fill_log_text(&Event { seq: 1, at: 5, kind: EventKind::RunStarted(info) });
     }
 
     fn log_event(host: u32, offset: u64, len: u64) -> Event {
@@ -172,7 +172,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let mut logs = text_loader(dir.path(), b"before\n");
         if let Some(store) = &mut logs.logs {
-            store.new_generation("a", LogFile::Launcher, 0).expect("kept");
+            store.start_new_generation("a", LogFile::Launcher, 0).expect("kept");
             store.write_at("a", LogFile::Launcher, 0, b"after!\n").expect("written");
         }
         let text = |logs: &mut LogTextLoader| match &logs.fill_log_text(&log_event(1, 0, 7))[0].kind {

@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::sync::{PoisonError, RwLock};
 
-use crate::text::sanitize::{Printable, Sanitizer, escape_json};
+use crate::text::sanitize::{PrintableText, Sanitizer, escape_json};
 
 static SECRETS: RwLock<(Vec<String>, Option<Sanitizer>)> = RwLock::new((Vec::new(), None));
 
@@ -26,20 +26,20 @@ pub fn sanitizer() -> Sanitizer {
 }
 
 /// What may be shown of a text.
-pub fn to_printable(text: &str) -> Printable {
+pub fn to_printable(text: &str) -> PrintableText {
     sanitizer().to_printable(text)
 }
 
 /// What may be shown of JSON: it stays JSON that says the same.
-pub fn to_printable_json(text: &str) -> Printable {
-    Printable::new(&escape_json(&sanitizer().mask_json(text.to_owned())))
+pub fn to_printable_json(text: &str) -> PrintableText {
+    PrintableText::new(&escape_json(&sanitizer().mask_json(text.to_owned())))
 }
 
 /// To standard output.
 ///
 /// # Errors
 /// When nobody reads any more.
-pub fn write_stdout(text: &Printable) -> io::Result<()> {
+pub fn write_stdout(text: &PrintableText) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_str().as_bytes()).and_then(|()| out.flush())
 }
@@ -48,6 +48,6 @@ pub fn write_stdout(text: &Printable) -> io::Result<()> {
 ///
 /// # Errors
 /// When nobody reads any more.
-pub fn write_stderr_line(text: &Printable) -> io::Result<()> {
+pub fn write_stderr_line(text: &PrintableText) -> io::Result<()> {
     writeln!(io::stderr(), "{}", text.as_str())
 }

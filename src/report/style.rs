@@ -34,8 +34,8 @@ pub struct TextStyle {
 
 impl TextStyle {
     /// `text` marked with the colour of its role, which it gets where it is printed.
-    pub fn paint(self, role: Tone, text: &str) -> String {
-        let mark = match role {
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let mark = match tone {
             Tone::Ok => GREEN,
             Tone::Warn => YELLOW,
             Tone::Bad => RED,
@@ -94,10 +94,10 @@ pub fn format_duration(millis: i64) -> String {
 }
 
 /// Hosts by number, as their folded names.
-pub fn format_hosts<'a>(state: &RunState, cleaner: &Sanitizer, list: impl IntoIterator<Item = &'a u32>) -> String {
+pub fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, list: impl IntoIterator<Item = &'a u32>) -> String {
     let name = |host: &u32| match state.host_name(*host) {
         "" => format!("host {host}"),
-        name => cleaner.sanitize_line(name),
+        name => sanitizer.sanitize_line(name),
     };
     hostlist::fold_names(&list.into_iter().map(name).collect::<Vec<_>>())
 }
@@ -108,11 +108,11 @@ pub fn format_ranks(list: &[u32]) -> String {
 }
 
 /// `up wan22`.
-pub fn run_title(info: &RunInfo, cleaner: &Sanitizer) -> String {
+pub fn run_title(info: &RunInfo, sanitizer: &Sanitizer) -> String {
     [info.command.as_str(), info.name.as_str()]
         .iter()
         .filter(|word| !word.is_empty())
-        .map(|word| cleaner.sanitize_line(word))
+        .map(|word| sanitizer.sanitize_line(word))
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -173,7 +173,7 @@ mod tests {
             ("abc…".into(), "中…".into(), "abcd".into())
         );
         let painted = TextStyle { color: true }.paint(Tone::Bad, "x");
-        assert_eq!(crate::text::sanitize::Printable::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(crate::text::sanitize::PrintableText::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
         assert_eq!(TextStyle::default().paint(Tone::Bad, "x"), "x");
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::ReportSink;
-use crate::event::{Event, EventKind, Exit, Goal, LogFile, Outcome, Phase, RankInfo, RunInfo, StepInfo, UnixMillis};
+use crate::event::{Event, EventKind, Exit, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis};
 use crate::state::RunState;
 
 /// Tells events to a face.
@@ -40,8 +40,8 @@ pub(super) fn rank_exited(rank: u32, host: u32, exit: Exit, when: UnixMillis) ->
 }
 
 impl<S: ReportSink> SinkHarness<S> {
-    pub(super) fn new(face: S) -> Self {
-        SinkHarness { sink: face, state: RunState::new(), seq: 0, at: 1_000_000 }
+    pub(super) fn new(sink: S) -> Self {
+        SinkHarness { sink, state: RunState::new(), seq: 0, at: 1_000_000 }
     }
 
     /// Tells an event `after` milliseconds.
@@ -75,7 +75,7 @@ impl<S: ReportSink> SinkHarness<S> {
         self.emit(0, rank_log(3, 1, 0, "step 1\nTraceback (most recent call last):\nRuntimeError: CUDA \u{1b}[31merror\u{1b}[0m\n"));
         self.emit(0, rank_exited(3, 1, Exit::Code(1), self.at));
         self.emit(0, EventKind::Culprit { ranks: vec![3], hosts: vec![1] });
-        self.emit(5, EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 3 failed".to_owned() });
+        self.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 3 failed".to_owned() });
         for host in 0..16 {
             self.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
         }

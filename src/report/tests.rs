@@ -81,7 +81,7 @@ fn early_events_reach_the_journal() {
         .collect();
     assert_eq!(seqs, [1, 2, 3]);
     assert_eq!(std::fs::read(path.join("logs/rank-0.log")).expect("there"), b"hello\n");
-    let runs = runs::list_runs(state_dir.path()).expect("listed");
+    let runs = past_runs::list_runs(state_dir.path()).expect("listed");
     assert_eq!((runs.len(), runs[0].run.as_str(), &runs[0].outcome, &runs[0].damaged), (1, "r1", &Some(Outcome::Ok), &None));
 }
 
@@ -92,7 +92,7 @@ fn unstored_log_bytes_reach_no_sink() {
     let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
     reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.handle_event(&run_started()).expect("taken");
-    assert!(matches!(reporter.handle_event(&rank_log(2, 5, "late")), Err(LogError::Gap { len: 0, offset: 5, .. })));
+    assert!(matches!(reporter.handle_event(&rank_log(2, 5, "late")), Err(LogStoreError::Gap { len: 0, offset: 5, .. })));
     assert_eq!((reporter.state().last_seq, face.recorded.lock().expect("not poisoned").len()), (1, 1));
 }
 
@@ -121,7 +121,7 @@ fn full_disk_warns_once_and_pauses_copying() {
 #[test]
 fn damaged_runs_listed_and_old_runs_pruned() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(runs::list_runs(state_dir.path()).expect("no folder is no error"), Vec::new());
+    assert_eq!(past_runs::list_runs(state_dir.path()).expect("no folder is no error"), Vec::new());
     for (run, at) in [("old", 10), ("new", 20), ("newest", 30)] {
         let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
         reporter.set_run_dir(RunDir::open(state_dir.path(), run).expect("a folder"), &[]).expect("kept");
@@ -135,11 +135,11 @@ fn damaged_runs_listed_and_old_runs_pruned() {
     }
     let broken = RunDir::open(state_dir.path(), "broken").expect("a folder");
     std::fs::write(broken.path().join("report.json"), "{").expect("written");
-    let runs = runs::list_runs(state_dir.path()).expect("listed");
+    let runs = past_runs::list_runs(state_dir.path()).expect("listed");
     let told: Vec<(&str, bool, bool)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.outcome.is_some())).collect();
     assert_eq!(told, [("broken", true, false), ("old", false, true), ("new", false, false), ("newest", false, true)]);
-    assert_eq!(runs::prune_runs(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
-    assert_eq!(runs::list_runs(state_dir.path()).expect("listed").len(), 2);
+    assert_eq!(past_runs::prune_runs(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
+    assert_eq!(past_runs::list_runs(state_dir.path()).expect("listed").len(), 2);
     for bad in ["", "..", "a/b", ".hidden", "a\nb"] {
         assert!(RunDir::open(state_dir.path(), bad).is_err(), "{bad:?}");
     }
@@ -162,13 +162,13 @@ fn later_command_keeps_earlier_report() {
     let exit = crate::event::Exit::Code(1);
     up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 2000, uncertainty: 0 }));
     up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, reason: "rank 0 failed".to_owned() }));
-    runs::write_report(&dir, &up, &[], &Sanitizer::default()).expect("written");
+    past_runs::write_report(&dir, &up, &[], &Sanitizer::default()).expect("written");
     let mut down = RunState::new();
     down.apply(&event(9, EventKind::RunStarted(info("down"))));
     down.apply(&event(10, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() }));
-    runs::write_report(&dir, &down, &[], &Sanitizer::default()).expect("written");
+    past_runs::write_report(&dir, &down, &[], &Sanitizer::default()).expect("written");
     let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
-    let report: runs::RunReport = serde_json::from_str(&text).expect("a report");
+    let report: past_runs::RunReport = serde_json::from_str(&text).expect("a report");
     assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));
     assert_eq!((report.run_end, report.run_ended), (Some(RunOutcome::Failed), Some(2000)), "the end of the run, not of the last command");
 }
@@ -193,7 +193,7 @@ fn logs_are_named_by_recorded_host_order() {
     reporter.handle_event(&run_started_on(1, &["b", "a"])).expect("taken");
     reporter.set_run_dir(dir(), &record).expect("kept");
     reporter.handle_event(&launcher_log(2, 0, "of b")).expect("stored");
-    assert!(matches!(reporter.handle_event(&launcher_log(3, 7, "of whom?")), Err(LogError::UnknownHost(7))));
+    assert!(matches!(reporter.handle_event(&launcher_log(3, 7, "of whom?")), Err(LogStoreError::UnknownHost(7))));
     let mut later = Reporter::new(Sanitizer::default(), Vec::new());
     later.handle_event(&run_started_on(1, &["a"])).expect("taken");
     later.set_run_dir(dir(), &[]).expect("kept");
@@ -201,7 +201,7 @@ fn logs_are_named_by_recorded_host_order() {
     later.sync_logs().expect("on the disk");
     let text = |name: &str| std::fs::read_to_string(dir().logs_dir().join(name)).expect("there");
     assert_eq!((text("node-0.log"), text("node-1.log")), ("of a".to_owned(), "of b".to_owned()));
-    assert!(matches!(Reporter::new(Sanitizer::default(), Vec::new()).sync_logs(), Err(LogError::NoRunDir)));
+    assert!(matches!(Reporter::new(Sanitizer::default(), Vec::new()).sync_logs(), Err(LogStoreError::NoRunDir)));
 }
 
 #[test]

@@ -53,10 +53,10 @@ impl ThreadedSink {
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn new(face: impl ReportSink + 'static, state: RunState, patience: Duration) -> io::Result<Self> {
+    pub fn new(sink: impl ReportSink + 'static, state: RunState, patience: Duration) -> io::Result<Self> {
         let shared = Arc::new((Mutex::new(SinkQueue::default()), Condvar::new()));
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("face".to_owned()).spawn(move || run_sink(&theirs, face, state))?;
+        let thread = std::thread::Builder::new().name("face".to_owned()).spawn(move || run_sink(&theirs, sink, state))?;
         Ok(ThreadedSink { queue: shared, thread: Some(thread), finish_timeout: patience })
     }
 
@@ -65,7 +65,7 @@ impl ThreadedSink {
     }
 }
 
-fn run_sink(shared: &SharedQueue, mut face: impl ReportSink, mut state: RunState) {
+fn run_sink(shared: &SharedQueue, mut sink: impl ReportSink, mut state: RunState) {
     let (queue, bell) = shared;
     loop {
         let mut guard = queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ fn run_sink(shared: &SharedQueue, mut face: impl ReportSink, mut state: RunState
         guard.queued_bytes = 0;
         let last = guard.closed && notes.is_empty();
         drop(guard);
-        let result = if last { face.finish(&state) } else { forward_messages(&mut face, &mut state, notes, dropped) };
+        let result = if last { sink.finish(&state) } else { forward_messages(&mut sink, &mut state, notes, dropped) };
         if last || result.is_err() {
             let mut guard = queue.lock().unwrap_or_else(PoisonError::into_inner);
             guard.error = result.err();
@@ -89,21 +89,21 @@ fn run_sink(shared: &SharedQueue, mut face: impl ReportSink, mut state: RunState
     }
 }
 
-fn forward_messages(face: &mut impl ReportSink, state: &mut RunState, notes: VecDeque<SinkMessage>, dropped: u64) -> io::Result<()> {
-    for note in notes {
+fn forward_messages(sink: &mut impl ReportSink, state: &mut RunState, messages: VecDeque<SinkMessage>, dropped: u64) -> io::Result<()> {
+    for note in messages {
         match note {
-            SinkMessage::Tick(now) => face.tick(now, state)?,
-            SinkMessage::Findings(findings) => face.on_findings(&findings, state)?,
+            SinkMessage::Tick(now) => sink.tick(now, state)?,
+            SinkMessage::Findings(findings) => sink.on_findings(&findings, state)?,
             SinkMessage::Event(event) => {
                 state.apply(&event);
-                face.on_event(&event, state)?;
+                sink.on_event(&event, state)?;
             }
         }
     }
     if dropped > 0 {
         let text = format!("{dropped} bytes of logs are not shown here, this output is slower than they come; the log files have them");
         let note = Event { seq: state.last_seq, at: state.last_event_at, kind: EventKind::Notice { host: None, text, warn: false } };
-        face.on_event(&note, state)?;
+        sink.on_event(&note, state)?;
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
     use crate::report::line_writer::SanitizedLineWriter;
-    use crate::report::log_filter::LogSelection;
+    use crate::report::log_lines::LogSelection;
     use crate::report::plain::PlainSink;
     use crate::report::style::TextStyle;
     use crate::report::test_support::{SinkHarness, rank_log, run_started};

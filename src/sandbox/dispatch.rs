@@ -63,19 +63,19 @@ pub fn dispatch_program(argv0: &str, args: Vec<OsString>) -> Option<ExitCode> {
     })
 }
 
-fn shim_main(here: &ProgramContext, words: &[String]) -> ExitCode {
-    match words.split_first() {
+fn shim_main(context: &ProgramContext, args: &[String]) -> ExitCode {
+    match args.split_first() {
         Some((word, rest)) if word == "setsid" => setsid_main(rest),
-        Some((word, rest)) if word == "container" => docker::supervise_container(here, rest),
+        Some((word, rest)) if word == "container" => docker::supervise_container(context, rest),
         _ => ProgramOutput::fail(125, "sandbox-shim: not for people").print(),
     }
 }
 
 /// Makes the process the leader of its own session and becomes the command; `-c`: with its standard input as the session's terminal.
-fn setsid_main(words: &[String]) -> ExitCode {
-    let (terminal, words) = match words.split_first() {
+fn setsid_main(args: &[String]) -> ExitCode {
+    let (terminal, words) = match args.split_first() {
         Some((first, rest)) if first == "-c" => (true, rest),
-        _ => (false, words),
+        _ => (false, args),
     };
     let Some((program, rest)) = words.split_first() else { return ProgramOutput::fail(1, "setsid: no command specified").print() };
     if rustix::process::getpgrp() == rustix::process::getpid() {
@@ -94,7 +94,7 @@ fn setsid_main(words: &[String]) -> ExitCode {
     exec_program(program, rest)
 }
 
-fn sudo_main(here: &ProgramContext, words: &[String]) -> ExitCode {
+fn sudo_main(context: &ProgramContext, words: &[String]) -> ExitCode {
     let mut rest = words;
     while let Some((word, more)) = rest.split_first() {
         match word.as_str() {
@@ -107,7 +107,7 @@ fn sudo_main(here: &ProgramContext, words: &[String]) -> ExitCode {
             _ => break,
         }
     }
-    if here.host.faults().sudo_refused {
+    if context.host.faults().sudo_refused {
         return ProgramOutput::fail(1, "sudo: a password is required").print();
     }
     let Some((program, args)) = rest.split_first() else { return ProgramOutput::fail(1, "usage: sudo -h | -K | -k | -V").print() };
@@ -116,15 +116,15 @@ fn sudo_main(here: &ProgramContext, words: &[String]) -> ExitCode {
 }
 
 /// The real program of this name, as the sandbox's tools have it.
-fn find_real_program(here: &ProgramContext, name: &str) -> Option<PathBuf> {
-    here.host.tools_path().split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+fn find_real_program(context: &ProgramContext, name: &str) -> Option<PathBuf> {
+    context.host.tools_path_variable().split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
 }
 
-fn date_main(here: &ProgramContext, words: &[String]) -> ExitCode {
-    let Some(program) = find_real_program(here, "date") else { return ProgramOutput::fail(127, "date: not found").print() };
-    let skew = here.host.faults().clock_skew;
+fn date_main(context: &ProgramContext, args: &[String]) -> ExitCode {
+    let Some(program) = find_real_program(context, "date") else { return ProgramOutput::fail(127, "date: not found").print() };
+    let skew = context.host.faults().clock_skew;
     let mut command = Command::new(program);
-    if !words.iter().any(|word| word.starts_with("-d") || word.starts_with("--date") || word.starts_with("-r")) && skew != 0.0 {
+    if !args.iter().any(|word| word.starts_with("-d") || word.starts_with("--date") || word.starts_with("-r")) && skew != 0.0 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs_f64() + skew;
         if cfg!(target_os = "linux") {
             command.args(["-d", &format!("@{now:.9}")]);
@@ -132,32 +132,32 @@ fn date_main(here: &ProgramContext, words: &[String]) -> ExitCode {
             command.args(["-r", &format!("{now:.0}")]);
         }
     }
-    let error = command.args(words).exec();
+    let error = command.args(args).exec();
     ProgramOutput::fail(126, format!("date: {error}")).print()
 }
 
-fn hostname_output(here: &ProgramContext, words: &[String]) -> String {
-    match words.first().map(String::as_str) {
+fn hostname_output(context: &ProgramContext, args: &[String]) -> String {
+    match args.first().map(String::as_str) {
         Some("-I" | "-i" | "--all-ip-addresses" | "--ip-address") => "127.0.0.1 \n".to_owned(),
-        _ => format!("{}\n", here.host.settings().name),
+        _ => format!("{}\n", context.host.settings().name),
     }
 }
 
 /// `python3 -m torch.distributed.run …` is torchrun, and so with the other launchers; anything else is the real python, if there is one.
-fn python_main(here: &ProgramContext, name: &str, words: &[String]) -> ExitCode {
-    let options = words.iter().take_while(|word| matches!(word.as_str(), "-u" | "-B" | "-E" | "-s" | "-I")).count();
-    if let [module, launcher, rest @ ..] = words.get(options..).unwrap_or_default()
+fn python_main(context: &ProgramContext, name: &str, args: &[String]) -> ExitCode {
+    let options = args.iter().take_while(|word| matches!(word.as_str(), "-u" | "-B" | "-E" | "-s" | "-I")).count();
+    if let [module, launcher, rest @ ..] = args.get(options..).unwrap_or_default()
         && module == "-m"
     {
         match launcher.as_str() {
-            "torch.distributed.run" | "torch.distributed.launch" => return torchrun::torchrun_main(here, rest),
-            "accelerate.commands.launch" => return launchers::accelerate_main(here, &[&["launch".to_owned()], rest].concat()),
+            "torch.distributed.run" | "torch.distributed.launch" => return torchrun::torchrun_main(context, rest),
+            "accelerate.commands.launch" => return launchers::accelerate_main(context, &[&["launch".to_owned()], rest].concat()),
             "deepspeed.launcher.runner" => return launchers::deepspeed_main(rest),
             _ => {}
         }
     }
-    match find_real_program(here, name).or_else(|| find_real_program(here, "python3")) {
-        Some(program) => exec_program(&program.display().to_string(), words),
+    match find_real_program(context, name).or_else(|| find_real_program(context, "python3")) {
+        Some(program) => exec_program(&program.display().to_string(), args),
         None => ProgramOutput::fail(127, format!("sh: 1: {name}: not found")).print(),
     }
 }

@@ -125,13 +125,13 @@ impl FakeHost {
     }
 
     /// Where this machine's own programs are found, as a PATH.
-    pub(super) fn tools_path(&self) -> String {
+    pub(super) fn tools_path_variable(&self) -> String {
         fs::read_to_string(self.sandbox_dir().join("tools")).unwrap_or_else(|_| "/usr/bin:/bin".to_owned())
     }
 
     /// The environment of what runs on the host.
     pub(super) fn environment(&self, user: &str) -> Vec<(String, String)> {
-        let path = format!("{}:{}:{}", self.root.join("broken").display(), self.root.join("bin").display(), self.tools_path());
+        let path = format!("{}:{}:{}", self.root.join("broken").display(), self.root.join("bin").display(), self.tools_path_variable());
         let home = self.root.join("home").display().to_string();
         let mut variables = vec![
             ("HOME".to_owned(), home),
@@ -154,9 +154,9 @@ impl FakeHost {
     }
 
     /// Where programs are found inside a container.
-    pub(super) fn container_path(&self, gpus: bool) -> String {
+    pub(super) fn container_path_variable(&self, gpus: bool) -> String {
         let gpu = if gpus { format!("{}:", self.root.join("inside-gpu").display()) } else { String::new() };
-        format!("{gpu}{}:{}", self.root.join("inside").display(), self.tools_path())
+        format!("{gpu}{}:{}", self.root.join("inside").display(), self.tools_path_variable())
     }
 }
 

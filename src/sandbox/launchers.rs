@@ -46,9 +46,9 @@ const DEEPSPEED_OPTIONS: [&str; 6] = ["hostfile", "node_rank", "master_addr", "m
 type ParsedOptions = BTreeMap<String, String>;
 
 /// Reads options up to the first word; dashes and underscores mean the same.
-fn parse_options(program: &str, plain: &[&str], valued: &[&str], words: &[String]) -> Result<(ParsedOptions, Vec<String>), String> {
+fn parse_options(program: &str, plain: &[&str], valued: &[&str], args: &[String]) -> Result<(ParsedOptions, Vec<String>), String> {
     let mut given = ParsedOptions::new();
-    let mut rest = words.iter();
+    let mut rest = args.iter();
     while let Some(word) = rest.next() {
         let Some(name) = word.strip_prefix("--") else {
             return Ok((given, std::iter::once(word.clone()).chain(rest.cloned()).collect()));
@@ -73,8 +73,8 @@ fn number_option(given: &ParsedOptions, name: &str) -> u32 {
 }
 
 /// Acts as `accelerate`.
-pub(super) fn accelerate_main(here: &ProgramContext, words: &[String]) -> ExitCode {
-    let Some(("launch", words)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
+pub(super) fn accelerate_main(context: &ProgramContext, args: &[String]) -> ExitCode {
+    let Some(("launch", words)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
         return ProgramOutput::fail(1, "usage: accelerate <command> [<args>]").print();
     };
     let (given, command) = match parse_options("accelerate <command> [<args>] launch", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, words) {
@@ -111,12 +111,12 @@ pub(super) fn accelerate_main(here: &ProgramContext, words: &[String]) -> ExitCo
     }
     all.extend(["no_python", "module"].iter().filter(|name| given.contains_key(**name)).map(|name| format!("--{name}")));
     all.extend(command);
-    torchrun::torchrun_main(here, &all)
+    torchrun::torchrun_main(context, &all)
 }
 
 /// Acts as `deepspeed`.
-pub(super) fn deepspeed_main(words: &[String]) -> ExitCode {
-    let (given, command) = match parse_options("deepspeed", &DEEPSPEED_SWITCHES, &DEEPSPEED_OPTIONS, words) {
+pub(super) fn deepspeed_main(args: &[String]) -> ExitCode {
+    let (given, command) = match parse_options("deepspeed", &DEEPSPEED_SWITCHES, &DEEPSPEED_OPTIONS, args) {
         Ok(found) => found,
         Err(text) => return ProgramOutput::fail(2, text).print(),
     };

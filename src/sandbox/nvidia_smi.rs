@@ -43,22 +43,22 @@ struct GpuApp {
 }
 
 /// Acts as `nvidia-smi`.
-pub(super) fn nvidia_smi_main(here: &ProgramContext, words: &[String]) -> ExitCode {
-    let asked = match parse_args(words) {
+pub(super) fn nvidia_smi_main(context: &ProgramContext, args: &[String]) -> ExitCode {
+    let asked = match parse_args(args) {
         Ok(asked) => asked,
         Err(text) => return ProgramOutput::fail(2, text).print(),
     };
-    let settings = here.host.settings();
+    let settings = context.host.settings();
     if settings.gpus == 0 {
         let text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is \
                     installed and running.\n";
         return ProgramOutput { code: 9, stdout: text.to_owned(), stderr: String::new() }.print();
     }
-    let visible = visible_gpus(here, &settings, asked.gpu_ids.as_deref());
+    let visible = visible_gpus(context, &settings, asked.gpu_ids.as_deref());
     let mut first = true;
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let answer = build_output(&asked, &settings, &visible, &find_gpu_apps(here, &settings), now, first);
+        let answer = build_output(&asked, &settings, &visible, &find_gpu_apps(context, &settings), now, first);
         let code = answer.print();
         let Some(pause) = asked.loop_interval else { return code };
         if answer.code != 0 || std::io::stdout().flush().is_err() || code != ExitCode::SUCCESS {
@@ -69,9 +69,9 @@ pub(super) fn nvidia_smi_main(here: &ProgramContext, words: &[String]) -> ExitCo
     }
 }
 
-fn parse_args(words: &[String]) -> Result<SmiArgs, String> {
+fn parse_args(args: &[String]) -> Result<SmiArgs, String> {
     let mut asked = SmiArgs::default();
-    let mut words = words.iter();
+    let mut words = args.iter();
     let fields = |text: &str| text.split(',').map(|f| f.trim().to_owned()).filter(|f| !f.is_empty()).collect::<Vec<_>>();
     let seconds = |text: &str, unit: u64| text.parse::<u64>().map(|n| Duration::from_millis((n * unit).max(1))).ok();
     while let Some(word) = words.next() {
@@ -97,8 +97,8 @@ fn parse_args(words: &[String]) -> Result<SmiArgs, String> {
 }
 
 /// Which GPUs are shown. In a container they are those it was given, numbered anew.
-fn visible_gpus(here: &ProgramContext, settings: &FakeHostSettings, ids: Option<&[String]>) -> Vec<VisibleGpu> {
-    let given = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|_| here.container_id.is_some());
+fn visible_gpus(context: &ProgramContext, settings: &FakeHostSettings, ids: Option<&[String]>) -> Vec<VisibleGpu> {
+    let given = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|_| context.container_id.is_some());
     let mut shown: Vec<VisibleGpu> =
         (0..).zip(parse_gpu_list(given.as_deref(), settings.gpus)).map(|(index, real)| VisibleGpu { index, host_index: real }).collect();
     if let Some(ids) = ids {
@@ -116,9 +116,9 @@ fn parse_gpu_list(list: Option<&str>, there: u32) -> Vec<u32> {
 }
 
 /// The innermost process of each rank of this host. Looked for only where a launcher has left a record: looking is not free.
-fn find_gpu_apps(here: &ProgramContext, settings: &FakeHostSettings) -> Vec<GpuApp> {
-    let host = format!("SANDBOX_HOST={}", here.host.root().display());
-    let Ok(entries) = std::fs::read_dir(here.host.root().join("gpu")) else { return Vec::new() };
+fn find_gpu_apps(context: &ProgramContext, settings: &FakeHostSettings) -> Vec<GpuApp> {
+    let host = format!("SANDBOX_HOST={}", context.host.root().display());
+    let Ok(entries) = std::fs::read_dir(context.host.root().join("gpu")) else { return Vec::new() };
     if entries.count() == 0 {
         return Vec::new();
     }
@@ -155,7 +155,7 @@ fn gpus_of_process(variables: &[String], there: u32) -> Vec<u32> {
 }
 
 fn build_output(
-    asked: &SmiArgs,
+    args: &SmiArgs,
     settings: &FakeHostSettings,
     visible: &[VisibleGpu],
     apps: &[GpuApp],
@@ -165,19 +165,19 @@ fn build_output(
     // The head names the units whether or not the values carry them.
     let header = |names: &[String]| {
         let names = names.iter().map(|name| format!("{}{}", canonical_field(name), field_unit(name)));
-        if first && !asked.noheader { format!("{}\n", names.collect::<Vec<_>>().join(", ")) } else { String::new() }
+        if first && !args.noheader { format!("{}\n", names.collect::<Vec<_>>().join(", ")) } else { String::new() }
     };
-    if asked.list_gpus {
+    if args.list_gpus {
         let lines =
             visible.iter().map(|g| format!("GPU {}: {} (UUID: {})\n", g.index, settings.gpu_model, gpu_uuid(settings, g.host_index)));
         return ProgramOutput::ok(lines.collect::<String>());
     }
     let rows: Vec<Vec<Option<(String, &'static str)>>>;
     let names;
-    if let Some(fields) = &asked.gpu_query {
+    if let Some(fields) = &args.gpu_query {
         names = fields;
         rows = visible.iter().map(|g| fields.iter().map(|f| gpu_field(f, *g, visible.len(), settings, apps, now)).collect()).collect();
-    } else if let Some(fields) = &asked.app_query {
+    } else if let Some(fields) = &args.app_query {
         names = fields;
         let shown = apps.iter().filter(|app| visible.iter().any(|g| g.host_index == app.gpu));
         rows = shown.map(|app| fields.iter().map(|f| app_field(f, app, settings, now)).collect()).collect();
@@ -203,7 +203,7 @@ fn build_output(
                     stderr: String::new(),
                 };
             };
-            cells.push(if asked.nounits || unit.is_empty() { value } else { format!("{value} {unit}") });
+            cells.push(if args.nounits || unit.is_empty() { value } else { format!("{value} {unit}") });
         }
         out.push_str(&format!("{}\n", cells.join(", ")));
     }

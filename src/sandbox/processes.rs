@@ -62,37 +62,37 @@ fn has_marker(pid: i32, marker: &str) -> bool {
 
 /// Every process, by `ps`: macOS has no /proc, and does not tell sessions.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn all() -> Vec<ProcessInfo> {
-    let text = ps(&["-ax", "-o", "pid=,ppid=,stat="]);
+pub(super) fn list_processes() -> Vec<ProcessInfo> {
+    let text = run_ps(&["-ax", "-o", "pid=,ppid=,stat="]);
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_whitespace();
             let (pid, parent) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-            (!fields.next()?.starts_with('Z')).then_some(ProcessInfo { pid, parent, session: 0 })
+            (!fields.next()?.starts_with('Z')).then_some(ProcessInfo { pid, parent_pid: parent, session_id: 0 })
         })
         .collect()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn ps(args: &[&str]) -> String {
+fn run_ps(args: &[&str]) -> String {
     let out = std::process::Command::new("/bin/ps").args(args).output();
     out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
 }
 
 /// The environment of a process as far as `ps` shows it.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn environ(pid: i32) -> Vec<String> {
-    ps(&["-Eww", "-o", "command=", "-p", &pid.to_string()]).split_whitespace().map(str::to_owned).collect()
+pub(super) fn process_environ(pid: i32) -> Vec<String> {
+    run_ps(&["-Eww", "-o", "command=", "-p", &pid.to_string()]).split_whitespace().map(str::to_owned).collect()
 }
 
 /// The words of a process's command line.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn command_line(pid: i32) -> String {
-    ps(&["-ww", "-o", "command=", "-p", &pid.to_string()]).trim_end().to_owned()
+    run_ps(&["-ww", "-o", "command=", "-p", &pid.to_string()]).trim_end().to_owned()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn carries(pid: i32, marker: &str) -> bool {
+fn has_marker(pid: i32, marker: &str) -> bool {
     process_environ(pid).iter().any(|variable| variable == marker)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn find_marked(marker: &str) -> Vec<i32> {
 }
 
 /// Adds descendants and those of the same session until nothing is added.
-fn add_descendants(all: &[ProcessInfo], mut found: HashSet<i32>, own: i32, own_session: i32) -> Vec<i32> {
+fn add_descendants(all: &[ProcessInfo], mut found: HashSet<i32>, own_pid: i32, own_session: i32) -> Vec<i32> {
     loop {
         // Only the sessions that a member leads: a member that was merely born into a foreign session proves nothing about its neighbours.
         let sessions: HashSet<i32> = all
@@ -116,7 +116,7 @@ fn add_descendants(all: &[ProcessInfo], mut found: HashSet<i32>, own: i32, own_s
             .collect();
         let more: Vec<i32> = all
             .iter()
-            .filter(|p| p.pid != own && !found.contains(&p.pid))
+            .filter(|p| p.pid != own_pid && !found.contains(&p.pid))
             .filter(|p| found.contains(&p.parent_pid) || (p.session_id > 1 && sessions.contains(&p.session_id)))
             .map(|p| p.pid)
             .collect();

@@ -138,7 +138,7 @@ impl ServerConnection {
         let faults = self.server.host.faults();
         let run = ExecSession {
             server: Arc::clone(&self.server),
-            hold: self.server.match_hold(&faults),
+            hold: self.server.take_matching_hold(&faults),
             faults,
             command_text: text,
             environment: std::mem::take(&mut slot.environment),

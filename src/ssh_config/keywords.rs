@@ -7,7 +7,7 @@ use super::port::parse_port;
 
 /// What a keyword takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ValueKind {
+pub(crate) enum KeywordValueKind {
     /// Anything: this program has no use for it.
     Ignored,
     /// One word.
@@ -36,70 +36,70 @@ pub(crate) enum ValueKind {
 
 /// A keyword of ssh_config.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Keyword {
+pub(crate) struct SshKeyword {
     /// As the manual writes it.
     pub(crate) name: &'static str,
-    pub(crate) value_kind: ValueKind,
+    pub(crate) value_kind: KeywordValueKind,
 }
 
 /// Every keyword that has a meaning here.
-static KEYWORDS: [Keyword; 51] = [
-    keyword("AddressFamily", ValueKind::Choice(&["any", "inet", "inet6"])),
-    keyword("BatchMode", ValueKind::Flag),
-    keyword("BindAddress", ValueKind::Text),
-    keyword("BindInterface", ValueKind::Text),
-    keyword("CanonicalizeHostname", ValueKind::Choice(&["yes", "no", "always"])),
-    keyword("CanonicalizePermittedCNAMEs", ValueKind::Words),
-    keyword("CASignatureAlgorithms", ValueKind::Text),
-    keyword("CertificateFile", ValueKind::Repeated),
-    keyword("CheckHostIP", ValueKind::Flag),
-    keyword("Ciphers", ValueKind::Text),
-    keyword("Compression", ValueKind::Flag),
-    keyword("ConnectionAttempts", ValueKind::Number),
-    keyword("ConnectTimeout", ValueKind::Time),
-    keyword("GlobalKnownHostsFile", ValueKind::Words),
-    keyword("HashKnownHosts", ValueKind::Flag),
-    keyword("HostKeyAlgorithms", ValueKind::Text),
-    keyword("HostKeyAlias", ValueKind::Text),
-    keyword("HostName", ValueKind::Text),
-    keyword("IdentitiesOnly", ValueKind::Flag),
-    keyword("IdentityAgent", ValueKind::Text),
-    keyword("IdentityFile", ValueKind::Repeated),
-    keyword("IgnoreUnknown", ValueKind::Text),
-    keyword("KbdInteractiveAuthentication", ValueKind::Flag),
-    keyword("KexAlgorithms", ValueKind::Text),
-    keyword("KnownHostsCommand", ValueKind::RestOfLine),
-    keyword("MACs", ValueKind::Text),
-    keyword("NoHostAuthenticationForLocalhost", ValueKind::Flag),
-    keyword("NumberOfPasswordPrompts", ValueKind::Number),
-    keyword("PasswordAuthentication", ValueKind::Flag),
-    keyword("Port", ValueKind::Port),
-    keyword("PreferredAuthentications", ValueKind::Text),
-    keyword("ProxyCommand", ValueKind::RestOfLine),
-    keyword("ProxyJump", ValueKind::JumpHosts),
-    keyword("ProxyUseFdpass", ValueKind::Flag),
-    keyword("PubkeyAcceptedAlgorithms", ValueKind::Text),
-    keyword("PubkeyAuthentication", ValueKind::Choice(&["yes", "no", "unbound", "host-bound"])),
-    keyword("RefuseConnection", ValueKind::Text),
-    keyword("RekeyLimit", ValueKind::Rekey),
-    keyword("RequiredRSASize", ValueKind::Number),
-    keyword("RevokedHostKeys", ValueKind::Words),
-    keyword("SecurityKeyProvider", ValueKind::Text),
-    keyword("ServerAliveCountMax", ValueKind::Number),
-    keyword("ServerAliveInterval", ValueKind::Time),
-    keyword("StrictHostKeyChecking", ValueKind::Choice(&["yes", "no", "ask", "off", "accept-new"])),
-    keyword("TCPKeepAlive", ValueKind::Flag),
-    keyword("User", ValueKind::Text),
-    keyword("UserKnownHostsFile", ValueKind::Words),
-    keyword("VerifyHostKeyDNS", ValueKind::Choice(&["yes", "no", "ask"])),
+static KEYWORDS: [SshKeyword; 51] = [
+    keyword("AddressFamily", KeywordValueKind::Choice(&["any", "inet", "inet6"])),
+    keyword("BatchMode", KeywordValueKind::Flag),
+    keyword("BindAddress", KeywordValueKind::Text),
+    keyword("BindInterface", KeywordValueKind::Text),
+    keyword("CanonicalizeHostname", KeywordValueKind::Choice(&["yes", "no", "always"])),
+    keyword("CanonicalizePermittedCNAMEs", KeywordValueKind::Words),
+    keyword("CASignatureAlgorithms", KeywordValueKind::Text),
+    keyword("CertificateFile", KeywordValueKind::Repeated),
+    keyword("CheckHostIP", KeywordValueKind::Flag),
+    keyword("Ciphers", KeywordValueKind::Text),
+    keyword("Compression", KeywordValueKind::Flag),
+    keyword("ConnectionAttempts", KeywordValueKind::Number),
+    keyword("ConnectTimeout", KeywordValueKind::Time),
+    keyword("GlobalKnownHostsFile", KeywordValueKind::Words),
+    keyword("HashKnownHosts", KeywordValueKind::Flag),
+    keyword("HostKeyAlgorithms", KeywordValueKind::Text),
+    keyword("HostKeyAlias", KeywordValueKind::Text),
+    keyword("HostName", KeywordValueKind::Text),
+    keyword("IdentitiesOnly", KeywordValueKind::Flag),
+    keyword("IdentityAgent", KeywordValueKind::Text),
+    keyword("IdentityFile", KeywordValueKind::Repeated),
+    keyword("IgnoreUnknown", KeywordValueKind::Text),
+    keyword("KbdInteractiveAuthentication", KeywordValueKind::Flag),
+    keyword("KexAlgorithms", KeywordValueKind::Text),
+    keyword("KnownHostsCommand", KeywordValueKind::RestOfLine),
+    keyword("MACs", KeywordValueKind::Text),
+    keyword("NoHostAuthenticationForLocalhost", KeywordValueKind::Flag),
+    keyword("NumberOfPasswordPrompts", KeywordValueKind::Number),
+    keyword("PasswordAuthentication", KeywordValueKind::Flag),
+    keyword("Port", KeywordValueKind::Port),
+    keyword("PreferredAuthentications", KeywordValueKind::Text),
+    keyword("ProxyCommand", KeywordValueKind::RestOfLine),
+    keyword("ProxyJump", KeywordValueKind::JumpHosts),
+    keyword("ProxyUseFdpass", KeywordValueKind::Flag),
+    keyword("PubkeyAcceptedAlgorithms", KeywordValueKind::Text),
+    keyword("PubkeyAuthentication", KeywordValueKind::Choice(&["yes", "no", "unbound", "host-bound"])),
+    keyword("RefuseConnection", KeywordValueKind::Text),
+    keyword("RekeyLimit", KeywordValueKind::Rekey),
+    keyword("RequiredRSASize", KeywordValueKind::Number),
+    keyword("RevokedHostKeys", KeywordValueKind::Words),
+    keyword("SecurityKeyProvider", KeywordValueKind::Text),
+    keyword("ServerAliveCountMax", KeywordValueKind::Number),
+    keyword("ServerAliveInterval", KeywordValueKind::Time),
+    keyword("StrictHostKeyChecking", KeywordValueKind::Choice(&["yes", "no", "ask", "off", "accept-new"])),
+    keyword("TCPKeepAlive", KeywordValueKind::Flag),
+    keyword("User", KeywordValueKind::Text),
+    keyword("UserKnownHostsFile", KeywordValueKind::Words),
+    keyword("VerifyHostKeyDNS", KeywordValueKind::Choice(&["yes", "no", "ask"])),
     // Lines of these are statements of their own; they stand here to be known.
-    keyword("Host", ValueKind::Words),
-    keyword("Match", ValueKind::RestOfLine),
-    keyword("Include", ValueKind::Words),
+    keyword("Host", KeywordValueKind::Words),
+    keyword("Match", KeywordValueKind::RestOfLine),
+    keyword("Include", KeywordValueKind::Words),
 ];
 
-const fn keyword(name: &'static str, kind: ValueKind) -> Keyword {
-    Keyword { name, value_kind: kind }
+const fn keyword(name: &'static str, kind: KeywordValueKind) -> SshKeyword {
+    SshKeyword { name, value_kind: kind }
 }
 
 /// Older names.
@@ -116,7 +116,7 @@ const ALIASES: [(&str, &str); 10] = [
     ("TISAuthentication", "KbdInteractiveAuthentication"),
 ];
 
-static IGNORED_KEYWORD: Keyword = keyword("", ValueKind::Ignored);
+static IGNORED_KEYWORD: SshKeyword = keyword("", KeywordValueKind::Ignored);
 
 /// Known to OpenSSH, to what distributions add to it, or to its past; without a meaning here.
 const IGNORED_NAMES: &str = "addkeystoagent canonicaldomains canonicalizefallbacklocal canonicalizemaxdots channeltimeout clearallforwardings controlmaster \
@@ -131,7 +131,7 @@ const IGNORED_NAMES: &str = "addkeystoagent canonicaldomains canonicalizefallbac
     gssapiclientidentity gssapikexalgorithms gssapikeyexchange gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns";
 
 /// The keyword of a name, whatever its case.
-pub(crate) fn find_keyword(name: &str) -> Option<&'static Keyword> {
+pub(crate) fn find_keyword(name: &str) -> Option<&'static SshKeyword> {
     let of = |name: &str| KEYWORDS.iter().find(|k| k.name.eq_ignore_ascii_case(name));
     let older = || ALIASES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).and_then(|(_, new)| of(new));
     // Apple's ssh alone knows it; elsewhere ssh refuses it without IgnoreUnknown, and so do we.
@@ -146,18 +146,18 @@ pub(crate) fn keyword_names() -> impl Iterator<Item = &'static str> {
     KEYWORDS.iter().map(|k| k.name).filter(|n| !matches!(*n, "Host" | "Match" | "Include"))
 }
 
-impl Keyword {
+impl SshKeyword {
     /// Brings the arguments of a line into the form in which they are kept. `rest`: all behind the keyword, as it is written. An error is a
     /// fragment.
     pub(crate) fn normalize_values(&self, words: Vec<String>, rest: &str) -> Result<Vec<String>, String> {
         let name = self.name;
-        if self.value_kind == ValueKind::Ignored {
+        if self.value_kind == KeywordValueKind::Ignored {
             return Ok(Vec::new());
         }
-        if self.value_kind == ValueKind::RestOfLine {
+        if self.value_kind == KeywordValueKind::RestOfLine {
             return Ok(vec![rest.trim_start_matches([' ', '\t', '=']).to_owned()]);
         }
-        if self.value_kind == ValueKind::JumpHosts {
+        if self.value_kind == KeywordValueKind::JumpHosts {
             let text = rest.trim_start_matches([' ', '\t', '=']).split('#').next().unwrap_or_default().trim_end();
             if text.eq_ignore_ascii_case("none") {
                 return Ok(vec!["none".to_owned()]);
@@ -168,8 +168,8 @@ impl Keyword {
             return Err(format!("{name} wants a value"));
         };
         let most = match self.value_kind {
-            ValueKind::Words => usize::MAX,
-            ValueKind::Rekey => 2,
+            KeywordValueKind::Words => usize::MAX,
+            KeywordValueKind::Rekey => 2,
             _ => 1,
         };
         if let Some(extra) = words.get(most) {
@@ -178,28 +178,28 @@ impl Keyword {
         let wrong = |wanted: &str| format!("{name} wants {wanted}, not `{first}`");
         let one = |value: String| Ok(vec![value]);
         match self.value_kind {
-            ValueKind::Flag => parse_choice(first, &["yes", "no"]).map_or_else(|| Err(wrong("yes or no")), one),
-            ValueKind::Choice(of) => parse_choice(first, of).map_or_else(|| Err(wrong(&format!("one of {}", of.join(", ")))), one),
-            ValueKind::Number => match first.parse::<u32>().ok().filter(|n| i32::try_from(*n).is_ok()) {
+            KeywordValueKind::Flag => parse_choice(first, &["yes", "no"]).map_or_else(|| Err(wrong("yes or no")), one),
+            KeywordValueKind::Choice(of) => parse_choice(first, of).map_or_else(|| Err(wrong(&format!("one of {}", of.join(", ")))), one),
+            KeywordValueKind::Number => match first.parse::<u32>().ok().filter(|n| i32::try_from(*n).is_ok()) {
                 Some(number) => one(number.to_string()),
                 None => Err(wrong("a number")),
             },
-            ValueKind::Port => match parse_port(first) {
+            KeywordValueKind::Port => match parse_port(first) {
                 Some(port) => one(port.to_string()),
                 None => Err(wrong("a port from 1 to 65535, or a service of /etc/services")),
             },
-            ValueKind::Time if first == "none" => Ok(Vec::new()),
-            ValueKind::Time => parse_seconds(first).map_or_else(|| Err(wrong("a time such as 10 or 1m30s, or none")), one),
-            ValueKind::Words if words.len() > 1 && words.iter().any(|w| w.eq_ignore_ascii_case("none")) => {
+            KeywordValueKind::Time if first == "none" => Ok(Vec::new()),
+            KeywordValueKind::Time => parse_seconds(first).map_or_else(|| Err(wrong("a time such as 10 or 1m30s, or none")), one),
+            KeywordValueKind::Words if words.len() > 1 && words.iter().any(|w| w.eq_ignore_ascii_case("none")) => {
                 Err(format!("{name}: `none` must stand alone"))
             }
-            ValueKind::Rekey => parse_rekey_limit(&words).ok_or_else(|| wrong("an amount such as 1G, and a time if need be")),
-            ValueKind::Text
-            | ValueKind::Repeated
-            | ValueKind::Words
-            | ValueKind::Ignored
-            | ValueKind::RestOfLine
-            | ValueKind::JumpHosts => Ok(words),
+            KeywordValueKind::Rekey => parse_rekey_limit(&words).ok_or_else(|| wrong("an amount such as 1G, and a time if need be")),
+            KeywordValueKind::Text
+            | KeywordValueKind::Repeated
+            | KeywordValueKind::Words
+            | KeywordValueKind::Ignored
+            | KeywordValueKind::RestOfLine
+            | KeywordValueKind::JumpHosts => Ok(words),
         }
     }
 }
@@ -270,7 +270,7 @@ mod tests {
     fn keywords_are_found_by_name_and_alias() {
         assert_eq!(find_keyword("hostname").map(|k| k.name), Some("HostName"));
         assert_eq!(find_keyword("challengeresponseAUTHENTICATION").map(|k| k.name), Some("KbdInteractiveAuthentication"));
-        assert_eq!(find_keyword("GSSAPIAuthentication").map(|k| k.value_kind), Some(ValueKind::Ignored));
+        assert_eq!(find_keyword("GSSAPIAuthentication").map(|k| k.value_kind), Some(KeywordValueKind::Ignored));
         assert_eq!(find_keyword("hostnames"), None);
         assert!(ALIASES.iter().all(|(_, new)| KEYWORDS.iter().any(|k| k.name == *new)));
         assert!(

@@ -24,7 +24,7 @@ pub(crate) enum KnownHostsMarker {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum HostPatterns {
+enum KnownHostsNames {
     Hashed { salt: Vec<u8>, hash: Vec<u8> },
     Patterns(Vec<String>),
 }
@@ -34,7 +34,7 @@ enum HostPatterns {
 pub(crate) struct KnownHostsEntry {
     line_number: usize,
     marker: KnownHostsMarker,
-    names: HostPatterns,
+    names: KnownHostsNames,
     key_type: String,
     key: Vec<u8>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct KnownHostsFile {
 
 /// A line that speaks of the host in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MatchedLine {
+pub(crate) struct KnownHostsMatch {
     pub(crate) file: PathBuf,
     /// Whether a command has printed it.
     pub(crate) from_command: bool,
@@ -62,19 +62,19 @@ pub(crate) struct MatchedLine {
 
 /// What the files say about an offered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeyVerdict {
+pub(crate) enum KnownHostsVerdict {
     /// It is the host's key.
     Known,
     /// Nothing is known of this host.
     Unknown,
     /// Another key is known for this host.
-    Changed(MatchedLine),
+    Changed(KnownHostsMatch),
     /// The key is marked as revoked.
-    Revoked(MatchedLine),
+    Revoked(KnownHostsMatch),
 }
 
 /// Reads the text of a known_hosts file; lines that cannot be read are left out, as OpenSSH does.
-pub(crate) fn parse(text: &str) -> Vec<KnownHostsEntry> {
+pub(crate) fn parse_known_hosts(text: &str) -> Vec<KnownHostsEntry> {
     text.lines().enumerate().filter_map(|(at, line)| parse_entry(at + 1, line)).collect()
 }
 
@@ -92,9 +92,9 @@ fn parse_entry(line: usize, text: &str) -> Option<KnownHostsEntry> {
     let names = match names.strip_prefix("|1|") {
         Some(hashed) => {
             let (salt, hash) = hashed.split_once('|')?;
-            HostPatterns::Hashed { salt: STANDARD.decode(salt).ok()?, hash: STANDARD.decode(hash).ok()? }
+            KnownHostsNames::Hashed { salt: STANDARD.decode(salt).ok()?, hash: STANDARD.decode(hash).ok()? }
         }
-        None => HostPatterns::Patterns(names.split(',').map(str::to_ascii_lowercase).collect()),
+        None => KnownHostsNames::Patterns(names.split(',').map(str::to_ascii_lowercase).collect()),
     };
     Some(KnownHostsEntry { line_number: line, marker: mark, names, key_type: kind, key })
 }
@@ -113,24 +113,24 @@ fn blob_key_type(blob: &[u8]) -> Option<&str> {
 }
 
 /// The name under which a host's key is looked for: `host`, or `[host]:port` where the port is not 22.
-pub(crate) fn lookup_name(host: &str, port: u16) -> String {
+pub(crate) fn known_hosts_name(host: &str, port: u16) -> String {
     let host = host.to_ascii_lowercase();
     if port == 22 { host } else { format!("[{host}]:{port}") }
 }
 
 /// The lines of all files that speak of `name`, in order.
-pub(crate) fn find_lines(files: &[KnownHostsFile], name: &str) -> Vec<MatchedLine> {
+pub(crate) fn find_host_lines(files: &[KnownHostsFile], name: &str) -> Vec<KnownHostsMatch> {
     let name = name.to_ascii_lowercase();
     let of = |file: &KnownHostsFile| {
         let matching = |entry: &&KnownHostsEntry| matches_host(&entry.names, &name);
-        file.entries.iter().filter(matching).map(|e| to_matched_line(e, file)).collect::<Vec<_>>()
+        file.entries.iter().filter(matching).map(|e| to_known_hosts_match(e, file)).collect::<Vec<_>>()
     };
     files.iter().flat_map(of).collect()
 }
 
-fn to_matched_line(entry: &KnownHostsEntry, file: &KnownHostsFile) -> MatchedLine {
+fn to_known_hosts_match(entry: &KnownHostsEntry, file: &KnownHostsFile) -> KnownHostsMatch {
     let (file, printed) = (file.path.clone(), file.from_command);
-    MatchedLine {
+    KnownHostsMatch {
         file,
         from_command: printed,
         line_number: entry.line_number,
@@ -140,21 +140,21 @@ fn to_matched_line(entry: &KnownHostsEntry, file: &KnownHostsFile) -> MatchedLin
     }
 }
 
-impl MatchedLine {
+impl KnownHostsMatch {
     /// `file:line`.
     pub(crate) fn location(&self) -> String {
         format!("{}:{}", self.file.display(), self.line_number)
     }
 }
 
-fn matches_host(names: &HostPatterns, name: &str) -> bool {
+fn matches_host(names: &KnownHostsNames, name: &str) -> bool {
     match names {
-        HostPatterns::Hashed { salt, hash } => {
+        KnownHostsNames::Hashed { salt, hash } => {
             let Ok(mut mac) = Hmac::<sha1::Sha1>::new_from_slice(salt) else { return false };
             mac.update(name.as_bytes());
             mac.verify_slice(hash).is_ok()
         }
-        HostPatterns::Patterns(patterns) => {
+        KnownHostsNames::Patterns(patterns) => {
             let refused = patterns.iter().filter_map(|p| p.strip_prefix('!')).any(|p| glob_match(p, name));
             !refused && patterns.iter().any(|p| !p.starts_with('!') && glob_match(p, name))
         }
@@ -162,16 +162,16 @@ fn matches_host(names: &HostPatterns, name: &str) -> bool {
 }
 
 /// Judges an offered key by the lines that speak of its host.
-pub(crate) fn check_key(lines: &[MatchedLine], key: &[u8]) -> KeyVerdict {
+pub(crate) fn check_known_key(lines: &[KnownHostsMatch], key: &[u8]) -> KnownHostsVerdict {
     if let Some(line) = lines.iter().find(|l| l.marker == KnownHostsMarker::Revoked && l.key == key) {
-        return KeyVerdict::Revoked(line.clone());
+        return KnownHostsVerdict::Revoked(line.clone());
     }
     let mut plain = lines.iter().filter(|l| l.marker == KnownHostsMarker::Plain);
     if plain.clone().any(|l| l.key == key) {
-        return KeyVerdict::Known;
+        return KnownHostsVerdict::Known;
     }
     let same_kind = plain.clone().find(|l| blob_key_type(key) == Some(l.key_type.as_str()));
-    same_kind.or_else(|| plain.next()).map_or(KeyVerdict::Unknown, |line| KeyVerdict::Changed(line.clone()))
+    same_kind.or_else(|| plain.next()).map_or(KnownHostsVerdict::Unknown, |line| KnownHostsVerdict::Changed(line.clone()))
 }
 
 /// `SHA256:…`, as ssh and ssh-keygen print it.
@@ -180,7 +180,7 @@ pub(crate) fn fingerprint(key: &[u8]) -> String {
 }
 
 /// The line to add for a host, without a line end; hashed when `salt` is given.
-pub(crate) fn format_line(name: &str, kind: &str, key: &[u8], salt: Option<[u8; 20]>) -> String {
+pub(crate) fn format_known_hosts_line(name: &str, kind: &str, key: &[u8], salt: Option<[u8; 20]>) -> String {
     let name = salt.and_then(|salt| hash_name(name, salt)).unwrap_or_else(|| name.to_owned());
     format!("{name} {kind} {}", STANDARD.encode(key))
 }
@@ -199,34 +199,34 @@ mod tests {
     const OTHER_KEY: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIE6HtTpxqFp4EXxZ9fkLCNX6PNVbZMVGpRk0qvQyM3Zr";
 
     fn file(text: &str) -> Vec<KnownHostsFile> {
-        vec![KnownHostsFile { path: PathBuf::from("kh"), entries: Arc::new(parse(text)), from_command: false }]
+        vec![KnownHostsFile { path: PathBuf::from("kh"), entries: Arc::new(parse_known_hosts(text)), from_command: false }]
     }
 
     fn decode_blob(text: &str) -> Vec<u8> {
         STANDARD.decode(text).expect("base64")
     }
 
-    fn verdict(text: &str, name: &str) -> KeyVerdict {
-        check_key(&find_lines(&file(text), name), &decode_blob(ED25519_KEY))
+    fn verdict(text: &str, name: &str) -> KnownHostsVerdict {
+        check_known_key(&find_host_lines(&file(text), name), &decode_blob(ED25519_KEY))
     }
 
-    fn verdict_line(verdict: &KeyVerdict) -> Option<usize> {
+    fn verdict_line(verdict: &KnownHostsVerdict) -> Option<usize> {
         match verdict {
-            KeyVerdict::Known | KeyVerdict::Unknown => None,
-            KeyVerdict::Changed(line) | KeyVerdict::Revoked(line) => Some(line.line_number),
+            KnownHostsVerdict::Known | KnownHostsVerdict::Unknown => None,
+            KnownHostsVerdict::Changed(line) | KnownHostsVerdict::Revoked(line) => Some(line.line_number),
         }
     }
 
     #[test]
     fn host_names_match_like_openssh() {
         for names in ["gpu01", "GPU01", "a,gpu01,b", "gpu*", "gpu?1", "*", "gpu01\t", "  gpu01"] {
-            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED25519_KEY} comment"), "Gpu01"), KeyVerdict::Known, "{names}");
+            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED25519_KEY} comment"), "Gpu01"), KnownHostsVerdict::Known, "{names}");
         }
         for names in ["gpu1", "gpu01.corp", "*,!gpu01", "!gpu01", "[gpu01]:22", "gpu?", "# gpu01"] {
-            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED25519_KEY}"), "gpu01"), KeyVerdict::Unknown, "{names}");
+            assert_eq!(verdict(&format!("{names} ssh-ed25519 {ED25519_KEY}"), "gpu01"), KnownHostsVerdict::Unknown, "{names}");
         }
-        assert_eq!(verdict(&format!("[gpu01]:2222 ssh-ed25519 {ED25519_KEY}"), &lookup_name("GPU01", 2222)), KeyVerdict::Known);
-        assert_eq!(verdict(&format!("[*]:2222 ssh-ed25519 {ED25519_KEY}"), &lookup_name("gpu01", 2222)), KeyVerdict::Known);
+        assert_eq!(verdict(&format!("[gpu01]:2222 ssh-ed25519 {ED25519_KEY}"), &known_hosts_name("GPU01", 2222)), KnownHostsVerdict::Known);
+        assert_eq!(verdict(&format!("[*]:2222 ssh-ed25519 {ED25519_KEY}"), &known_hosts_name("gpu01", 2222)), KnownHostsVerdict::Known);
     }
 
     #[test]
@@ -234,8 +234,8 @@ mod tests {
         let text = format!(
             "garbage\ngpu01 ssh-ed25519 !!!\n@what gpu01 ssh-ed25519 {OTHER_KEY}\ngpu01 ssh-ed25519 {OTHER_KEY}\ngpu01 ssh-ed25519 {ED25519_KEY}\n"
         );
-        assert_eq!(verdict(&text, "gpu01"), KeyVerdict::Known);
-        assert_eq!(verdict(&format!("gpu01 ssh-rsa {ED25519_KEY}"), "gpu01"), KeyVerdict::Unknown, "the type belies the key");
+        assert_eq!(verdict(&text, "gpu01"), KnownHostsVerdict::Known);
+        assert_eq!(verdict(&format!("gpu01 ssh-rsa {ED25519_KEY}"), "gpu01"), KnownHostsVerdict::Unknown, "the type belies the key");
     }
 
     #[test]
@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn revoked_marker_overrides_known_key() {
         let text = format!("gpu01 ssh-ed25519 {ED25519_KEY}\n@revoked * ssh-ed25519 {ED25519_KEY}\n");
-        assert!(matches!(verdict(&text, "gpu01"), KeyVerdict::Revoked(line) if line.line_number == 2));
-        assert_eq!(verdict(&format!("@revoked gpu01 ssh-ed25519 {OTHER_KEY}"), "gpu01"), KeyVerdict::Unknown);
+        assert!(matches!(verdict(&text, "gpu01"), KnownHostsVerdict::Revoked(line) if line.line_number == 2));
+        assert_eq!(verdict(&format!("@revoked gpu01 ssh-ed25519 {OTHER_KEY}"), "gpu01"), KnownHostsVerdict::Unknown);
         assert_eq!(
             verdict(&format!("@cert-authority * ssh-ed25519 {ED25519_KEY}"), "gpu01"),
-            KeyVerdict::Unknown,
+            KnownHostsVerdict::Unknown,
             "an authority's key is no host's key"
         );
     }
@@ -276,10 +276,11 @@ mod tests {
         let hashed_by_them = std::fs::read_to_string(&path).expect("readable");
         assert!(!hashed_by_them.contains("gpu01"), "{hashed_by_them}");
         for name in names {
-            assert_eq!(verdict(&hashed_by_them, name), KeyVerdict::Known, "{name}");
+            assert_eq!(verdict(&hashed_by_them, name), KnownHostsVerdict::Known, "{name}");
         }
-        assert_eq!(verdict(&hashed_by_them, "gpu02"), KeyVerdict::Unknown);
-        let ours: String = names.iter().map(|n| format_line(n, "ssh-ed25519", &decode_blob(ED25519_KEY), Some([7; 20])) + "\n").collect();
+        assert_eq!(verdict(&hashed_by_them, "gpu02"), KnownHostsVerdict::Unknown);
+        let ours: String =
+            names.iter().map(|n| format_known_hosts_line(n, "ssh-ed25519", &decode_blob(ED25519_KEY), Some([7; 20])) + "\n").collect();
         std::fs::write(&path, ours).expect("written");
         for name in names {
             assert!(keygen(&["-F", name]).contains(ED25519_KEY), "ssh-keygen does not find {name}");

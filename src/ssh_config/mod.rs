@@ -4,13 +4,13 @@
 //! lines apply and where each setting came from, `known_hosts` gives the verdict on a key. The truth about the format is OpenSSH's
 //! readconf.c; the tests compare with `ssh -G`. What cannot be decided here, `remote` asks the ssh program.
 
-mod condition;
-pub(crate) mod files;
+pub(crate) mod config_files;
+mod config_line;
 mod jump;
 mod keywords;
 pub(crate) mod known_hosts;
-mod line;
-pub(crate) mod names;
+mod match_condition;
+pub(crate) mod name_rules;
 mod options;
 mod port;
 pub(crate) mod resolve;
@@ -18,8 +18,8 @@ pub(crate) mod resolve;
 mod ssh_g_tests;
 mod tokens;
 
+pub(crate) use self::config_line::{SshConfigFile, split_words as words};
 pub(crate) use self::jump::JumpHost;
-pub(crate) use self::line::{ConfigFile, split_words as words};
-pub(crate) use self::options::{OptionValue, SettingOrigin, SshOptions};
+pub(crate) use self::options::{SettingOrigin, SshOptionValue, SshOptions};
 pub use self::tokens::EnvLookup;
 pub(crate) use self::tokens::PercentTokens;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::keywords::{self, Keyword, ValueKind};
+use super::keywords::{self, KeywordValueKind, SshKeyword};
 
 /// The key files that OpenSSH tries when none is named. The last is tried since 10.5.
 const DEFAULT_KEY_FILES: [&str; 8] = [
@@ -45,14 +45,14 @@ impl fmt::Display for SettingOrigin {
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OptionValue {
+pub(crate) struct SshOptionValue {
     pub(crate) text: Arc<str>,
     pub(crate) origin: SettingOrigin,
 }
 
-impl OptionValue {
+impl SshOptionValue {
     pub(crate) fn new(text: &str, origin: &SettingOrigin) -> Self {
-        OptionValue { text: text.into(), origin: origin.clone() }
+        SshOptionValue { text: text.into(), origin: origin.clone() }
     }
 
     fn is_none(&self) -> bool {
@@ -62,7 +62,7 @@ impl OptionValue {
 
 /// Every keyword that is set for one host, in the order in which it was met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SshOptions(Vec<(&'static Keyword, Vec<OptionValue>)>);
+pub(crate) struct SshOptions(Vec<(&'static SshKeyword, Vec<SshOptionValue>)>);
 
 impl SshOptions {
     /// Reads the output of `ssh -G`.
@@ -70,12 +70,12 @@ impl SshOptions {
         let mut options = SshOptions::default();
         for line in text.lines() {
             let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
-            let Some(keyword) = keywords::find_keyword(name).filter(|k| k.value_kind != ValueKind::Ignored) else { continue };
-            let words = if keyword.value_kind == ValueKind::Words { split_paths(rest) } else { vec![rest.to_owned()] };
+            let Some(keyword) = keywords::find_keyword(name).filter(|k| k.value_kind != KeywordValueKind::Ignored) else { continue };
+            let words = if keyword.value_kind == KeywordValueKind::Words { split_paths(rest) } else { vec![rest.to_owned()] };
             // What ssh has judged is kept as it is where it has another form than we know.
             let values = keyword.normalize_values(words.clone(), rest).unwrap_or(words);
             if !values.is_empty() {
-                options.values_mut(keyword).extend(values.iter().map(|v| OptionValue::new(v, &SettingOrigin::SshG)));
+                options.values_mut(keyword).extend(values.iter().map(|v| SshOptionValue::new(v, &SettingOrigin::SshG)));
             }
         }
         options
@@ -84,7 +84,7 @@ impl SshOptions {
     /// Sets what stands over every file. A keyword that is not one of ours is left out.
     pub(crate) fn set(&mut self, keyword: &str, text: &str, origin: &SettingOrigin) {
         if let Some(keyword) = keywords::find_keyword(keyword) {
-            *self.values_mut(keyword) = vec![OptionValue::new(text, origin)];
+            *self.values_mut(keyword) = vec![SshOptionValue::new(text, origin)];
         }
     }
 
@@ -92,7 +92,7 @@ impl SshOptions {
     pub(crate) fn fill_defaults(&mut self) {
         let fill = |keyword: &str, values: &[&str]| {
             if let Some(keyword) = keywords::find_keyword(keyword).filter(|k| !self.has_keyword(k)) {
-                *self.values_mut(keyword) = values.iter().map(|v| OptionValue::new(v, &SettingOrigin::Default)).collect();
+                *self.values_mut(keyword) = values.iter().map(|v| SshOptionValue::new(v, &SettingOrigin::Default)).collect();
             }
         };
         let mut fill = fill;
@@ -102,7 +102,7 @@ impl SshOptions {
     }
 
     /// The values of a keyword, to be added to.
-    pub(crate) fn values_mut(&mut self, keyword: &'static Keyword) -> &mut Vec<OptionValue> {
+    pub(crate) fn values_mut(&mut self, keyword: &'static SshKeyword) -> &mut Vec<SshOptionValue> {
         let at = self.0.iter().position(|(k, _)| std::ptr::eq(*k, keyword)).unwrap_or_else(|| {
             self.0.push((keyword, Vec::new()));
             self.0.len() - 1
@@ -111,12 +111,12 @@ impl SshOptions {
     }
 
     /// The values of a keyword, `none` too.
-    pub(crate) fn keyword_values(&self, keyword: &'static Keyword) -> &[OptionValue] {
+    pub(crate) fn keyword_values(&self, keyword: &'static SshKeyword) -> &[SshOptionValue] {
         self.0.iter().find(|(k, _)| std::ptr::eq(*k, keyword)).map_or(&[], |(_, values)| values)
     }
 
     /// Whether a keyword is set, be it to `none`.
-    pub(crate) fn has_keyword(&self, keyword: &'static Keyword) -> bool {
+    pub(crate) fn has_keyword(&self, keyword: &'static SshKeyword) -> bool {
         self.0.iter().any(|(k, _)| std::ptr::eq(*k, keyword))
     }
 
@@ -125,22 +125,22 @@ impl SshOptions {
         !self.all_values(name).is_empty()
     }
 
-    fn all_values(&self, name: &str) -> &[OptionValue] {
+    fn all_values(&self, name: &str) -> &[SshOptionValue] {
         self.0.iter().find(|(k, _)| k.name.eq_ignore_ascii_case(name)).map_or(&[], |(_, values)| values)
     }
 
     /// Every keyword with its values, `none` too, in the order in which they were met.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &[OptionValue])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &[SshOptionValue])> {
         self.0.iter().map(|(keyword, values)| (keyword.name, values.as_slice()))
     }
 
     /// The values of a keyword but `none`, with their places.
-    pub(crate) fn values(&self, key: &str) -> impl Iterator<Item = &OptionValue> {
+    pub(crate) fn values(&self, key: &str) -> impl Iterator<Item = &SshOptionValue> {
         self.all_values(key).iter().filter(|v| !v.text.is_empty() && !v.is_none())
     }
 
     /// The first value of a keyword; `none` counts as absent.
-    pub(crate) fn first_value(&self, key: &str) -> Option<&OptionValue> {
+    pub(crate) fn first_value(&self, key: &str) -> Option<&SshOptionValue> {
         self.all_values(key).first().filter(|v| !v.text.is_empty() && !v.is_none())
     }
 
@@ -151,7 +151,7 @@ impl SshOptions {
 
     /// Whether a keyword says `none`.
     pub(crate) fn is_set_to_none(&self, key: &str) -> bool {
-        self.all_values(key).first().is_some_and(OptionValue::is_none)
+        self.all_values(key).first().is_some_and(SshOptionValue::is_none)
     }
 
     /// Whether a keyword says yes.
@@ -171,7 +171,7 @@ impl SshOptions {
 
     /// Whether the key files are those that OpenSSH tries unasked.
     pub(crate) fn has_default_keys(&self) -> bool {
-        let standard = |v: &OptionValue| match v.origin {
+        let standard = |v: &SshOptionValue| match v.origin {
             SettingOrigin::Default => true,
             SettingOrigin::SshG => DEFAULT_KEY_FILES.contains(&&*v.text),
             SettingOrigin::Inventory | SettingOrigin::Line(..) => false,

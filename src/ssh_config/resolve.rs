@@ -6,10 +6,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::condition::{self, ConditionResult, MatchContext, patterns_match};
-use super::keywords::{Keyword, ValueKind};
-use super::line::{ConfigFile, ConfigStatement};
-use super::options::{OptionValue, SettingOrigin, SshOptions};
+use super::config_line::{SshConfigFile, SshConfigStatement};
+use super::keywords::{KeywordValueKind, SshKeyword};
+use super::match_condition::{self, MatchConditionResult, MatchContext, patterns_match};
+use super::options::{SettingOrigin, SshOptionValue, SshOptions};
 
 /// For whom the lines are judged.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +32,11 @@ pub(crate) enum MatchResult {
 }
 
 /// Decides what holds for a host. `preset` stands over every file.
-pub(crate) fn resolve_host(sources: &[Arc<ConfigFile>], question: HostQuery<'_>, preset: SshOptions) -> MatchResult {
-    let mut walk = HostResolution {
-        query: question,
+pub(crate) fn resolve_host(sources: &[Arc<SshConfigFile>], query: HostQuery<'_>, preset: SshOptions) -> MatchResult {
+    let mut walk = HostResolver {
+        query,
         options: preset,
-        current_host: question.alias.to_owned(),
+        current_host: query.alias.to_owned(),
         is_final_pass: false,
         needs_final_pass: false,
         errors: Vec::new(),
@@ -49,7 +49,7 @@ pub(crate) fn resolve_host(sources: &[Arc<ConfigFile>], question: HostQuery<'_>,
     walk.defer_canonicalization();
     if walk.errors.is_empty() && walk.needs_ssh.is_none() && walk.needs_final_pass {
         walk.is_final_pass = true;
-        walk.current_host = walk.options.first_text("HostName").unwrap_or(question.alias).to_owned();
+        walk.current_host = walk.options.first_text("HostName").unwrap_or(query.alias).to_owned();
         sources.iter().for_each(|s| walk.apply_file(s, true));
     }
     match (walk.errors.is_empty(), walk.needs_ssh) {
@@ -62,7 +62,7 @@ pub(crate) fn resolve_host(sources: &[Arc<ConfigFile>], question: HostQuery<'_>,
     }
 }
 
-struct HostResolution<'a> {
+struct HostResolver<'a> {
     query: HostQuery<'a>,
     options: SshOptions,
     /// What `Host` lines are compared with.
@@ -75,29 +75,29 @@ struct HostResolution<'a> {
     needs_ssh: Option<(SettingOrigin, String)>,
 }
 
-impl HostResolution<'_> {
+impl HostResolver<'_> {
     /// Goes through a file. `live`: whether the line that included it holds.
-    fn apply_file(&mut self, source: &ConfigFile, live: bool) {
+    fn apply_file(&mut self, source: &SshConfigFile, live: bool) {
         let mut active = live;
         for line in &source.lines {
             let place = || SettingOrigin::Line(source.name.clone(), line.number);
             match &line.statement {
                 Err(what) => self.errors.push(format!("{}: {what}", place())),
-                Ok(ConfigStatement::Host(patterns)) => active = live && patterns_match(patterns, &self.current_host),
-                Ok(ConfigStatement::Match(condition)) => {
+                Ok(SshConfigStatement::Host(patterns)) => active = live && patterns_match(patterns, &self.current_host),
+                Ok(SshConfigStatement::Match(condition)) => {
                     self.needs_final_pass |= condition.needs_final_pass;
                     active = live && self.evaluate_match(condition, place);
                 }
-                Ok(ConfigStatement::Include(files)) => files.iter().for_each(|f| self.apply_file(f, active)),
-                Ok(ConfigStatement::IncludeWithTokens) if active => self.defer_to_ssh(place(), "an Include with a token"),
-                Ok(ConfigStatement::IncludeWithTokens) => {}
-                Ok(ConfigStatement::Set(keyword, values)) if active => self.set_option(keyword, values, place),
-                Ok(ConfigStatement::Set(..)) => {}
-                Ok(ConfigStatement::Unknown(keyword)) => {
+                Ok(SshConfigStatement::Include(files)) => files.iter().for_each(|f| self.apply_file(f, active)),
+                Ok(SshConfigStatement::IncludeWithTokens) if active => self.defer_to_ssh(place(), "an Include with a token"),
+                Ok(SshConfigStatement::IncludeWithTokens) => {}
+                Ok(SshConfigStatement::Set(keyword, values)) if active => self.set_option(keyword, values, place),
+                Ok(SshConfigStatement::Set(..)) => {}
+                Ok(SshConfigStatement::Unknown(keyword)) => {
                     let ignored = self
                         .options
                         .first_text("IgnoreUnknown")
-                        .is_some_and(|list| patterns_match(&condition::parse_pattern_list(list, true), keyword));
+                        .is_some_and(|list| patterns_match(&match_condition::parse_pattern_list(list, true), keyword));
                     // Behind a line that only ssh can judge nobody knows what is ignored.
                     if !ignored && self.needs_ssh.is_none() {
                         self.errors.push(format!("{}: there is no keyword `{keyword}`", place()));
@@ -107,7 +107,7 @@ impl HostResolution<'_> {
         }
     }
 
-    fn evaluate_match(&mut self, condition: &condition::MatchCondition, place: impl Fn() -> SettingOrigin) -> bool {
+    fn evaluate_match(&mut self, condition: &match_condition::MatchCondition, origin: impl Fn() -> SettingOrigin) -> bool {
         let named = self.options.first_text("HostName").map(|name| expand_host_name(name, self.query.alias));
         let host = match &named {
             Some(Ok(name)) => name,
@@ -122,20 +122,20 @@ impl HostResolution<'_> {
             is_final_pass: self.is_final_pass,
         };
         match condition.evaluate(&now) {
-            ConditionResult::Yes => true,
-            ConditionResult::No => false,
-            ConditionResult::NeedsSsh(criterion) => {
-                self.defer_to_ssh(place(), &format!("`Match {criterion}`"));
+            MatchConditionResult::Yes => true,
+            MatchConditionResult::No => false,
+            MatchConditionResult::NeedsSsh(criterion) => {
+                self.defer_to_ssh(origin(), &format!("`Match {criterion}`"));
                 false
             }
         }
     }
 
-    fn defer_to_ssh(&mut self, place: SettingOrigin, what: &str) {
-        self.needs_ssh.get_or_insert_with(|| (place, what.to_owned()));
+    fn defer_to_ssh(&mut self, origin: SettingOrigin, what: &str) {
+        self.needs_ssh.get_or_insert_with(|| (origin, what.to_owned()));
     }
 
-    fn set_option(&mut self, keyword: &'static Keyword, values: &[Arc<str>], place: impl Fn() -> SettingOrigin) {
+    fn set_option(&mut self, keyword: &'static SshKeyword, values: &[Arc<str>], place: impl Fn() -> SettingOrigin) {
         let taken = match keyword.name {
             // Whichever comes first keeps the other out.
             "ProxyJump" | "ProxyCommand" => self.options.is_set("ProxyJump") || self.options.is_set("ProxyCommand"),
@@ -146,13 +146,13 @@ impl HostResolution<'_> {
             }
             _ => match keyword.value_kind {
                 _ if values.is_empty() => true,
-                ValueKind::Repeated => self.options.keyword_values(keyword).iter().any(|known| values.contains(&known.text)),
+                KeywordValueKind::Repeated => self.options.keyword_values(keyword).iter().any(|known| values.contains(&known.text)),
                 _ => self.options.has_keyword(keyword),
             },
         };
         if !taken {
             let origin = place();
-            let values = values.iter().map(|text| OptionValue { text: text.clone(), origin: origin.clone() });
+            let values = values.iter().map(|text| SshOptionValue { text: text.clone(), origin: origin.clone() });
             self.options.values_mut(keyword).extend(values);
         }
     }

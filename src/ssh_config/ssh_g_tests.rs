@@ -10,7 +10,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 
-use super::files;
+use super::config_files;
 use super::resolve::{HostQuery, MatchResult, resolve_host};
 use super::{JumpHost, PercentTokens, SettingOrigin, SshOptions, keywords};
 use crate::ssh_config::EnvLookup;
@@ -43,13 +43,13 @@ struct SshQuery<'a> {
 }
 
 /// What `ssh -G` says, or the lines that it refuses.
-fn ssh_g_options(asked: &SshQuery<'_>) -> Result<SshOptions, String> {
+fn ssh_g_options(query: &SshQuery<'_>) -> Result<SshOptions, String> {
     let mut ssh = Command::new("ssh");
-    ssh.arg("-G").arg("-F").arg(asked.config).env("ORCH_TEST_DIR", "/keys").stdin(Stdio::null());
-    if let Some(user) = asked.user {
+    ssh.arg("-G").arg("-F").arg(query.config).env("ORCH_TEST_DIR", "/keys").stdin(Stdio::null());
+    if let Some(user) = query.user {
         ssh.arg("-l").arg(user);
     }
-    let out = ssh.arg("--").arg(asked.alias).output().expect("ssh runs");
+    let out = ssh.arg("--").arg(query.alias).output().expect("ssh runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if out.status.success() { Ok(SshOptions::parse_ssh_g(&text(&out.stdout))) } else { Err(text(&out.stderr)) }
 }
@@ -65,16 +65,16 @@ fn local_user() -> LocalUser {
     LocalUser { home: me.dir, user: me.name }
 }
 
-fn our_result(me: &LocalUser, asked: &SshQuery<'_>) -> MatchResult {
-    let sources = match files::read_config_files(Some(asked.config), &me.home) {
+fn our_result(me: &LocalUser, query: &SshQuery<'_>) -> MatchResult {
+    let sources = match config_files::read_config_files(Some(query.config), &me.home) {
         Ok(sources) => sources,
         Err(what) => return MatchResult::Invalid(vec![what]),
     };
     let mut preset = SshOptions::default();
-    if let Some(user) = asked.user {
+    if let Some(user) = query.user {
         preset.set("User", user, &SettingOrigin::Inventory);
     }
-    resolve_host(&sources, HostQuery { alias: asked.alias, local_user: &me.user }, preset)
+    resolve_host(&sources, HostQuery { alias: query.alias, local_user: &me.user }, preset)
 }
 
 /// An algorithm list with `+`, `-` or `^` before it, put together with the standard list.
@@ -141,20 +141,20 @@ fn as_ssh_g_prints(me: &LocalUser, alias: &str, options: &SshOptions, unset: &Ss
 }
 
 /// Compares the two. `Ok(false)`: it is ssh's to decide, and was not compared.
-fn compare_with_ssh(me: &LocalUser, asked: &SshQuery<'_>, unset: &SshOptions) -> Result<bool, String> {
-    let theirs = ssh_g_options(asked);
-    match (our_result(me, asked), theirs) {
+fn compare_with_ssh(me: &LocalUser, query: &SshQuery<'_>, unset: &SshOptions) -> Result<bool, String> {
+    let theirs = ssh_g_options(query);
+    match (our_result(me, query), theirs) {
         (MatchResult::NeedsSsh(..), _) => Ok(false),
         (MatchResult::Resolved(ours), Ok(theirs)) => {
             let (ours, theirs) =
-                (as_ssh_g_prints(me, asked.alias, &ours, unset), as_ssh_g_prints(me, asked.alias, &theirs, &SshOptions::default()));
+                (as_ssh_g_prints(me, query.alias, &ours, unset), as_ssh_g_prints(me, query.alias, &theirs, &SshOptions::default()));
             // With BatchMode, Debian's ssh has a keepalive of its own where none is named.
             let debian = |n: &str| n == "ServerAliveInterval" && theirs.get(n).is_some_and(|v| v == "300");
             let apart: Vec<String> = keywords::keyword_names()
                 .filter(|n| ours.get(*n) != theirs.get(*n) && !debian(n))
                 .map(|n| format!("{n}: ours {:?}, ssh {:?}", ours.get(n), theirs.get(n)))
                 .collect();
-            if apart.is_empty() { Ok(true) } else { Err(format!("{}: {}", asked.alias, apart.join("\n"))) }
+            if apart.is_empty() { Ok(true) } else { Err(format!("{}: {}", query.alias, apart.join("\n"))) }
         }
         (MatchResult::Invalid(ours), Err(theirs)) => {
             // Every line that ssh names, we name.
@@ -169,10 +169,10 @@ fn compare_with_ssh(me: &LocalUser, asked: &SshQuery<'_>, unset: &SshOptions) ->
                 .filter_map(named)
                 .filter(|place| !ours.iter().any(|o| o.starts_with(place)))
                 .collect();
-            if missing.is_empty() { Ok(true) } else { Err(format!("{}: not named: {missing:?}\nours {ours:?}\nssh {theirs}", asked.alias)) }
+            if missing.is_empty() { Ok(true) } else { Err(format!("{}: not named: {missing:?}\nours {ours:?}\nssh {theirs}", query.alias)) }
         }
-        (MatchResult::Invalid(ours), Ok(_)) => Err(format!("{}: only we refuse it: {ours:?}", asked.alias)),
-        (MatchResult::Resolved(_), Err(theirs)) => Err(format!("{}: only ssh refuses it: {theirs}", asked.alias)),
+        (MatchResult::Invalid(ours), Ok(_)) => Err(format!("{}: only we refuse it: {ours:?}", query.alias)),
+        (MatchResult::Resolved(_), Err(theirs)) => Err(format!("{}: only ssh refuses it: {theirs}", query.alias)),
     }
 }
 
@@ -468,7 +468,7 @@ fn bench_1024_hosts_against_500_lines() {
     std::fs::write(&config, (0..100).map(block).collect::<String>()).expect("written");
     let me = local_user();
     let begin = std::time::Instant::now();
-    let sources = files::read_config_files(Some(&config), &me.home).expect("readable");
+    let sources = config_files::read_config_files(Some(&config), &me.home).expect("readable");
     let read = begin.elapsed();
     for host in 0..1024 {
         let alias = format!("gpu{:03}-{host}", host % 128);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sha1::Digest as _;
 
-use crate::ssh_config::names;
+use crate::ssh_config::name_rules;
 
 /// Looks up a variable of the laptop by its name.
 pub type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -59,7 +59,7 @@ impl PercentTokens<'_> {
     pub(crate) fn expand_known_hosts_command(&self, text: &str, key: &[(char, &str)]) -> Result<String, String> {
         self.check_shell_safe(text)?;
         let name = key.iter().find(|(token, _)| *token == 'H').filter(|_| text.contains("%H"));
-        name.map_or(Ok(()), |(_, name)| names::validate_host(name)).map_err(|why| format!("%H: {why}"))?;
+        name.map_or(Ok(()), |(_, name)| name_rules::validate_host(name)).map_err(|why| format!("%H: {why}"))?;
         self.expand(text, COMMON_TOKENS, key, true)
     }
 
@@ -67,11 +67,11 @@ impl PercentTokens<'_> {
     fn check_shell_safe(&self, text: &str) -> Result<(), String> {
         for token in text.replace("%%", "").split('%').skip(1).filter_map(|rest| rest.chars().next()) {
             let judged = match token {
-                'h' => names::validate_host(self.host),
-                'n' => names::validate_host(self.alias),
-                'k' => names::validate_host(self.host_key_name),
-                'j' => names::validate_host(self.jump_host),
-                'r' => names::validate_user(self.user),
+                'h' => name_rules::validate_host(self.host),
+                'n' => name_rules::validate_host(self.alias),
+                'k' => name_rules::validate_host(self.host_key_name),
+                'j' => name_rules::validate_host(self.jump_host),
+                'r' => name_rules::validate_user(self.user),
                 _ => Ok(()),
             };
             judged.map_err(|why| format!("%{token}: {why}"))?;

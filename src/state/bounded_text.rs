@@ -11,10 +11,10 @@ pub(super) fn truncate_text(text: &str) -> String {
 }
 
 /// The beginning of a text, at most `most` bytes and a mark.
-pub(super) fn truncate_text_to(text: &str, most: usize) -> String {
-    if text.len() <= most {
+pub(super) fn truncate_text_to(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}…", &text[..end])
 }

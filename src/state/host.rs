@@ -39,7 +39,7 @@ pub struct StepCounts {
 
 /// Free and total bytes, with the time of the news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskSpace {
     /// Bytes.
     pub free: u64,
     /// Bytes.
@@ -97,7 +97,7 @@ pub struct HostState {
     /// Its clock minus ours, and how wrong that may be, milliseconds.
     pub clock_offset: Option<(i64, i64)>,
     /// Space under the run directory.
-    pub disk: Option<Disk>,
+    pub disk: Option<DiskSpace>,
     /// GPU values.
     pub gpus: Vec<GpuSample>,
     /// When they were taken; 0: never.

@@ -8,17 +8,17 @@ pub mod hang_baseline;
 pub mod host;
 pub mod log_lines;
 mod run_end;
-pub mod step_table;
+pub mod step_tracker;
 pub mod training_metrics;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::event::{Event, EventKind, Goal, Hang, Level, LogFile, Outcome, Phase, RunInfo, RunOutcome, UnixMillis};
+use crate::event::{Event, EventKind, Hang, Level, LogFile, Outcome, Phase, RunGoal, RunInfo, RunOutcome, UnixMillis};
 
 use bounded_text::{truncate_text, truncate_text_to};
-pub use host::{ConnectionStatus, Disk, GpuTracePoint, HostState, MAX_TRACE_POINTS, RankState, StepCounts};
-pub use step_table::{StepState, StepStatus, StepTable};
+pub use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, MAX_TRACE_POINTS, RankState, StepCounts};
+pub use step_tracker::{StepState, StepStatus, StepTracker};
 use training_metrics::{MetricScanner, MetricValues, TrainingMetrics};
 
 /// How many notices are kept.
@@ -94,13 +94,13 @@ pub struct RunState {
     /// By global rank.
     pub ranks: BTreeMap<u32, RankState>,
     /// The steps of the plan in force.
-    pub step_table: StepTable,
+    pub step_tracker: StepTracker,
     /// The steps that failed in earlier plans of this attempt.
     earlier_failed_steps: Vec<StepState>,
     /// The phases as they began, with their time.
     pub phases: Vec<(Phase, UnixMillis)>,
     /// What should be the case, and why.
-    pub goal: (Goal, String),
+    pub goal: (RunGoal, String),
     /// When it was first no longer that the gang runs.
     pub stopping_since: Option<UnixMillis>,
     /// What the hosts said of the run's end, and when that was (0: unknown).
@@ -143,10 +143,10 @@ impl Default for RunState {
             info: RunInfo::default(),
             hosts: Vec::new(),
             ranks: BTreeMap::new(),
-            step_table: StepTable::default(),
+            step_tracker: StepTracker::default(),
             earlier_failed_steps: Vec::new(),
             phases: Vec::new(),
-            goal: (Goal::Up, String::new()),
+            goal: (RunGoal::Up, String::new()),
             stopping_since: None,
             reported_end: None,
             first_rank_started: None,
@@ -222,7 +222,7 @@ impl RunState {
             }
             EventKind::GoalChanged { goal, reason: why } => {
                 self.goal = (*goal, why.clone());
-                self.stopping_since = if *goal == Goal::Up { None } else { self.stopping_since.or(Some(at)) };
+                self.stopping_since = if *goal == RunGoal::Up { None } else { self.stopping_since.or(Some(at)) };
             }
             EventKind::Leftover { host, text } => {
                 let leftover = Leftover { host: *host, text: truncate_text(text) };
@@ -268,7 +268,7 @@ impl RunState {
             }
             rank.local_rank = Some(planned.local_rank);
         }
-        self.step_table = StepTable::new(&info.steps);
+        self.step_tracker = StepTracker::new(&info.steps);
         if self.info.metrics != info.metrics {
             self.scanner = Arc::new(MetricScanner::new(&info.metrics));
         }
@@ -285,7 +285,7 @@ impl RunState {
         let failed: Vec<StepState> =
             self.failed_steps_of_plan().take(MAX_FAILED_STEPS.saturating_sub(self.earlier_failed_steps.len())).cloned().collect();
         self.earlier_failed_steps.extend(failed);
-        self.step_table = StepTable::default();
+        self.step_tracker = StepTracker::default();
     }
 
     /// Hosts keep what is known of them by their name.
@@ -327,18 +327,18 @@ impl RunState {
 
     fn apply_step_event(&mut self, kind: &EventKind, at: UnixMillis) {
         let told = match kind {
-            EventKind::StepStarted { step } => self.step_table.set_status(*step, StepStatus::Running, at).map(|_| ()),
+            EventKind::StepStarted { step } => self.step_tracker.set_status(*step, StepStatus::Running, at).map(|_| ()),
             EventKind::StepSatisfied { step, note } => {
-                self.step_table.set_status(*step, StepStatus::Satisfied, at).map(|s| s.note = truncate_text(note))
+                self.step_tracker.set_status(*step, StepStatus::Satisfied, at).map(|s| s.note = truncate_text(note))
             }
             EventKind::StepDone { step, note } => {
-                self.step_table.set_status(*step, StepStatus::Done, at).map(|s| s.note = truncate_text(note))
+                self.step_tracker.set_status(*step, StepStatus::Done, at).map(|s| s.note = truncate_text(note))
             }
-            EventKind::StepFailed { step, error, hint } => self.step_table.set_status(*step, StepStatus::Failed, at).map(|s| {
+            EventKind::StepFailed { step, error, hint } => self.step_tracker.set_status(*step, StepStatus::Failed, at).map(|s| {
                 s.note = truncate_text(error);
                 s.hint = truncate_text(hint);
             }),
-            EventKind::StepRetrying { step, error } => self.step_table.record_retry(*step, &truncate_text(error)),
+            EventKind::StepRetrying { step, error } => self.step_tracker.record_retry(*step, &truncate_text(error)),
             _ => Ok(()),
         };
         self.rejected_events += u64::from(told.is_err());
@@ -388,7 +388,7 @@ impl RunState {
                     (truncate_text_to(text, MAX_NVIDIA_SMI_BYTES), truncate_text(error), at);
             }
             EventKind::HostMetrics { metrics: vitals, .. } => (host.host_metrics, host.host_metrics_at) = (vitals.clone(), at),
-            EventKind::DiskSpace { free, total, .. } => host.disk = Some(Disk { free: *free, total: *total, at }),
+            EventKind::DiskSpace { free, total, .. } => host.disk = Some(DiskSpace { free: *free, total: *total, at }),
             _ => {}
         }
     }
@@ -478,7 +478,7 @@ impl RunState {
 
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
     pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
-        training_metrics::combine_ranks(metric, self.ranks.values().map(|rank| &rank.metrics))
+        training_metrics::combine_rank_metrics(metric, self.ranks.values().map(|rank| &rank.metrics))
     }
 
     /// The name of a metric.
@@ -486,11 +486,11 @@ impl RunState {
         self.scanner.metric_name(metric)
     }
 
-    fn push_notice(&mut self, note: Notice) {
+    fn push_notice(&mut self, notice: Notice) {
         if self.notices.len() >= MAX_NOTICES {
             self.notices.pop_front();
         }
-        self.notices.push_back(note);
+        self.notices.push_back(notice);
     }
 
     /// Host number `host`'s name, for display; empty if there is no such host.
@@ -532,7 +532,7 @@ impl RunState {
     }
 
     fn failed_steps_of_plan(&self) -> impl Iterator<Item = &StepState> {
-        self.step_table.steps().iter().filter(|step| step.status == StepStatus::Failed)
+        self.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed)
     }
 
     /// How the ranks stand.
@@ -553,7 +553,7 @@ impl RunState {
     /// The steps of one host, over all plans of this operation.
     pub fn step_counts(&self, host: usize) -> StepCounts {
         let mut tally = self.hosts.get(host).map(|host| host.earlier_step_counts).unwrap_or_default();
-        for step in self.step_table.steps().iter().filter(|step| step.info.host as usize == host) {
+        for step in self.step_tracker.steps().iter().filter(|step| step.info.host as usize == host) {
             match step.status {
                 StepStatus::Waiting | StepStatus::Running => {}
                 StepStatus::Satisfied => tally.ok += 1,
@@ -569,8 +569,8 @@ impl RunState {
 }
 
 impl HostState {
-    fn set_connection_status(&mut self, liveness: ConnectionStatus, error: &str, at: UnixMillis) {
-        self.connection_status = liveness;
+    fn set_connection_status(&mut self, status: ConnectionStatus, error: &str, at: UnixMillis) {
+        self.connection_status = status;
         self.connection_since = at;
         self.connection_error = truncate_text(error);
     }

@@ -67,7 +67,7 @@ impl RunState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Event, EventKind, Goal, RunInfo};
+    use crate::event::{Event, EventKind, RunGoal, RunInfo};
 
     /// How the run stands after these events of a run on one host.
     fn run_end_after(kinds: &[EventKind]) -> Option<RunOutcome> {
@@ -93,17 +93,21 @@ mod tests {
             ("ended well, something is left", vec![s(), exited(0), over(Outcome::Leftovers)], Some(RunOutcome::Ok)),
             ("failed", vec![s(), exited(1), culprit.clone(), over(Outcome::Failed)], Some(RunOutcome::Failed)),
             ("failed, something is left", vec![s(), exited(1), culprit, over(Outcome::Leftovers)], Some(RunOutcome::Failed)),
-            ("hung, and was stopped for it", vec![s(), goal(Goal::Stop), exited(143), over(Outcome::Failed)], Some(RunOutcome::Failed)),
-            ("Ctrl-C", vec![s(), goal(Goal::Stop), exited(143), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
-            ("Ctrl-C, and the ranks end well", vec![s(), goal(Goal::Stop), exited(0), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
+            ("hung, and was stopped for it", vec![s(), goal(RunGoal::Stop), exited(143), over(Outcome::Failed)], Some(RunOutcome::Failed)),
+            ("Ctrl-C", vec![s(), goal(RunGoal::Stop), exited(143), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
+            (
+                "Ctrl-C, and the ranks end well",
+                vec![s(), goal(RunGoal::Stop), exited(0), over(Outcome::Signal(2))],
+                Some(RunOutcome::Stopped),
+            ),
             ("Ctrl-C during the launch", vec![s(), over(Outcome::Signal(2))], Some(RunOutcome::Stopped)),
             ("left", vec![s(), found(RunOutcome::Running), over(Outcome::Signal(1))], Some(RunOutcome::Running)),
             ("elsewhere", vec![s(), found(RunOutcome::Stopped), exited(143), over(Outcome::Stopped)], Some(RunOutcome::Stopped)),
-            ("`down` of a live run", vec![found(RunOutcome::Running), goal(Goal::Down), over(Outcome::Ok)], Some(RunOutcome::Stopped)),
+            ("`down` of a live run", vec![found(RunOutcome::Running), goal(RunGoal::Down), over(Outcome::Ok)], Some(RunOutcome::Stopped)),
             ("`down` of a failed run", vec![found(RunOutcome::Failed), over(Outcome::Ok)], Some(RunOutcome::Failed)),
             ("`down` that may not", vec![found(RunOutcome::Running), over(Outcome::Locked)], Some(RunOutcome::Running)),
             ("an elastic gang", vec![s(), exited(1), over(Outcome::Ok)], Some(RunOutcome::Ok)),
-            ("rolled back", vec![s(), goal(Goal::Down), over(Outcome::Unreachable)], None),
+            ("rolled back", vec![s(), goal(RunGoal::Down), over(Outcome::Unreachable)], None),
         ];
         for (case, kinds, expected) in cases {
             assert_eq!(run_end_after(&kinds), expected, "{case}");

@@ -31,8 +31,8 @@ fn rank_log(host: u32, rank: u32, restart: u32, offset: u64, text: &str) -> Even
     EventKind::Log { host, file: LogFile::Rank { rank, restart }, offset, len: bytes.len() as u64, bytes }
 }
 
-fn rank_exited(host: u32, rank: u32, restart: u32, exit: Exit, when: UnixMillis) -> EventKind {
-    EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty: 5 }
+fn rank_exited(host: u32, rank: u32, restart: u32, exit: Exit, at: UnixMillis) -> EventKind {
+    EventKind::RankExited { host, rank, restart, exit, ended_at: at, uncertainty: 5 }
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn stopped_ranks_are_not_failed() {
         run_started(&["a", "b"], 1),
         rank_exited(1, 1, 0, Exit::Code(1), 1900),
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
-        EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 1 failed".to_owned() },
+        EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 1 failed".to_owned() },
         EventKind::RanksSignaled { host: 0, signal: "TERM".to_owned() },
         EventKind::RanksSignaled { host: 1, signal: "TERM".to_owned() },
         rank_exited(0, 0, 0, Exit::Signal(15), 6000),

@@ -61,8 +61,8 @@ pub struct MetricSeries {
 }
 
 impl MetricSeries {
-    fn new(most: usize) -> MetricSeries {
-        MetricSeries { last: 0.0, last_at: 0, points: VecDeque::new(), max_points: most, stride: 1, pending_sum: 0.0, pending_count: 0 }
+    fn new(max: usize) -> MetricSeries {
+        MetricSeries { last: 0.0, last_at: 0, points: VecDeque::new(), max_points: max, stride: 1, pending_sum: 0.0, pending_count: 0 }
     }
 
     fn push(&mut self, value: f64, at: UnixMillis) {
@@ -167,12 +167,12 @@ impl MetricScanner {
     }
 
     /// Every value in a line, one a metric: own patterns win over the known names.
-    pub fn scan_line(&self, line: &[u8], found: &mut MetricValues) {
-        found.clear();
+    pub fn scan_line(&self, line: &[u8], values: &mut MetricValues) {
+        values.clear();
         for (metric, regex, _) in &self.custom_patterns {
             let told = regex.captures(line).and_then(|hit| hit.get(1)).and_then(|hit| parse_number(hit.as_bytes(), true));
             if let Some((value, _)) = told {
-                push_if_absent(found, *metric, value);
+                push_if_absent(values, *metric, value);
             }
         }
         let Some(names) = &*METRIC_NAME_REGEX else { return };
@@ -191,15 +191,15 @@ impl MetricScanner {
             let Some((value, end)) = told else { continue };
             used = end;
             let inverse = hit.as_bytes().eq_ignore_ascii_case(b"s/it");
-            push_if_absent(found, metric, if inverse && value > 0.0 { 1.0 / value } else { value });
+            push_if_absent(values, metric, if inverse && value > 0.0 { 1.0 / value } else { value });
         }
     }
 }
 
 /// The first value of a metric in a line counts.
-fn push_if_absent(found: &mut MetricValues, metric: u8, value: f64) {
-    if !found.iter().any(|(known, _)| *known == metric) {
-        found.push((metric, value));
+fn push_if_absent(values: &mut MetricValues, metric: u8, value: f64) {
+    if !values.iter().any(|(known, _)| *known == metric) {
+        values.push((metric, value));
     }
 }
 
@@ -362,14 +362,14 @@ fn parse_clock(text: &[u8]) -> Option<i64> {
 }
 
 /// Takes what a line told into the values of a rank.
-pub(super) fn record_values(metrics: &mut TrainingMetrics, found: &MetricValues, at: UnixMillis) {
-    for (metric, value) in found {
+pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues, at: UnixMillis) {
+    for (metric, value) in values {
         metrics.entry(*metric).or_insert_with(|| MetricSeries::new(MAX_RANK_POINTS)).push(*value, at);
     }
 }
 
 /// What the ranks that speak come to together: the furthest step, the mean of the others; and when the last of them spoke.
-pub(super) fn combine_ranks<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
+pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
     let told = ranks.filter_map(|rank| rank.get(&metric));
     let now = told.clone().map(|series| series.last_at).max()?;
     let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
@@ -393,7 +393,7 @@ pub(super) fn sample_run_metric<'a>(
         return;
     }
     series.last_at = at;
-    if let Some((value, _)) = combine_ranks(metric, ranks) {
+    if let Some((value, _)) = combine_rank_metrics(metric, ranks) {
         series.push(value, at);
     }
 }

@@ -120,7 +120,7 @@ pub(crate) fn split_commas(text: &str) -> Vec<&str> {
 }
 
 /// Writes names as shortly as they can be read back, in their order: `gpu[01-16],login`.
-pub fn fold_names(names: &[String]) -> String {
+pub fn compress_to_pattern(names: &[String]) -> String {
     let mut folded = Vec::new();
     let mut rest = names;
     while let Some((first, tail)) = rest.split_first() {
@@ -151,7 +151,7 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
     let mut kept = vec![parts.iter().all(|part| part.starts_with('!')); names.len()];
     for part in parts {
         let (keep, part) = part.strip_prefix('!').map_or((true, part), |part| (false, part));
-        let says = |why: &str| (format!("`{part}`: {why}"), format!("the hosts are {}", fold_names(names)));
+        let says = |why: &str| (format!("`{part}`: {why}"), format!("the hosts are {}", compress_to_pattern(names)));
         let wanted = expand_pattern(part).map_err(|why| says(&why))?;
         for want in wanted {
             let mut hit = false;
@@ -162,14 +162,14 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
                 }
             }
             if !hit {
-                return Err((format!("no host is called `{want}`"), format!("the hosts are {}", fold_names(names))));
+                return Err((format!("no host is called `{want}`"), format!("the hosts are {}", compress_to_pattern(names))));
             }
         }
     }
     if kept.contains(&true) {
         Ok(kept)
     } else {
-        Err((format!("`{pattern}` leaves no host"), format!("the hosts are {}", fold_names(names))))
+        Err((format!("`{pattern}` leaves no host"), format!("the hosts are {}", compress_to_pattern(names))))
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
             ("", ""),
         ];
         for (list, folded) in cases {
-            assert_eq!(fold_names(&split_names(list)), folded);
+            assert_eq!(compress_to_pattern(&split_names(list)), folded);
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
     proptest! {
         #[test]
         fn folded_names_expand_back(list in prop::collection::vec("(gpu|n|10\\.0\\.)[0-9]{0,3}(|-ib|x7)", 1..20)) {
-            let folded = fold_names(&list);
+            let folded = compress_to_pattern(&list);
             let read: Vec<String> = split_commas(&folded).into_iter().flat_map(|part| expand_pattern(part).unwrap()).collect();
             prop_assert_eq!(read, list);
         }
@@ -254,7 +254,7 @@ mod tests {
         #[test]
         fn numbered_names_fold_and_expand_back(first in 0_u64..1200, length in 1_u64..40, width in 0_usize..5) {
             let list: Vec<String> = (first..first + length).map(|n| format!("gpu{n:0width$}")).collect();
-            let read: Vec<String> = split_commas(&fold_names(&list)).into_iter().flat_map(|part| expand_pattern(part).unwrap()).collect();
+            let read: Vec<String> = split_commas(&compress_to_pattern(&list)).into_iter().flat_map(|part| expand_pattern(part).unwrap()).collect();
             prop_assert_eq!(read, list);
         }
 
@@ -263,7 +263,7 @@ mod tests {
             drop(expand_pattern(&text));
             drop(parse_destination(&text));
             drop(select_hosts(&text, &["gpu01".to_owned(), "é2".to_owned()]));
-            drop(fold_names(&[text]));
+            drop(compress_to_pattern(&[text]));
         }
     }
 }

@@ -65,9 +65,9 @@ pub fn host_summary(hosts: &[String]) -> (String, Option<String>) {
 }
 
 /// Puts equal troubles (host, what, hint) of many hosts together, in the order of their first host.
-pub fn group_errors(troubles: impl IntoIterator<Item = (String, String, String)>) -> Vec<GroupedError> {
+pub fn group_errors(errors: impl IntoIterator<Item = (String, String, String)>) -> Vec<GroupedError> {
     let mut sorts: Vec<GroupedError> = Vec::new();
-    for (host, what, hint) in troubles {
+    for (host, what, hint) in errors {
         match sorts.iter_mut().find(|sort| sort.error == what && sort.hint == hint) {
             Some(sort) => sort.hosts.push(host),
             None => sorts.push(GroupedError { hosts: vec![host], error: what, hint }),

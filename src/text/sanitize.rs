@@ -3,7 +3,7 @@
 //! Uses `shell` for masking. Every text that a host, a file or a library wrote goes through here before a person sees it: a log line may
 //! try to write the clipboard, move the cursor, answer a question into the shell, or show its letters in another order.
 //!
-//! `clean`, `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`Printable`] may be written to a terminal,
+//! `clean`, `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`PrintableText`] may be written to a terminal,
 //! and only this file makes one: it cleans again, whatever was forgotten on the way, and turns our own colour marks into escape sequences
 //! last. Outside of it a colour is a noncharacter of Unicode, which foreign text loses when it is cleaned.
 
@@ -41,13 +41,13 @@ fn sgr_code(mark: char) -> Option<&'static str> {
 
 /// Text that may be written to a terminal: no control character but tab and newline, no escape sequence but our own colours.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Printable(String);
+pub struct PrintableText(String);
 
-impl Printable {
+impl PrintableText {
     /// Cleans a text and gives it the colours of `report::style::TextStyle`. A colour ends with its line.
     pub fn new(text: &str) -> Self {
         if is_plain_ascii(text) {
-            return Printable(text.to_owned());
+            return PrintableText(text.to_owned());
         }
         let clean = sanitize_with_colors(text, true);
         let mut out = String::with_capacity(clean.len() + 16);
@@ -72,7 +72,7 @@ impl Printable {
         if open {
             out.push_str("\u{1b}[0m");
         }
-        Printable(out)
+        PrintableText(out)
     }
 
     /// What is written.
@@ -236,12 +236,12 @@ impl Sanitizer {
     }
 
     /// What may be written to a terminal; newlines stay.
-    pub fn to_printable(&self, text: &str) -> Printable {
+    pub fn to_printable(&self, text: &str) -> PrintableText {
         if self.secrets.is_empty() {
-            return Printable::new(text);
+            return PrintableText::new(text);
         }
         // A secret that an escape sequence cuts in two is whole again only when that is gone.
-        Printable::new(&mask::mask_secrets(&sanitize_with_colors(text, true), &self.secrets))
+        PrintableText::new(&mask::mask_secrets(&sanitize_with_colors(text, true), &self.secrets))
     }
 
     /// Safe text on one line.
@@ -315,7 +315,7 @@ mod tests {
             ("10%\r20%\u{2028}\u{7f}".to_owned(), "20% "),
         ] {
             let shown = shown.replace("\u{1b}[31mab\u{1b}[0m", "\u{1b}[31ma\u{1b}[0mb");
-            assert_eq!(Printable::new(&text).as_str(), shown, "{text:?}");
+            assert_eq!(PrintableText::new(&text).as_str(), shown, "{text:?}");
         }
         let cleaner = Sanitizer::new(&["hunter2-token".to_owned()]);
         assert_eq!(cleaner.to_printable(&format!("{red}hunt\u{1b}[1mer2-token\n")).as_str(), "\u{1b}[31mwrong\u{1b}[0m: ***\n");
@@ -328,7 +328,7 @@ mod tests {
         for json in [value.to_string(), format!("{value:#}\n")] {
             let escaped = escape_json(&json);
             assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).expect("JSON"), value);
-            assert_eq!(Printable::new(&escaped).as_str(), escaped, "nothing is left to be cleaned");
+            assert_eq!(PrintableText::new(&escaped).as_str(), escaped, "nothing is left to be cleaned");
         }
     }
 
@@ -411,7 +411,7 @@ mod tests {
         #[test]
         fn hostile_inputs_print_only_colors(parts in proptest::collection::vec(proptest::sample::select(hostile_inputs()), 0..40)) {
             let text = String::from_utf8_lossy(&parts.concat()).into_owned();
-            let shown = Printable::new(&text);
+            let shown = PrintableText::new(&text);
             let mut rest = shown.as_str().to_owned();
             for own in ["\u{1b}[0m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"] {
                 rest = rest.replace(own, "");
@@ -421,7 +421,7 @@ mod tests {
             let cleaned = sanitize_text(&text).into_owned();
             prop_assert!(!cleaned.chars().any(|c| c == char::from(0x1b) || needs_sanitizing(c)), "{:?}", cleaned);
             let escaped = escape_json(&serde_json::to_string(&text).expect("JSON"));
-            let shown = Printable::new(&escaped);
+            let shown = PrintableText::new(&escaped);
             prop_assert_eq!(shown.as_str(), escaped.as_str());
             prop_assert_eq!(serde_json::from_str::<String>(&escaped).expect("JSON"), text);
         }

@@ -27,7 +27,7 @@ pub fn join_quoted<S: AsRef<str>>(argv: &[S]) -> String {
 
 /// A script as the one line that any login shell hands to `/bin/sh` unchanged: whatever some shell may take for its own (quotes, `!`, line
 /// ends) is an octal number. The shell's input stays the person's.
-pub(crate) fn one_line_command(script: &str) -> String {
+pub(crate) fn encode_for_login_shell(script: &str) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(script.len() * 2);
     for byte in script.bytes() {
@@ -41,7 +41,7 @@ pub(crate) fn one_line_command(script: &str) -> String {
 }
 
 /// Whether `name` can be a shell variable: `[A-Za-z_][A-Za-z0-9_]*`.
-pub fn is_variable(name: &str) -> bool {
+pub fn is_variable_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_') && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
@@ -71,7 +71,7 @@ mod tests {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
         let script = "printf '%s|' 'it'\\''s 100% \\ \"$5\" !x' 'é\nnext'\nread -r word\necho \"<$word>\"\nexit 7";
-        let line = one_line_command(script);
+        let line = encode_for_login_shell(script);
         assert!(!line.contains(['\n', '!', '`', '%', '#']), "{line}");
         let mut child = Command::new("/bin/sh").args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
         child.stdin.take().expect("piped").write_all(b"typed\n").expect("written");

@@ -3,10 +3,10 @@
 //! Uses the app and its dialogs. It is said which way a text went, since a terminal may refuse it and never says so.
 
 use super::app::App;
+use super::command_palette::PaletteOutcome;
 use super::dialog::{Dialog, DialogChoice};
 use super::feed::UserAction;
 use super::keymap::UiCommand;
-use super::palette::PaletteOutcome;
 use super::pane_action::{ExportedText, PaneAction};
 use super::text_input::InputOutcome;
 use super::ui::{Overlay, Screen};

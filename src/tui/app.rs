@@ -7,11 +7,11 @@ use ratatui::Frame;
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::text::sanitize::Sanitizer;
 
+use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
 use super::feed::{Clipboard, DashboardRole, FeedMessage, UserAction};
 use super::keymap::UiCommand;
 use super::model::Model;
-use super::palette::CommandPalette;
 use super::settings::{DashboardSettings, MouseMode};
 use super::text_input::TextInput;
 use super::theme::Theme;
@@ -56,9 +56,9 @@ pub struct App {
 
 impl App {
     /// Nothing is known yet.
-    pub fn new(role: DashboardRole, cleaner: Sanitizer, theme: Theme) -> Self {
+    pub fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
         App {
-            model: Model::new(role, cleaner, theme),
+            model: Model::new(role, sanitizer, theme),
             ui: Ui::default(),
             clipboard: None,
             pending_clipboard: None,
@@ -90,8 +90,8 @@ impl App {
     }
 
     /// Takes one thing that was told; what it makes dirty.
-    pub fn handle_message(&mut self, note: FeedMessage) -> RedrawPriority {
-        match note {
+    pub fn handle_message(&mut self, message: FeedMessage) -> RedrawPriority {
+        match message {
             FeedMessage::Event(event) => return self.handle_event(&event),
             FeedMessage::Tick(now) => {
                 let second = now / 1000 != self.model.now / 1000;
@@ -247,7 +247,7 @@ impl App {
         // One who merely looks and has nothing to look at yet.
         let early = self.model.capabilities.role == DashboardRole::Observer
             && !self.model.capabilities.can_control
-            && self.model.state.step_table.steps().is_empty();
+            && self.model.state.step_tracker.steps().is_empty();
         if harmless || early {
             self.pending_actions.push(UserAction::Detach);
         } else {

@@ -6,7 +6,7 @@
 use crate::event::UnixMillis;
 use crate::report::style::count_noun;
 use crate::state::ConnectionStatus;
-use crate::text::host_patterns::fold_names;
+use crate::text::host_patterns::compress_to_pattern;
 
 use super::feed::DashboardRole;
 use super::model::Model;
@@ -213,7 +213,7 @@ fn run_summary_line(model: &Model) -> String {
     let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
     let ranks = if model.capabilities.can_control { format!(", {}", count_noun(counts.running, "running rank")) } else { String::new() };
     let text = format!("run      {}  {}{ranks}", model.sanitize(&model.state.info.name), count_noun(names.len(), "host"));
-    let names = fold_names(&names);
+    let names = compress_to_pattern(&names);
     if text.len() + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
@@ -239,7 +239,7 @@ fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::feed::{Capabilities, UserAction};
+    use crate::tui::feed::{DashboardCapabilities, UserAction};
     use crate::tui::fixtures;
     use crate::tui::keymap::UiCommand;
 
@@ -331,9 +331,9 @@ mod tests {
         }
         let choices = Dialog::choose_exit(&scene.app.model).choices;
         assert!(choices.iter().all(|(.., choice)| !choice.is_destructive()), "{choices:?}");
-        scene.app.handle_message(crate::tui::feed::FeedMessage::Capabilities(Capabilities {
+        scene.app.handle_message(crate::tui::feed::FeedMessage::Capabilities(DashboardCapabilities {
             start_summary: Some("new".to_owned()),
-            ..Capabilities::view_only(DashboardRole::Observer)
+            ..DashboardCapabilities::view_only(DashboardRole::Observer)
         }));
         scene.app.update(UiCommand::Start);
         assert_eq!(scene.app.ui.overlay, None);

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::{App, RedrawPriority};
-use super::background_query::{self, LateReplyFilter};
+use super::background_color::{self, LateReplyFilter};
 use super::compact_backend::CompactBackend;
 use super::feed::{FeedMessage, FeedReceiver, UserAction};
 use super::keymap::{self, UiCommand};
@@ -29,14 +29,14 @@ use super::ui::Screen;
 use super::view::logs;
 
 /// How long to wait when a frame was drawn so long ago: without anything to draw there is no hurry.
-fn frame_wait(dirt: RedrawPriority, slow: bool, since: Duration) -> Duration {
-    if dirt == RedrawPriority::None { MAX_WAIT } else { frame_interval(dirt, slow).saturating_sub(since).min(MAX_WAIT) }
+fn frame_wait(priority: RedrawPriority, slow: bool, since: Duration) -> Duration {
+    if priority == RedrawPriority::None { MAX_WAIT } else { frame_interval(priority, slow).saturating_sub(since).min(MAX_WAIT) }
 }
 
 /// How long a frame waits for more of the same: 10 frames a second of news, 2 of samples, and at once for a key; one a second where nobody
 /// looks.
-fn frame_interval(dirt: RedrawPriority, slow: bool) -> Duration {
-    Duration::from_millis(match dirt {
+fn frame_interval(priority: RedrawPriority, slow: bool) -> Duration {
+    Duration::from_millis(match priority {
         RedrawPriority::None => 0,
         RedrawPriority::Input => 10,
         RedrawPriority::Sample | RedrawPriority::Event if slow => 1000,
@@ -70,7 +70,7 @@ pub(super) struct EventLoop {
     feed: FeedReceiver,
     actions: UnboundedSender<UserAction>,
     /// Ask the terminal for its background.
-    query_background: bool,
+    query_background_color: bool,
     late_reply: LateReplyFilter,
     /// Keys that were pressed before anyone read them.
     pending_keys: VecDeque<KeyEvent>,
@@ -83,12 +83,12 @@ pub(super) struct EventLoop {
 }
 
 impl EventLoop {
-    pub(super) fn new(app: App, ear: FeedReceiver, asks: UnboundedSender<UserAction>, query: bool) -> EventLoop {
+    pub(super) fn new(app: App, receiver: FeedReceiver, actions: UnboundedSender<UserAction>, query: bool) -> EventLoop {
         EventLoop {
             app,
-            feed: ear,
-            actions: asks,
-            query_background: query,
+            feed: receiver,
+            actions,
+            query_background_color: query,
             late_reply: LateReplyFilter::default(),
             pending_keys: VecDeque::new(),
             unfocused: false,
@@ -111,17 +111,17 @@ impl EventLoop {
         }
     }
 
-    fn send_action(&self, ask: UserAction) {
-        if self.actions.send(ask).is_err() {
-            tracing::debug!(?ask, "nobody is asked any more");
+    fn send_action(&self, action: UserAction) {
+        if self.actions.send(action).is_err() {
+            tracing::debug!(?action, "nobody is asked any more");
         }
     }
 
     fn run_loop(&mut self) -> Result<(), LoopError> {
         let mut size = terminal_size();
-        let mut terminal = open_cleared(size)?;
-        if self.query_background {
-            self.detect_background()?;
+        let mut terminal = open_cleared_terminal(size)?;
+        if self.query_background_color {
+            self.detect_background_color()?;
         }
         let (mut dirt, mut drawn) = (RedrawPriority::Input, Instant::now());
         loop {
@@ -134,14 +134,14 @@ impl EventLoop {
             let Some(heard) = self.receive_messages(works) else { return Ok(()) };
             dirt = dirt.max(heard);
             // Someone else may have the screen: then nothing is drawn and no key is taken from them.
-            let Some((own, lent)) = terminal::try_acquire() else {
-                if !terminal::is_active() && !terminal::has_panicked() {
+            let Some((own, lent)) = terminal::try_lock_terminal() else {
+                if !terminal::is_dashboard_shown() && !terminal::has_panicked() {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 continue;
             };
             if lent {
-                terminal = open_cleared(size)?;
+                terminal = open_cleared_terminal(size)?;
                 dirt = RedrawPriority::Input;
             }
             if self.handle_inputs()? {
@@ -157,7 +157,7 @@ impl EventLoop {
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
             if dirt > RedrawPriority::None && drawn.elapsed() >= frame_interval(dirt, slow) {
                 if std::mem::take(&mut self.app.full_redraw) {
-                    terminal = open_cleared(size)?;
+                    terminal = open_cleared_terminal(size)?;
                 }
                 self.draw_frame(&mut terminal)?;
                 (dirt, drawn) = (RedrawPriority::None, Instant::now());
@@ -214,13 +214,13 @@ impl EventLoop {
     }
 
     /// Asks the terminal whether it is light or dark, and waits for its answer for a moment.
-    fn detect_background(&mut self) -> Result<(), LoopError> {
+    fn detect_background_color(&mut self) -> Result<(), LoopError> {
         let mut out = io::stdout();
-        out.write_all(background_query::BACKGROUND_QUERY)?;
+        out.write_all(background_color::BACKGROUND_QUERY)?;
         out.flush()?;
         let (end, mut bytes) = (Instant::now() + REPLY_TIMEOUT, Vec::new());
         let answer = loop {
-            let answer = background_query::parse_reply(&bytes);
+            let answer = background_color::parse_reply(&bytes);
             let left = end.saturating_duration_since(Instant::now());
             if answer.complete || left.is_zero() {
                 break answer;
@@ -252,7 +252,7 @@ impl EventLoop {
         let stdin = io::stdin();
         let keys: BorrowedFd<'_> = stdin.as_fd();
         // A terminal that someone else has is not listened to, but that it is gone is told in any case.
-        let listen = if terminal::is_active() { PollFlags::IN } else { PollFlags::empty() };
+        let listen = if terminal::is_dashboard_shown() { PollFlags::IN } else { PollFlags::empty() };
         let mut ends = [PollFd::from_borrowed_fd(keys, listen), PollFd::from_borrowed_fd(self.feed.wake_fd(), PollFlags::IN)];
         let time = if self.pending_keys.is_empty() { time } else { Duration::ZERO };
         let limit = Timespec { tv_sec: i64::from(time.as_secs() > 0), tv_nsec: i64::from(time.subsec_nanos()) };
@@ -350,7 +350,7 @@ impl EventLoop {
 }
 
 /// A screen with nothing on it. The library's own ways to clear ask the terminal where its cursor is, and wait 2 s for one that does not say.
-fn open_cleared(size: Rect) -> io::Result<DashboardTerminal> {
+fn open_cleared_terminal(size: Rect) -> io::Result<DashboardTerminal> {
     execute!(io::stdout(), Clear(ClearType::All))?;
     Terminal::with_options(CompactBackend::new(FrameWriter::default()), TerminalOptions { viewport: Viewport::Fixed(size) })
 }

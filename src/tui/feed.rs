@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::diagnose::{Evidence, Lang};
-pub use crate::event::controls::{Capabilities, DashboardRole, UserAction};
+pub use crate::event::controls::{DashboardCapabilities, DashboardRole, UserAction};
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::report::ReportSink;
 use crate::state::RunState;
@@ -74,7 +74,7 @@ pub enum FeedMessage {
     /// Who takes copies of text.
     Clipboard(Box<dyn Clipboard>),
     /// What can be asked for changed.
-    Capabilities(Capabilities),
+    Capabilities(DashboardCapabilities),
     /// Where the journal stands.
     ReplayClock(ReplayClock),
     /// All that was told is void: the journal is played from its beginning.
@@ -104,8 +104,8 @@ struct FeedQueue {
 impl FeedQueue {
     /// Whether the bell is to be rung for a note: once for all that waits; the time alone is no news until it shows, since clocks and ages
     /// count seconds.
-    fn should_wake(&mut self, note: &FeedMessage) -> bool {
-        if let FeedMessage::Tick(now) = note
+    fn should_wake(&mut self, message: &FeedMessage) -> bool {
+        if let FeedMessage::Tick(now) = message
             && std::mem::replace(&mut self.last_second, now.div_euclid(1000)) == now.div_euclid(1000)
         {
             return false;
@@ -149,12 +149,12 @@ impl FeedShared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, note: FeedMessage) -> bool {
+    fn send(&self, message: FeedMessage) -> bool {
         let mut queue = self.lock();
         if queue.receiver_dropped {
             return false;
         }
-        let (bytes, limit) = match &note {
+        let (bytes, limit) = match &message {
             FeedMessage::Event(event) => match &event.kind {
                 EventKind::Log { bytes, .. } => (bytes.len(), MAX_QUEUED_LOG_BYTES),
                 kind if kind.is_sample() => (0, MAX_QUEUED_LOG_BYTES),
@@ -162,16 +162,16 @@ impl FeedShared {
             },
             _ => (0, usize::MAX),
         };
-        if let (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) = (&note, queue.messages.back_mut()) {
+        if let (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) = (&message, queue.messages.back_mut()) {
             *last = *now;
-            let wakes = queue.should_wake(&note);
+            let wakes = queue.should_wake(&message);
             drop(queue);
             if wakes {
                 self.wake();
             }
             return true;
         }
-        let (mut note, mut bytes) = (note, bytes);
+        let (mut note, mut bytes) = (message, bytes);
         if queue.queued_bytes.saturating_add(bytes + EVENT_OVERHEAD_BYTES) > limit {
             queue.skipped_bytes += bytes as u64;
             // How far a log has grown is told in any case.
@@ -205,8 +205,8 @@ impl FeedShared {
 
 impl FeedSender {
     /// Tells one thing; `false`: nobody listens any more.
-    pub fn send(&self, note: FeedMessage) -> bool {
-        self.shared.send(note)
+    pub fn send(&self, message: FeedMessage) -> bool {
+        self.shared.send(message)
     }
 
     /// Ends the dashboard once it has taken what was told.
@@ -251,8 +251,8 @@ pub struct WeakFeedSender {
 
 impl WeakFeedSender {
     /// As [`FeedSender::send`].
-    pub fn send(&self, note: FeedMessage) -> bool {
-        self.shared.upgrade().is_some_and(|shared| shared.send(note))
+    pub fn send(&self, message: FeedMessage) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.send(message))
     }
 }
 
@@ -286,11 +286,11 @@ mod tests {
     use super::*;
 
     /// Whether the bell rings; then all is taken.
-    fn drain_and_check_wake(ear: &FeedReceiver) -> bool {
-        let mut ends = [rustix::event::PollFd::from_borrowed_fd(ear.wake_fd(), rustix::event::PollFlags::IN)];
+    fn drain_and_check_wake(receiver: &FeedReceiver) -> bool {
+        let mut ends = [rustix::event::PollFd::from_borrowed_fd(receiver.wake_fd(), rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = rustix::event::poll(&mut ends, Some(&now)).expect("polled");
-        ear.drain();
+        receiver.drain();
         ready > 0
     }
 

@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::app::App;
-use super::feed::{Capabilities, DashboardRole, FeedMessage};
+use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 use super::theme::{ColorScheme, Theme};
 use crate::event::{
-    Event, EventKind, Exit, Goal, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, Outcome, Phase, RankInfo,
+    Event, EventKind, Exit, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, Outcome, Phase, RankInfo, RunGoal,
     RunInfo, StepInfo, UnixMillis,
 };
 use crate::report::journal::Journal;
+use crate::report::past_runs::open_logs;
 use crate::report::replay_source::{self, LogTextLoader};
-use crate::report::runs::open_logs;
 use crate::text::sanitize::Sanitizer;
 
 /// 2026-11-21T12:00:00Z.
 const START_MS: UnixMillis = 1_795_262_400_000;
 
-pub(super) struct Fixture {
+pub(super) struct DashboardFixture {
     pub(super) app: App,
     now: UnixMillis,
     seq: u64,
@@ -43,7 +43,7 @@ impl super::feed::StoredLogs for JournalLogs {
 }
 
 /// What makes a scene.
-pub(super) type BuildFixture = fn() -> Fixture;
+pub(super) type BuildFixture = fn() -> DashboardFixture;
 
 /// The journals and what makes them.
 pub(super) const JOURNALS: [(&str, BuildFixture); 2] = [("healthy", build_healthy), ("bad-day", build_bad_day)];
@@ -54,20 +54,20 @@ pub(super) fn journal_dir(name: &str) -> PathBuf {
 }
 
 /// A run as its journal tells it, from its beginning to its end.
-fn replay_journal(name: &str) -> Fixture {
+fn replay_journal(name: &str) -> DashboardFixture {
     let dir = journal_dir(name);
     let events = replay_source::load_replay(&dir).expect("a journal; BLESS=1 makes it").events;
     let mut logs = LogTextLoader::new(Some(open_logs(&dir).expect("its logs")));
     let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-    let mut scene = Fixture { app, now: 0, seq: 0, events: Vec::new() };
+    let mut scene = DashboardFixture { app, now: 0, seq: 0, events: Vec::new() };
     for event in events.iter().flat_map(|event| logs.fill_log_text(event)) {
         (scene.now, scene.seq) = (event.at, event.seq);
         scene.app.handle_message(FeedMessage::Event(event));
     }
-    scene.app.handle_message(FeedMessage::Capabilities(Capabilities {
+    scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
         can_control: true,
         can_restart: true,
-        ..Capabilities::view_only(DashboardRole::Observer)
+        ..DashboardCapabilities::view_only(DashboardRole::Observer)
     }));
     scene.app.handle_message(FeedMessage::StoredLogs(Box::new(JournalLogs(dir))));
     scene.advance(3_000);
@@ -75,16 +75,16 @@ fn replay_journal(name: &str) -> Fixture {
 }
 
 /// Two hosts with eight ranks each, ten minutes in.
-pub(super) fn healthy() -> Fixture {
+pub(super) fn healthy() -> DashboardFixture {
     replay_journal("healthy")
 }
 
 /// Sixteen hosts: one rank died of CUDA, a host is lost, another's logs are a flood of what terminals must not be told.
-pub(super) fn bad_day() -> Fixture {
+pub(super) fn bad_day() -> DashboardFixture {
     replay_journal("bad-day")
 }
 
-impl Fixture {
+impl DashboardFixture {
     /// Writes what was told as a run's folder has it.
     pub(super) fn write_journal(&self, dir: &Path) {
         std::fs::create_dir_all(dir).expect("a folder");
@@ -101,9 +101,9 @@ impl Fixture {
         journal.flush().expect("written");
     }
 
-    pub(super) fn new(hosts: u32, ranks: u32) -> Fixture {
+    pub(super) fn new(hosts: u32, ranks: u32) -> DashboardFixture {
         let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-        let mut scene = Fixture { app, now: START_MS, seq: 0, events: Vec::new() };
+        let mut scene = DashboardFixture { app, now: START_MS, seq: 0, events: Vec::new() };
         scene.emit(0, run_started(hosts, ranks, &[]));
         scene
     }
@@ -152,10 +152,10 @@ impl Fixture {
             }
         }
         self.emit(900, EventKind::Ready);
-        self.app.handle_message(FeedMessage::Capabilities(Capabilities {
+        self.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
             can_control: true,
             can_restart: true,
-            ..Capabilities::view_only(DashboardRole::Observer)
+            ..DashboardCapabilities::view_only(DashboardRole::Observer)
         }));
     }
 
@@ -176,7 +176,7 @@ impl Fixture {
     }
 }
 
-impl Fixture {
+impl DashboardFixture {
     /// GPUs that do not tell all, are cut up, broken or held down, and an nvidia-smi that hangs.
     fn emit_faulty_gpus(&mut self) {
         let gpu = |index: u32| GpuSample {
@@ -271,12 +271,12 @@ fn run_started(hosts: u32, ranks: u32, steps: &[(Phase, &str)]) -> EventKind {
 }
 
 /// Nothing is known.
-pub(super) fn empty() -> Fixture {
-    Fixture::new(0, 0)
+pub(super) fn empty() -> DashboardFixture {
+    DashboardFixture::new(0, 0)
 }
 
-fn build_healthy() -> Fixture {
-    let mut scene = Fixture::new(2, 16);
+fn build_healthy() -> DashboardFixture {
+    let mut scene = DashboardFixture::new(2, 16);
     scene.connect_hosts(2);
     scene.start_ranks(2, 8);
     scene.emit_log(0, LogFile::Launcher, "torchrun: starting 8 workers\n");
@@ -298,8 +298,8 @@ fn build_healthy() -> Fixture {
     scene
 }
 
-fn build_bad_day() -> Fixture {
-    let mut scene = Fixture::new(16, 128);
+fn build_bad_day() -> DashboardFixture {
+    let mut scene = DashboardFixture::new(16, 128);
     scene.connect_hosts(16);
     scene.start_ranks(16, 8);
     for rank in 0..128 {
@@ -325,7 +325,7 @@ fn build_bad_day() -> Fixture {
     );
     let when = scene.now;
     scene.emit(90, EventKind::RankExited { host: 4, rank: 37, restart: 0, exit: Exit::Code(1), ended_at: when, uncertainty: 8 });
-    scene.emit(5, EventKind::GoalChanged { goal: Goal::Stop, reason: "rank 37 on gpu04 failed: exit 1".to_owned() });
+    scene.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 37 on gpu04 failed: exit 1".to_owned() });
     for host in (0..16).filter(|host| *host != 9) {
         scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
     }
@@ -338,13 +338,13 @@ fn build_bad_day() -> Fixture {
 }
 
 /// A launch under way: a slow pull, a step that is tried again.
-pub(super) fn launching_six_hosts() -> Fixture {
+pub(super) fn launching_six_hosts() -> DashboardFixture {
     launching_hosts(6)
 }
 
 /// So many hosts on their way; two of them pull still.
-pub(super) fn launching_hosts(hosts: u32) -> Fixture {
-    let mut scene = Fixture::new(hosts, 0);
+pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
+    let mut scene = DashboardFixture::new(hosts, 0);
     scene.connect_hosts(hosts);
     let steps = [
         (Phase::Preflight, "look whether it fits"),
@@ -372,8 +372,8 @@ pub(super) fn launching_hosts(hosts: u32) -> Fixture {
 }
 
 /// 128 hosts with 8 GPUs each.
-pub(super) fn many_hosts() -> Fixture {
-    let mut scene = Fixture::new(128, 1024);
+pub(super) fn many_hosts() -> DashboardFixture {
+    let mut scene = DashboardFixture::new(128, 1024);
     scene.connect_hosts(128);
     scene.start_ranks(128, 8);
     for rank in 0..1024 {
@@ -388,7 +388,7 @@ pub(super) fn many_hosts() -> Fixture {
 }
 
 /// A run that has ended well.
-pub(super) fn finished_run() -> Fixture {
+pub(super) fn finished_run() -> DashboardFixture {
     let mut scene = healthy();
     for rank in 0..16 {
         let when = scene.now;
@@ -399,10 +399,10 @@ pub(super) fn finished_run() -> Fixture {
 }
 
 /// Two hosts whose ranks are being stopped, one of them slowly.
-pub(super) fn tearing_down() -> Fixture {
+pub(super) fn tearing_down() -> DashboardFixture {
     let mut scene = healthy();
-    scene.app.handle_message(FeedMessage::Capabilities(Capabilities::view_only(DashboardRole::Owner)));
-    scene.emit(10, EventKind::GoalChanged { goal: Goal::Down, reason: "asked for".to_owned() });
+    scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Owner)));
+    scene.emit(10, EventKind::GoalChanged { goal: RunGoal::Down, reason: "asked for".to_owned() });
     let steps = [
         (Phase::Stop, "stop the ranks"),
         (Phase::Remove, "remove the container"),

@@ -52,8 +52,8 @@ impl HeadlessDashboard {
     }
 
     /// Takes what is told.
-    pub fn handle_message(&mut self, note: FeedMessage) {
-        self.app.handle_message(note);
+    pub fn handle_message(&mut self, message: FeedMessage) {
+        self.app.handle_message(message);
     }
 
     /// Shows another screen.
@@ -89,7 +89,7 @@ mod tests {
     const HOST_COUNT: u32 = 64;
 
     /// What every host tells in a second at work; every value differs from that of the second before.
-    fn send_gpu_samples(dry: &mut HeadlessDashboard, second: u32) {
+    fn send_gpu_samples(dashboard: &mut HeadlessDashboard, second: u32) {
         let at = 1_795_262_400_000 + i64::from(second) * 1000;
         for host in 0..HOST_COUNT {
             let gpu = |index: u32| {
@@ -106,9 +106,9 @@ mod tests {
                 }
             };
             let kind = EventKind::Gpus { host, gpus: (0..8).map(gpu).collect() };
-            dry.handle_message(FeedMessage::Event(Event { seq: 10, at, kind }));
+            dashboard.handle_message(FeedMessage::Event(Event { seq: 10, at, kind }));
         }
-        dry.handle_message(FeedMessage::Tick(at));
+        dashboard.handle_message(FeedMessage::Tick(at));
     }
 
     #[test]

@@ -228,13 +228,13 @@ pub struct DefaultBinding {
 }
 
 const fn binding(
-    place: KeyContext,
+    context: KeyContext,
     keys: &'static [&'static str],
     cmd: UiCommand,
     help: &'static str,
     hint: &'static str,
 ) -> DefaultBinding {
-    DefaultBinding { context: place, keys, command: cmd, help, hint }
+    DefaultBinding { context, keys, command: cmd, help, hint }
 }
 
 /// The table.

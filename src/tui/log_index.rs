@@ -8,7 +8,7 @@ use std::io;
 use regex::bytes::Regex;
 
 use super::line_filter::{LineFilter, LineOrigin, LogLevel, detect_level};
-use super::log_pager::{LogSource, MAX_LINE_BYTES, StoredLine};
+use super::log_source::{LogSource, MAX_LINE_BYTES, StoredLine};
 
 /// How many places of one kind are kept.
 const MAX_POSITIONS: usize = 100_000;
@@ -50,8 +50,8 @@ impl LinePositions {
     }
 
     /// How many lie before that place.
-    pub fn count_before(&self, place: u64) -> usize {
-        self.offsets.partition_point(|at| *at < place)
+    pub fn count_before(&self, offset: u64) -> usize {
+        self.offsets.partition_point(|at| *at < offset)
     }
 }
 
@@ -88,7 +88,7 @@ impl LogIndex {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn scan_more(&mut self, source: &LogSource<'_>, wanted: LineQuery<'_>, mut budget: u64) -> io::Result<bool> {
+    pub fn scan_more(&mut self, source: &LogSource<'_>, query: LineQuery<'_>, mut budget: u64) -> io::Result<bool> {
         let begin = || Ok::<u64, io::Error>(source.lines_before(u64::MAX, 1)?.first().map_or(0, |line| line.offset));
         let (mut lo, mut hi) = match self.scanned {
             Some((lo, hi)) if hi <= source.len => (lo, hi),
@@ -102,7 +102,7 @@ impl LogIndex {
             let lines = source.lines_from(hi, LINES_PER_READ)?;
             let mut any = false;
             for line in lines.iter().filter(|line| is_complete_line(line)) {
-                self.index_line(line, wanted, true);
+                self.index_line(line, query, true);
                 budget = budget.saturating_sub(line.next_offset - line.offset);
                 hi = line.next_offset;
                 any = true;
@@ -115,7 +115,7 @@ impl LogIndex {
             let lines = source.lines_before(lo, LINES_PER_READ)?;
             let Some(first) = lines.first().map(|line| line.offset).filter(|at| *at < lo) else { break };
             for line in lines.iter().rev() {
-                self.index_line(line, wanted, false);
+                self.index_line(line, query, false);
             }
             budget = budget.saturating_sub(lo - first);
             lo = first;
@@ -124,7 +124,7 @@ impl LogIndex {
         Ok(lo == 0)
     }
 
-    fn index_line(&mut self, line: &StoredLine, wanted: LineQuery<'_>, newer: bool) {
+    fn index_line(&mut self, line: &StoredLine, query: LineQuery<'_>, newer: bool) {
         let number = if newer {
             self.line_numbers.1 += 1;
             self.line_numbers.1 - 1
@@ -144,18 +144,18 @@ impl LogIndex {
                 self.checkpoints.retain(|(_, number)| number % stride == 0);
             }
         }
-        let shown = wanted.filter.is_none_or(|filter| filter.matches(wanted.origin, &line.bytes));
+        let shown = query.filter.is_none_or(|filter| filter.matches(query.origin, &line.bytes));
         if !shown {
             return;
         }
         let add = |places: &mut LinePositions| if newer { places.push_newer(line.offset) } else { places.push_older(line.offset) };
-        if wanted.filter.is_some() {
+        if query.filter.is_some() {
             add(&mut self.filtered);
         }
         if detect_level(&line.bytes) == LogLevel::Error {
             add(&mut self.errors);
         }
-        if wanted.pattern.is_some_and(|text| text.is_match(&line.bytes)) {
+        if query.pattern.is_some_and(|text| text.is_match(&line.bytes)) {
             add(&mut self.matches);
         }
     }
@@ -179,19 +179,19 @@ impl LogIndex {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn line_number(&self, source: &LogSource<'_>, place: u64) -> io::Result<Option<i64>> {
+    pub fn line_number(&self, source: &LogSource<'_>, offset: u64) -> io::Result<Option<i64>> {
         let Some((0, hi)) = self.scanned else { return Ok(None) };
-        if place > hi {
+        if offset > hi {
             return Ok(None);
         }
-        let after = self.checkpoints.partition_point(|(at, _)| *at <= place);
+        let after = self.checkpoints.partition_point(|(at, _)| *at <= offset);
         let (from, number) = after.checked_sub(1).and_then(|at| self.checkpoints.get(at)).copied().unwrap_or((0, self.line_numbers.0));
         let most = usize::try_from(self.stride).unwrap_or(usize::MAX);
         // Far apart lines of a very long log are not counted at each frame.
         if most > 4 * LINES_PER_READ {
             return Ok(None);
         }
-        let between = source.lines_from(from, most)?.iter().take_while(|line| line.offset < place).count();
+        let between = source.lines_from(from, most)?.iter().take_while(|line| line.offset < offset).count();
         Ok(Some(number + i64::try_from(between).unwrap_or(0) - self.line_numbers.0 + 1))
     }
 }
@@ -205,7 +205,7 @@ fn is_complete_line(line: &StoredLine) -> bool {
 mod tests {
     use super::*;
     use crate::event::LogFile;
-    use crate::tui::log_pager::tests::MemoryLog;
+    use crate::tui::log_source::tests::MemoryLog;
 
     fn log_source(text: &MemoryLog) -> LogSource<'_> {
         LogSource { logs: text, host: 0, host_name: "", file: LogFile::Launcher, len: text.0.len() as u64 }

@@ -107,10 +107,10 @@ impl LogRing {
         extend_partial(&mut open.text, &bytes[from..]);
     }
 
-    fn push_line(&mut self, log: (u32, LogFile), place: u64, text: &[u8], at: UnixMillis) {
+    fn push_line(&mut self, log: (u32, LogFile), offset: u64, text: &[u8], at: UnixMillis) {
         let text: Box<[u8]> = text[..text.len().min(MAX_LINE_BYTES)].into();
         self.bytes += text.len();
-        self.lines.push_back(RingLine { seq: self.next_seq, received_at: at, log, offset: place, text });
+        self.lines.push_back(RingLine { seq: self.next_seq, received_at: at, log, offset, text });
         self.next_seq += 1;
         while self.lines.len() > MAX_LINES || self.bytes > MAX_BYTES {
             self.bytes -= self.lines.pop_front().map_or(0, |entry| entry.text.len());

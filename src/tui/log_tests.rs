@@ -38,7 +38,7 @@ fn screen_text(app: &mut App) -> String {
     snapshot_text(&draw(app, 80, 24))
 }
 
-fn fixture_with_log(text: &str) -> fixtures::Fixture {
+fn fixture_with_log(text: &str) -> fixtures::DashboardFixture {
     let mut scene = fixtures::healthy();
     scene.app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text.to_owned()))));
     scene.app.ui.screen = Screen::Logs;

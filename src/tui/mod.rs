@@ -5,24 +5,24 @@
 
 mod actions;
 pub mod app;
-mod background_query;
-pub mod bindings;
+mod background_color;
+pub mod command_palette;
 mod compact_backend;
 pub mod dialog;
 mod event_loop;
 pub mod feed;
 pub mod headless;
+pub mod key_bindings;
 pub mod keymap;
 pub mod line_filter;
-pub mod log_groups;
+pub mod line_groups;
+pub mod log_arrival_times;
 pub mod log_index;
-pub mod log_pager;
+pub mod log_progress_bars;
 pub mod log_ring;
-pub mod log_times;
+pub mod log_source;
 pub mod model;
-pub mod palette;
 mod pane_action;
-pub mod progress_lines;
 pub mod settings;
 pub mod terminal;
 pub mod text_input;
@@ -55,14 +55,14 @@ pub struct Dashboard {
 ///
 /// # Errors
 /// When the terminal or the system refuses; the terminal is as it was then.
-pub fn open_dashboard(role: DashboardRole, cleaner: Sanitizer, settings: DashboardSettings) -> io::Result<Dashboard> {
+pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: DashboardSettings) -> io::Result<Dashboard> {
     let (mouth, ear) = feed::feed_channel()?;
     // One ask for a key that a person presses: no host can fill it.
     let (asks, answers) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
-    let mut app = App::new(role, cleaner, settings.theme);
-    terminal::enter_dashboard(settings.panic_advice.clone())?;
-    let query = settings.query_background;
+    let mut app = App::new(role, sanitizer, settings.theme);
+    terminal::enter_dashboard_screen(settings.panic_advice.clone())?;
+    let query = settings.query_background_color;
     app.apply_settings(settings);
     let runner = event_loop::EventLoop::new(app, ear, asks, query);
     let thread = std::thread::Builder::new().name("dashboard".to_owned()).spawn(move || {

@@ -7,9 +7,9 @@ use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::state::{RunState, StepStatus};
 use crate::text::sanitize::Sanitizer;
 
-use super::feed::{Capabilities, DashboardRole, ReplayClock, StoredLogs};
+use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};
+use super::log_arrival_times::LogArrivalTimes;
 use super::log_ring::LogRing;
-use super::log_times::LogTimes;
 use super::theme::Theme;
 use super::timeline::Timeline;
 use super::view::formatting;
@@ -26,7 +26,7 @@ pub struct Model {
     /// The time of the feed.
     pub now: UnixMillis,
     /// What can be asked for.
-    pub capabilities: Capabilities,
+    pub capabilities: DashboardCapabilities,
     /// Where a journal that is played stands.
     pub replay_clock: Option<ReplayClock>,
     /// What makes remote text safe.
@@ -40,7 +40,7 @@ pub struct Model {
     /// The newest lines of all logs.
     pub log_ring: LogRing,
     /// When which part of a log came.
-    pub log_times: LogTimes,
+    pub log_times: LogArrivalTimes,
     /// What happened.
     pub timeline: Timeline,
     /// Seconds that the person's clock is ahead of UTC.
@@ -59,14 +59,14 @@ impl Model {
             evidence: Evidence::with_built_in_rules(),
             lang: Lang::default(),
             now: 0,
-            capabilities: Capabilities::view_only(role),
+            capabilities: DashboardCapabilities::view_only(role),
             replay_clock: None,
             sanitizer,
             theme,
             readonly: false,
             stored_logs: None,
             log_ring: LogRing::default(),
-            log_times: LogTimes::default(),
+            log_times: LogArrivalTimes::default(),
             timeline: Timeline::default(),
             utc_offset: 0,
             host_statuses: Vec::new(),
@@ -129,13 +129,13 @@ impl Model {
     /// Whether steps of a plan wait or run: then their matrix is the overview.
     pub fn has_open_steps(&self) -> bool {
         let open = |status: StepStatus| matches!(status, StepStatus::Waiting | StepStatus::Running);
-        self.state.outcome.is_none() && self.state.step_table.steps().iter().any(|step| open(step.status))
-            || self.capabilities.start_summary.is_some() && !self.state.step_table.steps().is_empty()
+        self.state.outcome.is_none() && self.state.step_tracker.steps().iter().any(|step| open(step.status))
+            || self.capabilities.start_summary.is_some() && !self.state.step_tracker.steps().is_empty()
     }
 
     /// Whether a teardown is under way.
     pub fn is_tearing_down(&self) -> bool {
         let back = |phase: Phase| matches!(phase, Phase::Stop | Phase::Remove | Phase::Fetch | Phase::Clean | Phase::Verify);
-        self.state.step_table.steps().iter().any(|step| back(step.info.phase)) && self.has_open_steps()
+        self.state.step_tracker.steps().iter().any(|step| back(step.info.phase)) && self.has_open_steps()
     }
 }

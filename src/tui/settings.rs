@@ -2,7 +2,7 @@
 //!
 //! Uses the theme and the bindings. Where settings come from is `cli`'s business.
 
-use super::bindings::KeyBindings;
+use super::key_bindings::KeyBindings;
 use super::theme::Theme;
 
 /// When clicks and the wheel come to this program instead of the terminal.
@@ -44,7 +44,7 @@ pub struct DashboardSettings {
     /// Colours and symbols.
     pub theme: Theme,
     /// Whether the terminal is asked for its background, to choose between dark and light.
-    pub query_background: bool,
+    pub query_background_color: bool,
     /// The mouse.
     pub mouse_mode: MouseMode,
     /// Keys.
@@ -60,7 +60,7 @@ impl DashboardSettings {
     pub fn new(theme: Theme) -> DashboardSettings {
         DashboardSettings {
             theme,
-            query_background: false,
+            query_background_color: false,
             mouse_mode: MouseMode::Auto,
             bindings: KeyBindings::default(),
             readonly: false,

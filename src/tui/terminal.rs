@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use crossterm::{cursor, event, execute, terminal};
 
 use crate::report::safe_output::{to_printable, write_stderr_line};
-use crate::text::sanitize::Printable;
+use crate::text::sanitize::PrintableText;
 
 /// The most bytes of talk that are kept until the screen is given back.
 const MAX_HELD_BYTES: usize = 256 << 10;
 
 #[derive(Default)]
 struct HeldOutput {
-    lines: Vec<Printable>,
+    lines: Vec<PrintableText>,
     bytes: usize,
     dropped_lines: usize,
 }
@@ -40,7 +40,7 @@ const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 /// Whether a dashboard can be drawn here: both ways are a terminal that can move its cursor.
-pub fn check_terminal(term: Option<&str>) -> Result<(), String> {
+pub fn check_terminal_support(term: Option<&str>) -> Result<(), String> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err("the dashboard needs a terminal for its input and output; use `up` or `attach` with `--progress plain`".to_owned());
     }
@@ -54,7 +54,7 @@ pub fn check_terminal(term: Option<&str>) -> Result<(), String> {
 ///
 /// # Errors
 /// When the terminal refuses; it is as it was then.
-pub(super) fn enter_dashboard(farewell: Vec<String>) -> io::Result<()> {
+pub(super) fn enter_dashboard_screen(farewell: Vec<String>) -> io::Result<()> {
     PANIC_ADVICE.get_or_init(|| farewell);
     install_panic_hook();
     let _one = lock_terminal();
@@ -185,7 +185,7 @@ pub fn restore() {
     leave_raw_mode();
     drop(one);
     let held = std::mem::take(&mut *HELD_OUTPUT.lock().unwrap_or_else(PoisonError::into_inner));
-    let more = (held.dropped_lines > 0).then(|| Printable::new(&format!("… and {} more lines", held.dropped_lines)));
+    let more = (held.dropped_lines > 0).then(|| PrintableText::new(&format!("… and {} more lines", held.dropped_lines)));
     for line in held.lines.into_iter().chain(more) {
         if write_stderr_line(&line).is_err() {
             return;
@@ -207,7 +207,7 @@ pub(super) fn copy_osc52(text: &str) -> io::Result<()> {
 }
 
 /// Keeps a line until the screen is given back; `false`: neither the dashboard nor a shell on a host has it, say it now.
-pub fn hold_line(line: &Printable) -> bool {
+pub fn defer_line_until_restore(line: &PrintableText) -> bool {
     if !ACTIVE.load(Ordering::SeqCst) && !SHELL_RAW_MODE.load(Ordering::SeqCst) {
         return false;
     }
@@ -228,13 +228,13 @@ pub fn has_panicked() -> bool {
 }
 
 /// Lends the normal screen to something that talks with the person, a question or a shell; the dashboard comes back afterwards.
-pub fn with_normal_screen<T>(talk: impl FnOnce() -> T) -> T {
+pub fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     if !ACTIVE.load(Ordering::SeqCst) {
-        return talk();
+        return action();
     }
     let one = lock_terminal();
     hide_dashboard();
-    let said = talk();
+    let said = action();
     if !has_panicked()
         && let Err(error) = show_dashboard()
     {
@@ -249,13 +249,13 @@ pub fn with_normal_screen<T>(talk: impl FnOnce() -> T) -> T {
 static NEEDS_REDRAW: AtomicBool = AtomicBool::new(false);
 
 /// The right to touch the terminal, unless someone else has the screen; whether it must be drawn anew.
-pub(super) fn try_acquire() -> Option<(MutexGuard<'static, ()>, bool)> {
+pub(super) fn try_lock_terminal() -> Option<(MutexGuard<'static, ()>, bool)> {
     let one = TERMINAL_LOCK.try_lock().ok()?;
     ACTIVE.load(Ordering::SeqCst).then(|| (one, NEEDS_REDRAW.swap(false, Ordering::SeqCst)))
 }
 
 /// Whether the dashboard is on the screen.
-pub(super) fn is_active() -> bool {
+pub(super) fn is_dashboard_shown() -> bool {
     ACTIVE.load(Ordering::SeqCst)
 }
 

@@ -14,7 +14,7 @@ use crate::event::LogFile;
 
 use super::app::App;
 use super::dialog::Dialog;
-use super::fixtures::{self, BuildFixture, Fixture};
+use super::fixtures::{self, BuildFixture, DashboardFixture};
 use super::keymap::{DEFAULT_BINDINGS, UiCommand};
 use super::model::Model;
 use super::ui::{Overlay, Screen};
@@ -115,11 +115,12 @@ fn screens_match_snapshots() {
 fn overlays_match_snapshots() {
     for (width, height) in [(80, 24), (120, 40)] {
         let mut scene = fixtures::healthy();
-        let shot =
-            |scene: &mut Fixture, name: &str| assert_snapshot(&format!("{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
+        let shot = |scene: &mut DashboardFixture, name: &str| {
+            assert_snapshot(&format!("{name}-{width}x{height}"), &draw(&mut scene.app, width, height))
+        };
         scene.app.ui.overlay = Some(Overlay::Help(0));
         shot(&mut scene, "help");
-        scene.app.ui.overlay = Some(Overlay::Palette(super::palette::CommandPalette::default()));
+        scene.app.ui.overlay = Some(Overlay::Palette(super::command_palette::CommandPalette::default()));
         shot(&mut scene, "palette");
         for (name, ask) in [
             ("leave", Dialog::choose_exit as fn(&Model) -> Dialog),
@@ -203,7 +204,7 @@ fn every_size_draws_without_panic() {
 }
 
 fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
-    let mut all: Vec<Fixture> = FIXTURES.iter().map(|(_, make)| make()).collect();
+    let mut all: Vec<DashboardFixture> = FIXTURES.iter().map(|(_, make)| make()).collect();
     let cases = all.len() * Screen::ALL.len();
     for (width, height) in widths.flat_map(|width| (0..=70_u16).map(move |height| (width, height))) {
         // Neither 13 nor 17 divides the number of cases: a step to the side or down goes through all of them.

@@ -120,8 +120,8 @@ pub struct Theme {
 
 impl Theme {
     /// With what is usual for graphs.
-    pub const fn new(skin: ColorScheme, ascii: bool) -> Theme {
-        Theme { color_scheme: skin, ascii, graph_style: if ascii { GraphStyle::Ascii } else { GraphStyle::Braille } }
+    pub const fn new(color_scheme: ColorScheme, ascii: bool) -> Theme {
+        Theme { color_scheme, ascii, graph_style: if ascii { GraphStyle::Ascii } else { GraphStyle::Braille } }
     }
 
     /// Whether graphs are drawn with ASCII.
@@ -161,17 +161,17 @@ impl Theme {
             DisplayStatus::Lost => (4, Modifier::REVERSED),
             DisplayStatus::Error => (5, Modifier::BOLD),
         };
-        self.palette_style(at).add_modifier(modifier)
+        self.status_color_style(at).add_modifier(modifier)
     }
 
     /// The name of the program, the tab that is shown, keys.
     pub fn accent(self) -> Style {
-        self.palette_style(1).add_modifier(Modifier::BOLD)
+        self.status_color_style(1).add_modifier(Modifier::BOLD)
     }
 
     /// Beside the point.
     pub fn dim(self) -> Style {
-        self.palette_style(0).add_modifier(Modifier::DIM)
+        self.status_color_style(0).add_modifier(Modifier::DIM)
     }
 
     /// The head of a table.
@@ -204,7 +204,7 @@ impl Theme {
         if self.ascii { ">" } else { "…" }
     }
 
-    fn palette_style(self, at: usize) -> Style {
+    fn status_color_style(self, at: usize) -> Style {
         match self.color_scheme.status_colors() {
             Some(palette) => Style::new().fg(Color::Indexed(palette[at])),
             None => Style::new(),

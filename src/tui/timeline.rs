@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{Event, EventKind, Exit, Goal, Level, LogFile, Outcome, UnixMillis};
+use crate::event::{Event, EventKind, Exit, Level, LogFile, Outcome, RunGoal, UnixMillis};
 use crate::report::{finding, style};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
@@ -102,10 +102,10 @@ impl Timeline {
         self.host_warnings.insert(host, now);
     }
 
-    fn push_item(&mut self, at: UnixMillis, status: DisplayStatus, text: &str, who: &EventSubject) {
+    fn push_item(&mut self, at: UnixMillis, status: DisplayStatus, text: &str, subject: &EventSubject) {
         let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let text = &text[..end];
-        let (host, rank, log) = match who {
+        let (host, rank, log) = match subject {
             EventSubject::Run => (None, None, None),
             EventSubject::Host(host) => (Some(*host), None, Some((*host, LogFile::Launcher))),
             EventSubject::Rank(host, rank, restart) => {
@@ -186,7 +186,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
 
 /// Of the plan: its steps and checks.
 fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
-    let step = |id: u32| state.step_table.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
+    let step = |id: u32| state.step_tracker.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
     Some(match kind {
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
@@ -283,10 +283,10 @@ fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescrip
         }
         EventKind::GoalChanged { goal, reason: why } => {
             let (status, what) = match goal {
-                Goal::Up => (DisplayStatus::Ok, "the run is to go on"),
-                Goal::Stop => (DisplayStatus::Warn, "stopping"),
-                Goal::Kill => (DisplayStatus::Error, "killing"),
-                Goal::Down => (DisplayStatus::Warn, "tearing down"),
+                RunGoal::Up => (DisplayStatus::Ok, "the run is to go on"),
+                RunGoal::Stop => (DisplayStatus::Warn, "stopping"),
+                RunGoal::Kill => (DisplayStatus::Error, "killing"),
+                RunGoal::Down => (DisplayStatus::Warn, "tearing down"),
             };
             (status, format!("{what}: {why}"), EventSubject::Run)
         }

@@ -4,12 +4,12 @@
 
 use crate::event::{LogFile, UnixMillis};
 
-use super::bindings::KeyBindings;
+use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
 use super::feed::DashboardRole;
+use super::key_bindings::KeyBindings;
 use super::keymap::{KeyContext, UiCommand};
 use super::model::Model;
-use super::palette::CommandPalette;
 use super::pane_action::PaneAction;
 use super::settings::MouseMode;
 use super::text_input::TextInput;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use orchestrate::plan::action::lock::{EXIT_LOCK_HELD, acquire_command, break_command};
+use orchestrate::plan::action::lock::{EXIT_LOCK_HELD, acquire_lock_command, break_lock_command};
 use orchestrate::plan::protocol::lock_record::LockRecord;
 
 use crate::{ChildGuard, TestHost, wait_until, write_executable};
@@ -23,14 +23,14 @@ fn only_one_of_two_takers_gets_a_stale_lock() {
         host.dir.path().display()
     );
     write_executable(&host.path("bin/readlink"), &pause);
-    let second = start(&break_command(&site, &stale).script);
+    let second = start(&break_lock_command(&site, &stale).script);
     wait_until("the second has looked", || host.path("looked").exists().then_some(()));
     std::fs::remove_file(host.path("bin/readlink")).expect("removed");
-    assert_eq!(ended(start(&break_command(&site, &stale).script)), Some(0));
-    assert_eq!(ended(start(&acquire_command(&site, "one:1:2:desk:li").script)), Some(0));
+    assert_eq!(ended(start(&break_lock_command(&site, &stale).script)), Some(0));
+    assert_eq!(ended(start(&acquire_lock_command(&site, "one:1:2:desk:li").script)), Some(0));
     host.write_file("go", "");
     assert_eq!(ended(second), Some(0));
-    assert_eq!(ended(start(&acquire_command(&site, "two:1:2:laptop:zhao").script)), Some(EXIT_LOCK_HELD));
+    assert_eq!(ended(start(&acquire_lock_command(&site, "two:1:2:laptop:zhao").script)), Some(EXIT_LOCK_HELD));
     let holder = || std::fs::read_link(host.path("h.private/lock")).expect("the lock").display().to_string();
     assert_eq!(holder(), "one:1:2:desk:li");
     assert!(host.path("h.private/lock.beat").exists(), "the first's sign of life stays");

@@ -8,7 +8,7 @@ use orchestrate::plan::action::container::StartContainer;
 use orchestrate::plan::action::launch::StartLauncher;
 use orchestrate::plan::action::{Action, ActionResult, Execution};
 use orchestrate::plan::facts::{FactsRequest, HostFacts, facts_command};
-use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnit};
+use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnitKind};
 
 use crate::{TestHost, read_asset, wait_until, write_executable};
 
@@ -59,9 +59,9 @@ fn facts_report_what_logind_kills_at_logout() {
     }
     let manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker.service\n";
     for (engine, unit) in [
-        (manager, SystemdUnit::UserManager),
-        ("0::/user.slice/user-1000.slice/session-4.scope\n", SystemdUnit::Session),
-        ("0::/system.slice/engine.service\n", SystemdUnit::Other),
+        (manager, SystemdUnitKind::UserManager),
+        ("0::/user.slice/user-1000.slice/session-4.scope\n", SystemdUnitKind::Session),
+        ("0::/system.slice/engine.service\n", SystemdUnitKind::Other),
     ] {
         let found = read_logind_facts(&host, "0::/\n", Some(engine));
         assert_eq!(found, LogindSettings { in_session: false, dockerd_unit: Some(unit), ..told.clone() }, "{engine:?}");

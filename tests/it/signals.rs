@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orchestrate::event::{EventKind, Goal, Phase};
+use orchestrate::event::{EventKind, Phase, RunGoal};
 use orchestrate::sandbox::Faults;
 
 use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
@@ -59,7 +59,7 @@ async fn second_ctrl_c_kills() {
         .assert_not_contains("could not be stopped");
     let events = laptop.read_journal();
     let at = |f: &dyn Fn(&EventKind) -> bool| events.iter().find(|e| f(&e.kind)).map(|e| e.at).expect("it is in the journal");
-    let order = at(&|k| matches!(k, EventKind::GoalChanged { goal: Goal::Kill, .. }));
+    let order = at(&|k| matches!(k, EventKind::GoalChanged { goal: RunGoal::Kill, .. }));
     let over = at(&|k| matches!(k, EventKind::PhaseStarted { phase: Phase::Stop }));
     assert!(over - order < 10_000, "the order to kill does not wait for the grace: {} ms", over - order);
     assert!(laptop.journal_kinds().iter().any(|k| matches!(k, EventKind::RanksSignaled { signal, .. } if signal == "KILL")));

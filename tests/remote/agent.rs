@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use orchestrate::inventory::InventoryHost;
-use orchestrate::remote::{Connect, RemoteError, SshFleet, SshSettings};
+use orchestrate::remote::{HostConnector, RemoteError, SshFleet, SshSettings};
 
 use crate::fake_agent::{SecurityKeyAgent, serve_agent};
 use crate::many_hosts::MACHINE_LOCK;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use orchestrate::inventory::InventoryHost;
-use orchestrate::remote::{Connect, RemoteError};
+use orchestrate::remote::{HostConnector, RemoteError};
 use russh::keys::PrivateKey;
 use russh::server::{Auth, Config, Handler};
 use russh::{Disconnect, MethodKind, MethodSet};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use orchestrate::inventory::InventoryHost;
-use orchestrate::remote::{Connect, RemoteError};
+use orchestrate::remote::{HostConnector, RemoteError};
 
 use crate::faulty_server::{FaultyServer, ProxyFault, ServerFault, assert_nothing_left};
 use crate::many_hosts::MACHINE_LOCK;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orchestrate::remote::{Connect, RemoteError};
+use orchestrate::remote::{HostConnector, RemoteError};
 
 use crate::faulty_server::assert_nothing_left;
 use crate::many_hosts::MACHINE_LOCK;

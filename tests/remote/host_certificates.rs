@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use orchestrate::inventory::{HostKeyChecking, InventoryHost};
-use orchestrate::remote::{Connect, RemoteError};
+use orchestrate::remote::{HostConnector, RemoteError};
 
 use crate::sshd::{Sshd, expect_refusal, generate_key, run_command};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orchestrate::inventory::HostKeyChecking;
-use orchestrate::remote::{Connect, SshFleet};
+use orchestrate::remote::{HostConnector, SshFleet};
 
 use crate::sshd::{ScriptedPrompt, Sshd, expect_refusal, generate_key, run_command};
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use orchestrate::inventory::InventoryHost;
-use orchestrate::remote::{Connect, RemoteError, SshFleet};
+use orchestrate::remote::{HostConnector, RemoteError, SshFleet};
 use russh::keys::PrivateKey;
 use russh::server::{Auth, Config, Handler, Response, VerifiedPublicKey};
 use russh::{MethodKind, MethodSet};

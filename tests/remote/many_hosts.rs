@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use orchestrate::inventory::InventoryHost;
-use orchestrate::remote::{Connect, SshFleet};
+use orchestrate::remote::{HostConnector, SshFleet};
 
 use crate::faulty_server::assert_nothing_left;
 use crate::routes::jump_host_config;

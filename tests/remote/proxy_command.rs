@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orchestrate::inventory::InventoryHost;
-use orchestrate::remote::{Connect, RemoteError, SshFleet};
+use orchestrate::remote::{HostConnector, RemoteError, SshFleet};
 
 use crate::many_hosts::MACHINE_LOCK;
 use crate::shell_command;

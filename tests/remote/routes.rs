@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use orchestrate::remote::{Connect, RemoteError, SshFleet};
+use orchestrate::remote::{HostConnector, RemoteError, SshFleet};
 
 use crate::many_hosts::MACHINE_LOCK;
 use crate::sshd::{ScriptedPrompt, Sshd};

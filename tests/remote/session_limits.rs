@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use orchestrate::remote::{ChannelInput, Connect, Remote, RemoteError};
+use orchestrate::remote::{ChannelInput, HostConnector, Remote, RemoteError};
 
 use crate::sshd::{Sshd, child_pids, wait_until};
 use crate::{shell_command, shell_command_within};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orchestrate::inventory::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
-use orchestrate::remote::{Connect, Remote, RemoteError, SshFleet, SshSettings};
+use orchestrate::remote::{HostConnector, Remote, RemoteError, SshFleet, SshSettings};
 
 pub(crate) use crate::scripted_prompt::ScriptedPrompt;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use orchestrate::remote::{Connect, RemoteError, SshFleet};
+use orchestrate::remote::{HostConnector, RemoteError, SshFleet};
 
 use crate::sshd::{ScriptedPrompt, Sshd, expect_refusal, generate_key, run_command};
 

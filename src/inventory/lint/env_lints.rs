@@ -27,7 +27,7 @@ struct EnvVariable {
     host: Option<usize>,
 }
 
-fn collect_variables(look: &LintContext<'_>) -> Vec<EnvVariable> {
+fn collect_variables(context: &LintContext<'_>) -> Vec<EnvVariable> {
     let mut all = Vec::new();
     let mut take = |entries: &[YamlEntry], host: Option<usize>| {
         for entry in entries {
@@ -37,58 +37,63 @@ fn collect_variables(look: &LintContext<'_>) -> Vec<EnvVariable> {
         }
     };
     for keys in [&["env"][..], &["container", "env"][..]] {
-        take(look.tree.get_path(keys).map(|node| node.entries()).unwrap_or_default(), None);
-        for (host, member) in look.host_nodes.iter().enumerate() {
+        take(context.tree.get_path(keys).map(|node| node.entries()).unwrap_or_default(), None);
+        for (host, member) in context.host_nodes.iter().enumerate() {
             take(member.get_path(keys).map(|node| node.entries()).unwrap_or_default(), Some(host));
         }
     }
     all
 }
 
-pub(super) fn lint_env(look: &mut LintContext<'_>) {
-    let all = collect_variables(look);
+pub(super) fn lint_env(context: &mut LintContext<'_>) {
+    let all = collect_variables(context);
     let value = |name: &str| all.iter().find(|v| v.name == name).map(|v| v.text.as_str());
     for variable in &all {
         let EnvVariable { name, text, location: place, .. } = variable;
         if name == "CUDA_VISIBLE_DEVICES" {
-            lint_visible_devices(look, variable);
+            lint_visible_devices(context, variable);
         }
         if name == "TORCH_CUDA_ARCH_LIST" && lacks_hopper(text) {
-            look.report("cuda-arch-list", place, ARCH_MESSAGE, ARCH_HINT);
+            context.report("cuda-arch-list", place, ARCH_MESSAGE, ARCH_HINT);
         }
         if let Some((_, new)) = RENAMED_VARIABLES.iter().find(|(old, _)| old == name) {
-            look.report("renamed-variable", place, format!("`{name}` was renamed: newer versions do not read it"), format!("write {new}"));
+            context.report(
+                "renamed-variable",
+                place,
+                format!("`{name}` was renamed: newer versions do not read it"),
+                format!("write {new}"),
+            );
         }
         if DEBUG_VARIABLES.iter().any(|(key, on)| key == name && on == text) {
             let says = format!("`{name}={text}` is for finding a fault: it slows every run");
-            look.report("nccl-diagnosis-left", place, says, "leave it out once the fault is found");
+            context.report("nccl-diagnosis-left", place, says, "leave it out once the fault is found");
         }
         if name == "GLOO_SOCKET_IFNAME" && text.contains(['^', '=']) {
             let says = "gloo takes the name of one interface: ^ and = are NCCL's";
-            look.report("gloo-ifname-syntax", place, says, "write the name alone, or leave it out: it is found on each host");
+            context.report("gloo-ifname-syntax", place, says, "write the name alone, or leave it out: it is found on each host");
         }
         if name == "NCCL_DEBUG" && matches!(text.as_str(), "INFO" | "TRACE") && value("NCCL_DEBUG_FILE").is_none() {
             let says = format!("NCCL_DEBUG={text} writes hundreds of lines a rank into its log");
-            look.report("nccl-debug-stdout", place, says, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
+            context.report("nccl-debug-stdout", place, says, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
         }
         if name == "TORCH_NCCL_BLOCKING_WAIT" && text == "1" {
             let says = "blocking waits make every collective a barrier of the CPU";
-            look.report("blocking-wait", place, says, "leave it out; TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
+            context.report("blocking-wait", place, says, "leave it out; TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
         }
         if name == "XLA_PYTHON_CLIENT_MEM_FRACTION" && value("XLA_PYTHON_CLIENT_PREALLOCATE").is_some_and(|v| v == "false") {
             let says = "the fraction is for preallocated memory, and preallocation is off";
-            look.report("xla-mem-fraction", place, says, "leave one of the two out");
+            context.report("xla-mem-fraction", place, says, "leave one of the two out");
         }
         if name.starts_with("SLURM_") {
             let says = format!("`{name}` makes programs believe that they run under SLURM");
-            look.report("slurm-env", place, says, "leave it out");
+            context.report("slurm-env", place, says, "leave it out");
         }
         if matches!(name.as_str(), "http_proxy" | "https_proxy" | "all_proxy" | "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY")
             && value("no_proxy").or_else(|| value("NO_PROXY")).is_none()
-            && look.host_count > 1
+            && context.host_count > 1
         {
             let says = "with a proxy and no exception for the hosts, gRPC (JAX's coordinator) goes through the proxy and hangs";
-            look.report("proxy-without-no-proxy", place, says, "set no_proxy to the hosts' addresses as well");
+            context.report("proxy-without-no-proxy", place, says, "set no_proxy to the hosts' addresses as well");
         }
     }
 }
@@ -106,29 +111,29 @@ pub(super) fn lacks_hopper(list: &str) -> bool {
 }
 
 /// CUDA_VISIBLE_DEVICES by hand: GPUs that are not there, fewer than processes, or a list where `gpus` belongs.
-fn lint_visible_devices(look: &mut LintContext<'_>, variable: &EnvVariable) {
+fn lint_visible_devices(context: &mut LintContext<'_>, variable: &EnvVariable) {
     let EnvVariable { text, location: place, host, .. } = variable;
     let list: Option<Vec<u32>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
-    let hosts: Vec<usize> = host.map_or_else(|| (0..look.host_count).collect(), |host| vec![host]);
-    let given = hosts.iter().filter_map(|host| look.evaluator.gpu_count(*host)).filter(|gpus| *gpus > 0).min();
+    let hosts: Vec<usize> = host.map_or_else(|| (0..context.host_count).collect(), |host| vec![host]);
+    let given = hosts.iter().filter_map(|host| context.evaluator.gpu_count(*host)).filter(|gpus| *gpus > 0).min();
     if let (Some(list), Some(given)) = (&list, given)
         && let Some(beyond) = list.iter().find(|index| **index >= given)
     {
         let says = format!("GPU {beyond} is not there: hosts have {given}, numbered from 0 (CUDA error: invalid device ordinal)");
-        return look.report(
+        return context.report(
             "device-ordinal",
             place,
             says,
             "leave it out: CUDA numbers the GPUs of each host from 0, not those of the gang",
         );
     }
-    let nproc = look.job.nproc_per_node.unwrap_or(0) as usize;
-    if let Some(list) = list.filter(|list| list.len() < nproc && look.launcher != "script") {
+    let nproc = context.job.nproc_per_node.unwrap_or(0) as usize;
+    if let Some(list) = list.filter(|list| list.len() < nproc && context.launcher != "script") {
         let says = format!("{} GPUs are visible to {nproc} processes", list.len());
-        return look.report("device-ordinal", place, says, "leave it out, or lower launch.nproc_per_node");
+        return context.report("device-ordinal", place, says, "leave it out, or lower launch.nproc_per_node");
     }
     let says = "every process sees these, and preflight does not know of them";
-    look.report(
+    context.report(
         "cuda-visible-devices",
         place,
         says,

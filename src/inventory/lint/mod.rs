@@ -20,7 +20,7 @@ use super::{Inventory, InventoryProblem, RuntimeValues};
 
 /// How much is made of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum LintSeverity {
     /// It is not told.
     Allow,
     /// It is told.
@@ -29,10 +29,10 @@ pub enum Severity {
     Deny,
 }
 
-use Severity::{Allow, Deny, Warn};
+use LintSeverity::{Allow, Deny, Warn};
 
 /// Every lint with the severity that it has where nobody changed it, in the order of its name.
-pub const LINTS: [(&str, Severity); 42] = [
+pub const LINTS: [(&str, LintSeverity); 42] = [
     ("background-command", Warn),
     ("blocking-wait", Warn),
     ("c10d-node-rank", Warn),
@@ -83,22 +83,22 @@ pub struct LintFinding {
     /// Its name.
     pub lint: &'static str,
     /// What is made of it.
-    pub severity: Severity,
+    pub severity: LintSeverity,
     /// Where, why, and the fix.
     pub problem: InventoryProblem,
 }
 
 /// Compares the names under `lints` with the table.
-pub(super) fn check_keys(tree: &YamlNode, check: &mut InventoryErrors) {
+pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
     let Some(node) = tree.get("lints") else { return };
     if !matches!(node.kind, YamlKind::Map(_)) {
-        check.report(&node.location, format!("{} where a mapping is expected", node.describe()), "write it like { rdzv-id-date: deny }");
+        errors.report(&node.location, format!("{} where a mapping is expected", node.describe()), "write it like { rdzv-id-date: deny }");
     }
     for entry in node.entries() {
         if LINTS.iter().all(|(name, _)| *name != entry.key) {
-            check.report(&entry.location, format!("there is no lint `{}`", shorten(&entry.key)), suggest_lint_name(&entry.key));
+            errors.report(&entry.location, format!("there is no lint `{}`", shorten(&entry.key)), suggest_lint_name(&entry.key));
         }
-        check.read_choice(&entry.value, &[("allow", Allow), ("warn", Warn), ("deny", Deny)]);
+        errors.read_choice(&entry.value, &[("allow", Allow), ("warn", Warn), ("deny", Deny)]);
     }
 }
 
@@ -115,7 +115,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The inventory has no job, or a name in `deny` is no lint's.
-    pub fn run_lints(&self, known: &RuntimeValues, deny: &[String]) -> Result<Vec<LintFinding>, Vec<InventoryProblem>> {
+    pub fn run_lints(&self, runtime: &RuntimeValues, deny: &[String]) -> Result<Vec<LintFinding>, Vec<InventoryProblem>> {
         let unknown = deny.iter().filter(|name| *name != "warnings" && LINTS.iter().all(|(lint, _)| lint != name));
         let unknown: Vec<InventoryProblem> = unknown
             .map(|name| {
@@ -134,7 +134,7 @@ impl Inventory {
             if denied { Deny } else { severity }
         };
         let mut found: Vec<LintFinding> = self
-            .run_all_lints(known)?
+            .run_all_lints(runtime)?
             .into_iter()
             .map(|(lint, problem)| LintFinding { lint, severity: severity(lint), problem })
             .filter(|finding| finding.severity > Allow)
@@ -144,15 +144,15 @@ impl Inventory {
         Ok(found)
     }
 
-    fn run_all_lints(&self, known: &RuntimeValues) -> Result<Vec<(&'static str, InventoryProblem)>, Vec<InventoryProblem>> {
-        let job = self.job(known)?;
+    fn run_all_lints(&self, runtime: &RuntimeValues) -> Result<Vec<(&'static str, InventoryProblem)>, Vec<InventoryProblem>> {
+        let job = self.job(runtime)?;
         let facts = EvalInputs {
             tree: &self.merged.tree,
             host_nodes: &self.merged.host_nodes,
             host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
             fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
             gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            runtime: known,
+            runtime,
             nproc_override: None,
         };
         let scope = Evaluator::new(facts);

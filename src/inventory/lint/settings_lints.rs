@@ -7,89 +7,89 @@ use crate::inventory::log_settings::parse_size;
 use crate::inventory::yaml_tree::{SourceLocation, YamlKind, shorten};
 use crate::inventory::{StartGate, StartOrder};
 
-pub(super) fn lint_settings(look: &mut LintContext<'_>) {
-    lint_addresses(look);
-    lint_container(look);
-    lint_start(look);
+pub(super) fn lint_settings(context: &mut LintContext<'_>) {
+    lint_addresses(context);
+    lint_container(context);
+    lint_start(context);
 }
 
-fn key_location(look: &LintContext<'_>, keys: &[&str]) -> Option<SourceLocation> {
-    look.tree.get_path(keys).map(|node| node.location.clone())
+fn key_location(context: &LintContext<'_>, keys: &[&str]) -> Option<SourceLocation> {
+    context.tree.get_path(keys).map(|node| node.location.clone())
 }
 
-fn lint_addresses(look: &mut LintContext<'_>) {
-    let Some(node) = look.host_nodes.first().and_then(|member| member.get("fabric_address")).filter(|_| look.host_count > 1) else {
+fn lint_addresses(context: &mut LintContext<'_>) {
+    let Some(node) = context.host_nodes.first().and_then(|member| member.get("fabric_address")).filter(|_| context.host_count > 1) else {
         return;
     };
-    let YamlKind::Scalar { text, .. } = &look.evaluator.evaluate(node, Some(0)).kind else { return };
+    let YamlKind::Scalar { text, .. } = &context.evaluator.evaluate(node, Some(0)).kind else { return };
     let (text, place) = (text.clone(), node.location.clone());
     match text.parse::<IpAddr>() {
         Err(_) => {
             let says = format!("`{text}` is a name: each host resolves it by itself, some to 127.0.1.1");
-            look.report("master-name", &place, says, "write the address, or leave it out: it is found on the host");
+            context.report("master-name", &place, says, "write the address, or leave it out: it is found on the host");
         }
         Ok(address) if address.is_loopback() => {
-            let own = |host: usize| look.evaluator.inputs().fabric_addresses.get(host).copied().flatten();
-            if (1..look.host_count).any(|host| own(host) != own(0)) {
+            let own = |host: usize| context.evaluator.inputs().fabric_addresses.get(host).copied().flatten();
+            if (1..context.host_count).any(|host| own(host) != own(0)) {
                 let says = format!("the others would find themselves at {text}, not the master");
-                look.report("master-loopback", &place, says, "write the address at which the other hosts reach the master");
+                context.report("master-loopback", &place, says, "write the address at which the other hosts reach the master");
             }
         }
         Ok(_) => {}
     }
 }
 
-fn lint_container(look: &mut LintContext<'_>) {
-    let Some(container) = look.job.hosts.first().and_then(|host| host.container.clone()) else { return };
-    let block = key_location(look, &["container"]).unwrap_or_else(|| look.tree.location.clone());
+fn lint_container(context: &mut LintContext<'_>) {
+    let Some(container) = context.job.hosts.first().and_then(|host| host.container.clone()) else { return };
+    let block = key_location(context, &["container"]).unwrap_or_else(|| context.tree.location.clone());
     let at = |look: &LintContext<'_>, key: &str| key_location(look, &["container", key]).unwrap_or_else(|| block.clone());
-    let run_dir = match look.tree.get_path(&["run_dir"]).map(|node| &node.kind) {
+    let run_dir = match context.tree.get_path(&["run_dir"]).map(|node| &node.kind) {
         Some(YamlKind::Scalar { text, .. }) => text.clone(),
         _ => "~/.orchestrate".to_owned(),
     };
     for setting in container.host_exposures(&run_dir) {
         let says = format!("with {} a rank can become root on its host, or change what the host says of the run", shorten(&setting));
-        look.report("host-access", &block, says, "leave it out or mount less; else the ranks must be trusted like the ssh user");
+        context.report("host-access", &block, says, "leave it out or mount less; else the ranks must be trusted like the ssh user");
     }
-    let nproc = look.job.nproc_per_node.unwrap_or(2);
+    let nproc = context.job.nproc_per_node.unwrap_or(2);
     if let Some(size) = parse_size(&container.shm_size).filter(|size| *size < 1 << 30 && nproc > 1)
         && container.gpus != crate::inventory::ContainerGpus::None
     {
         let says = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders die with bus errors", size >> 20);
-        look.report("small-shm", &at(look, "shm_size"), says, "leave it out: 32g are only taken where they are used");
+        context.report("small-shm", &at(context, "shm_size"), says, "leave it out: 32g are only taken where they are used");
     }
     if container.docker_args.iter().any(|arg| arg == "--ipc=host") {
         let says = "with the host's IPC shm_size has no effect, and what a killed rank leaves in /dev/shm stays on the host";
-        look.report("ipc-host", &at(look, "args"), says, "leave it out: the container has a /dev/shm of its own, of shm_size");
+        context.report("ipc-host", &at(context, "args"), says, "leave it out: the container has a /dev/shm of its own, of shm_size");
     }
-    if container.network != "host" && look.host_count > 1 {
+    if container.network != "host" && context.host_count > 1 {
         let says = format!("ranks of other hosts cannot reach a container on the network `{}`", container.network);
-        look.report("network-not-host", &at(look, "network"), says, "leave it out: host is the default");
+        context.report("network-not-host", &at(context, "network"), says, "leave it out: host is the default");
     }
     let tag = container.image.rsplit('/').next().unwrap_or_default();
-    if look.host_count > 1 && !tag.contains('@') && (!tag.contains(':') || tag.ends_with(":latest")) {
+    if context.host_count > 1 && !tag.contains('@') && (!tag.contains(':') || tag.ends_with(":latest")) {
         let says = format!("`{}` is whatever each host pulled last", container.image);
-        look.report("unpinned-image", &at(look, "image"), says, "name a tag or a digest, so that all hosts run the same");
+        context.report("unpinned-image", &at(context, "image"), says, "name a tag or a digest, so that all hosts run the same");
     }
 }
 
-fn lint_start(look: &mut LintContext<'_>) {
-    let launch = look.job.launch.clone();
-    let block = key_location(look, &["launch"]).unwrap_or_else(|| look.tree.location.clone());
-    if look.needs_rendezvous() && (launch.start == StartOrder::Together || launch.gate == StartGate::None) {
+fn lint_start(context: &mut LintContext<'_>) {
+    let launch = context.job.launch.clone();
+    let block = key_location(context, &["launch"]).unwrap_or_else(|| context.tree.location.clone());
+    if context.needs_rendezvous() && (launch.start == StartOrder::Together || launch.gate == StartGate::None) {
         let key = if launch.start == StartOrder::Together { "start" } else { "gate" };
-        let at = key_location(look, &["launch", key]).unwrap_or_else(|| block.clone());
+        let at = key_location(context, &["launch", key]).unwrap_or_else(|| block.clone());
         let says = "nobody waits until the master listens: a worker that is early gives up after a minute";
-        look.report("no-gate", &at, says, "leave it out: the others start when the master's port listens");
+        context.report("no-gate", &at, says, "leave it out: the others start when the master's port listens");
     }
     let seconds = launch.stop_grace.as_secs();
-    if seconds < 30 && matches!(look.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed") {
-        let at = key_location(look, &["launch", "stop_grace"]).unwrap_or_else(|| block.clone());
+    if seconds < 30 && matches!(context.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed") {
+        let at = key_location(context, &["launch", "stop_grace"]).unwrap_or_else(|| block.clone());
         let says = format!("after {seconds} s every rank is killed; torchrun itself gives its workers 30 s to save their work");
-        look.report("short-grace", &at, says, "write at least 30s, more where a checkpoint takes longer");
+        context.report("short-grace", &at, says, "write at least 30s, more where a checkpoint takes longer");
     }
-    if look.tree.get_path(&["launch", "master_port"]).is_none() && look.needs_rendezvous() {
+    if context.tree.get_path(&["launch", "master_port"]).is_none() && context.needs_rendezvous() {
         let says = "every run without a port of its own takes 29500: two on one host collide, which preflight finds";
-        look.report("undefined-port", &block, says, "set launch.master_port, or `auto`");
+        context.report("undefined-port", &block, says, "set launch.master_port, or `auto`");
     }
 }

@@ -138,32 +138,32 @@ const SHELL_LINTS: [ShellLint; 17] = [
     },
 ];
 
-pub(super) fn lint_launch_text(look: &mut LintContext<'_>) {
-    let Some(launch) = look.tree.get("launch") else { return };
+pub(super) fn lint_launch_text(context: &mut LintContext<'_>) {
+    let Some(launch) = context.tree.get("launch") else { return };
     for key in ["shell", "setup"] {
         if let Some(YamlNode { location: place, kind: YamlKind::Scalar { text, .. } }) = launch.get(key) {
-            lint_script(look, &text.clone(), &place.clone(), key == "shell");
+            lint_script(context, &text.clone(), &place.clone(), key == "shell");
         }
     }
     if let Some(command) = launch.get("command") {
-        lint_command_words(look, &command.clone());
+        lint_command_words(context, &command.clone());
     }
 }
 
 /// One shell's text. `main`: it is what runs, and not what comes before it.
-fn lint_script(look: &mut LintContext<'_>, text: &str, place: &SourceLocation, main: bool) {
+fn lint_script(context: &mut LintContext<'_>, text: &str, location: &SourceLocation, main: bool) {
     for rule in &SHELL_LINTS {
         let matches = |pattern: &str| !pattern.is_empty() && Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
         if (main || rule.lint != "no-errexit") && matches(rule.pattern) && !matches(rule.unless) {
-            look.report(rule.lint, place, rule.message, rule.hint);
+            context.report(rule.lint, location, rule.message, rule.hint);
         }
     }
-    lint_world_size_meaning(look, text, place);
-    lint_arch_list(look, text, place);
-    lint_unexported(look, text, place);
-    if main && look.host_count > 1 && is_match(text, r"(?m)(^|[\s;&])deepspeed\s") && !text.contains("--no_ssh") {
+    lint_world_size_meaning(context, text, location);
+    lint_arch_list(context, text, location);
+    lint_unexported(context, text, location);
+    if main && context.host_count > 1 && is_match(text, r"(?m)(^|[\s;&])deepspeed\s") && !text.contains("--no_ssh") {
         let hint = "use `with: deepspeed`, or give it --no_ssh, --node_rank and --hostfile \"$ORCH_HOSTFILE\"";
-        look.report("deepspeed-pdsh", place, "deepspeed over several hosts wants pdsh and ssh between them", hint);
+        context.report("deepspeed-pdsh", location, "deepspeed over several hosts wants pdsh and ssh between them", hint);
     }
 }
 
@@ -172,30 +172,30 @@ fn is_match(text: &str, pattern: &str) -> bool {
 }
 
 /// TORCH_CUDA_ARCH_LIST in a script, which a build in it reads.
-fn lint_arch_list(look: &mut LintContext<'_>, text: &str, place: &SourceLocation) {
+fn lint_arch_list(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
     let Ok(list) = Regex::new(r#"TORCH_CUDA_ARCH_LIST=["']?([0-9a-z.;, +A-Z]*)"#) else { return };
     if list.captures_iter(text).any(|found| super::env_lints::lacks_hopper(&found[1])) {
-        look.report("cuda-arch-list", place, super::env_lints::ARCH_MESSAGE, super::env_lints::ARCH_HINT);
+        context.report("cuda-arch-list", location, super::env_lints::ARCH_MESSAGE, super::env_lints::ARCH_HINT);
     }
 }
 
 /// WORLD_SIZE counts hosts under `script` and processes under `processes`.
-fn lint_world_size_meaning(look: &mut LintContext<'_>, text: &str, place: &SourceLocation) {
-    let hosts = look.launcher == "script" && is_match(text, r#"--(num_processes|world[-_]size|num-processes)[= ]"?\$\{?WORLD_SIZE"#);
-    let processes = look.launcher == "processes" && is_match(text, r#"--(nnodes|num_machines)[= ]"?\$\{?WORLD_SIZE"#);
+fn lint_world_size_meaning(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
+    let hosts = context.launcher == "script" && is_match(text, r#"--(num_processes|world[-_]size|num-processes)[= ]"?\$\{?WORLD_SIZE"#);
+    let processes = context.launcher == "processes" && is_match(text, r#"--(nnodes|num_machines)[= ]"?\$\{?WORLD_SIZE"#);
     if hosts || processes {
         let (counts, wanted) = if hosts { ("hosts", "ORCH_WORLD_SIZE, which counts processes") } else { ("processes", "ORCH_NNODES") };
-        look.report(
+        context.report(
             "world-size-meaning",
-            place,
-            format!("WORLD_SIZE counts {counts} under `with: {}`", look.launcher),
+            location,
+            format!("WORLD_SIZE counts {counts} under `with: {}`", context.launcher),
             format!("use {wanted}"),
         );
     }
 }
 
 /// A line of assignments that reaches no process: `A=1 B=2` alone.
-fn lint_unexported(look: &mut LintContext<'_>, text: &str, place: &SourceLocation) {
+fn lint_unexported(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
     let Ok(line) = Regex::new(r#"(?m)^[ \t]*((?:[A-Z][A-Z0-9_]*=(?:"[^"\n]*"|'[^'\n]*'|[^\s"'`]*)[ \t]*)+)$"#) else { return };
     let Ok(name) = Regex::new(r"([A-Z][A-Z0-9_]*)=") else { return };
     const EXPORTED_PREFIXES: [&str; 9] = ["TORCH_", "DS_", "NCCL_", "CUDA_", "HF_", "XLA_", "JAX_", "GLOO_", "OMP_"];
@@ -206,13 +206,13 @@ fn lint_unexported(look: &mut LintContext<'_>, text: &str, place: &SourceLocatio
         let lost: Vec<&str> = names.iter().filter(|name| !used(name)).copied().collect();
         if meant && !lost.is_empty() && !is_match(text, r"(?m)^\s*set\s+-\w*a") {
             let says = format!("{} set, but not exported: no program sees it", lost.join(", "));
-            look.report("unexported-assignment", place, says, "write `export` before it, or set it under env");
+            context.report("unexported-assignment", location, says, "write `export` before it, or set it under env");
         }
     }
 }
 
 /// The words of a command, which no shell reads; and a script that is handed to a shell as one word.
-fn lint_command_words(look: &mut LintContext<'_>, command: &YamlNode) {
+fn lint_command_words(context: &mut LintContext<'_>, command: &YamlNode) {
     let items: Vec<(String, SourceLocation)> = match &command.kind {
         YamlKind::Scalar { text, .. } => vec![(text.clone(), command.location.clone())],
         YamlKind::List(items) => items
@@ -228,16 +228,16 @@ fn lint_command_words(look: &mut LintContext<'_>, command: &YamlNode) {
     let line = all.join(" ");
     if is_match(&line, r"(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\b") {
         let hint = "give the ranks' own command: containers are kept by orchestrate";
-        look.report("idle-command", &command.location, "a command that does nothing and never ends", hint);
+        context.report("idle-command", &command.location, "a command that does nothing and never ends", hint);
     }
     let shell_at = all.iter().position(|w| matches!(w.rsplit('/').next(), Some("bash" | "sh"))).filter(|_| all.len() > 2);
     let script_at = shell_at.and_then(|at| all.iter().skip(at).position(|w| w.starts_with('-') && w.ends_with('c')).map(|c| at + c + 1));
     for (index, (text, place)) in items.iter().enumerate() {
         if Some(index) == script_at {
-            lint_script(look, text, place, true);
+            lint_script(context, text, place, true);
         } else if is_match(text, r"\$\(|`[^`]+`|\$\{?[A-Z_][A-Z0-9_]*\}?") {
             let says = format!("`{}` arrives as it stands: no shell reads the command", shorten(text));
-            look.report(
+            context.report(
                 "unexpanded-word",
                 place,
                 says,

@@ -26,8 +26,8 @@ pub struct Issue {
 
 impl Issue {
     /// Something wrong with its remedy.
-    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Issue {
-        Issue { message: what.into(), hint: hint.into() }
+    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Issue {
+        Issue { message: message.into(), hint: hint.into() }
     }
 }
 
@@ -84,8 +84,8 @@ impl ActionResult {
     }
 
     /// It failed.
-    pub fn failed(what: impl Into<String>, hint: impl Into<String>) -> ActionResult {
-        ActionResult::Failed(Issue::new(what, hint))
+    pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> ActionResult {
+        ActionResult::Failed(Issue::new(message, hint))
     }
 }
 

@@ -198,7 +198,7 @@ pub struct VerifyRemoved {
 impl VerifyRemoved {
     pub(super) fn command(&self) -> RemoteCommand {
         let site = &self.context;
-        let mut script = site.preamble();
+        let mut script = site.script_preamble();
         if site.in_container {
             script.push_str(&format!(
                 "found=$({}) || echo 'left container: docker does not answer'\n\
@@ -208,7 +208,7 @@ impl VerifyRemoved {
             ));
         }
         // By their run, or by their directory where that is not known any more.
-        let marks = self.run_ids.iter().map(|run| format!("ORCH_RUN_ID={run}")).chain([format!("ORCH_RUN_DIR={}/", site.in_dir())]);
+        let marks = self.run_ids.iter().map(|run| format!("ORCH_RUN_ID={run}")).chain([format!("ORCH_RUN_DIR={}/", site.input_dir())]);
         let marks: Vec<String> = marks.flat_map(|mark| ["-e".to_owned(), mark]).collect();
         script.push_str(&format!(
             "for e in $(grep -lsF {} /proc/[0-9]*/environ 2>/dev/null); do p=${{e#/proc/}}; p=${{p%/environ}}; grep -qsF ORCH_RUN_ID= \"$e\" || continue; \

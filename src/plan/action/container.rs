@@ -59,7 +59,7 @@ impl StartContainer {
         if self.spec.is_none() {
             return Observation::Needed(String::new());
         }
-        if let Some(labels) = &facts.name_holder
+        if let Some(labels) = &facts.container_name_holder
             && *labels != format!("{}/{}", self.context.name, self.context.host)
         {
             return Observation::Impossible(vec![Issue::new(
@@ -184,8 +184,8 @@ impl StartContainer {
             "--log-driver=json-file".to_owned(),
             "--log-opt=max-size=20m".to_owned(),
             "--log-opt=max-file=2".to_owned(),
-            format!("--mount=type=bind,source={dir},target={dir},readonly", dir = site.in_dir()),
-            format!("--mount=type=bind,source={dir},target={dir}", dir = site.out_dir()),
+            format!("--mount=type=bind,source={dir},target={dir},readonly", dir = site.input_dir()),
+            format!("--mount=type=bind,source={dir},target={dir}", dir = site.output_dir()),
         ];
         flags.splice(1..1, site.label_flags());
         if let Some(gpus) = &self.gpus_flag {
@@ -209,7 +209,7 @@ impl StartContainer {
     }
 
     fn image_args(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
-        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.context.in_dir())]
+        vec!["--entrypoint=/bin/sh".to_owned(), spec.image.clone(), format!("{}/keeper", self.context.input_dir())]
     }
 
     /// What it says when it runs: its pid, and how much memory it may lock where docker refused to give it all.
@@ -277,9 +277,9 @@ pub const DETACH_SH: &str = "detach() { if command -v setsid >/dev/null 2>&1; th
 
 /// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7). A count becomes the first `idle`
 /// ones that the inventory allows; where the hosts were not asked, the first ones.
-pub fn format_gpus_flag(wanted: &ContainerGpus, host: &inventory::GpuSelection, idle: Option<&[u32]>) -> Option<String> {
+pub fn format_gpus_flag(gpus: &ContainerGpus, host: &inventory::GpuSelection, idle: Option<&[u32]>) -> Option<String> {
     let device = |list: &[u32]| format!("\"device={}\"", list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
-    match (wanted, host) {
+    match (gpus, host) {
         (ContainerGpus::None, _) => None,
         (ContainerGpus::List(list), _) | (ContainerGpus::All, inventory::GpuSelection::List(list)) => Some(device(list)),
         (ContainerGpus::All, _) => Some("all".to_owned()),

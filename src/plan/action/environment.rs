@@ -6,7 +6,7 @@ use crate::inventory::yaml_pairs;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::host_context::HostContext;
-use crate::plan::launcher::RankRequirements;
+use crate::plan::launcher::EnvironmentRequirements;
 use crate::text::shell_quote::{join_quoted, quote};
 
 /// Looks from where the ranks will run.
@@ -15,7 +15,7 @@ pub struct CheckEnvironment {
     /// Where.
     pub context: HostContext,
     /// What must be found.
-    pub requirements: RankRequirements,
+    pub requirements: EnvironmentRequirements,
     /// Whether launch.setup comes first.
     pub has_setup: bool,
     /// How many GPUs must be seen; 0: not asked.
@@ -67,7 +67,7 @@ impl CheckEnvironment {
             "set -- /bin/sh -c {}\n{setup}if [ -r {run_dir}/entrypoint ]; then . {run_dir}/entrypoint; fi\n. {run_dir}/env\nexec \"$@\"\n",
             quote(&inner)
         );
-        let script = format!("{}{}\n", self.context.preamble(), self.context.exec_script(&format!("-c {}", quote(&outer))));
+        let script = format!("{}{}\n", self.context.script_preamble(), self.context.exec_script(&format!("-c {}", quote(&outer))));
         RemoteCommand::from_script("look from inside", script, Duration::from_secs(120))
     }
 
@@ -82,7 +82,7 @@ impl CheckEnvironment {
         }
         if text.lines().any(|l| l == "unwritable") {
             return ActionResult::failed(
-                format!("the directory {} cannot be written from inside {place}", self.context.out_dir()),
+                format!("the directory {} cannot be written from inside {place}", self.context.output_dir()),
                 "set container.user to one who may write there, or run_dir to a directory that is not squashed",
             );
         }

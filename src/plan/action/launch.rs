@@ -108,7 +108,7 @@ impl WaitForMaster {
              i=$((i + 1)); [ $i -gt {tries} ] && exit 70\n\
              sleep 0.1\n\
              done\n",
-            preamble = self.context.preamble(),
+            preamble = self.context.script_preamble(),
             rc = quote(&format!("{}node.rc", self.context.run_file_prefix())),
             hex = format_args!("{:04X}", self.port),
             port = self.port,
@@ -167,12 +167,12 @@ impl StopRanks {
                  case $runs in *[Nn]'o such container'* | *[Nn]'o such object'*) exit 0 ;; *) printf '%s\\n' \"$runs\" >&2; exit 78 ;; esac\n\
                  case $runs in *'true true') D unpause {container} >/dev/null || exit 79 ;; *'true false') ;; *) exit 0 ;; esac\n\
                  {mark}{inside}\n",
-                preamble = site.preamble(),
+                preamble = site.script_preamble(),
                 container = quote(&site.container_name()),
                 inside = site.exec_script(&words),
             )
         } else {
-            format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", site.preamble(), site.exec_script(&words))
+            format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", site.script_preamble(), site.exec_script(&words))
         };
         RemoteCommand::from_script("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
     }
@@ -220,7 +220,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn slow_launcher_context(base: &std::path::Path) -> HostContext {
         let site = HostContext { run_id: "run1".to_owned(), ..HostContext::new("n", "gpu01", base.display().to_string()) };
-        for dir in [site.private_dir(), site.run_dir(), site.out_dir()] {
+        for dir in [site.private_dir(), site.run_dir(), site.output_dir()] {
             std::fs::create_dir_all(dir).expect("made");
         }
         let node = format!("echo once >>{}/starts; sleep 1; echo 1 >{}node.pid\n", base.display(), site.run_file_prefix());
@@ -229,8 +229,8 @@ mod tests {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
-    fn spawn_start(site: &HostContext) -> std::process::Child {
-        let command = StartLauncher { context: site.clone(), secrets: Vec::new(), scope: SystemdScope::Inherited }.command();
+    fn spawn_start(context: &HostContext) -> std::process::Child {
+        let command = StartLauncher { context: context.clone(), secrets: Vec::new(), scope: SystemdScope::Inherited }.command();
         std::process::Command::new("/bin/sh").args(["-c", &command.script]).spawn().expect("a shell")
     }
 

@@ -71,7 +71,7 @@ usable() {
 
 /// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`EXIT_LOCK_HELD`] when it is taken. The directories above it
 /// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
-pub fn acquire_command(site: &HostContext, text: &str) -> RemoteCommand {
+pub fn acquire_lock_command(context: &HostContext, text: &str) -> RemoteCommand {
     let script = format!(
         "{}{USABLE_DIRECTORY_SH}B={base} N={base}/{name} uid=$(id -u)\n\
          directories() {{ mkdir -p \"$IN\" \"$OUT\" && chmod 755 \"$IN\" && chmod 777 \"$OUT\"; }}\n\
@@ -88,9 +88,9 @@ pub fn acquire_command(site: &HostContext, text: &str) -> RemoteCommand {
          if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {beat}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
          exit {EXIT_LOCK_HELD}\n",
-        site.preamble(),
-        base = quote(&site.run_dir_root),
-        name = quote(&site.name),
+        context.script_preamble(),
+        base = quote(&context.run_dir_root),
+        name = quote(&context.name),
         text = quote(text),
         beat = heartbeat_script(),
     );
@@ -98,12 +98,12 @@ pub fn acquire_command(site: &HostContext, text: &str) -> RemoteCommand {
 }
 
 /// The lock as it stands, in the words of the facts. One whose holder was killed before its first beat is as old as the first look at it.
-pub fn inspect_command(site: &HostContext) -> RemoteCommand {
+pub fn inspect_lock_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
         "{}printf 'now %s\\n' \"$(date +%s)\"\n{READ_UPTIME_SH}; printf 'uptime %s\\n' \"$s\"\n\
          l=$(readlink \"$P/lock\") && printf 'lock %s\\n' \"$l\" && {{ [ -s \"$P/lock.beat\" ] || {}; }}\n\
          b=0; {{ read -r b <\"$P/lock.beat\"; }} 2>/dev/null; printf 'lock_beat %s\\n' \"$b\"\n",
-        site.preamble(),
+        context.script_preamble(),
         heartbeat_script()
     );
     RemoteCommand::from_script("look at the lock", script, LOCK_TIMEOUT)
@@ -111,39 +111,39 @@ pub fn inspect_command(site: &HostContext) -> RemoteCommand {
 
 /// Puts another's lock aside, if it is still the one that was judged; taking it is the next step. Its last beat goes with it: the next holder
 /// would be judged by it until his own. Another may have done both between our look and our move: his lock is put back.
-pub fn break_command(site: &HostContext, found: &LockRecord) -> RemoteCommand {
+pub fn break_lock_command(context: &HostContext, lock: &LockRecord) -> RemoteCommand {
     let script = format!(
         "{}case $(readlink \"$P/lock\") in {token}:*) ;; *) exit 0 ;; esac\n\
          mv -f \"$P/lock\" \"$P/lock.old.$$\" || exit 0\n\
          l=$(readlink \"$P/lock.old.$$\")\n\
          case $l in {token}:*) rm -f \"$P/lock.beat\" \"$IN/beat\" ;; *) ln -s \"$l\" \"$P/lock\" 2>/dev/null ;; esac\n\
          rm -f \"$P/lock.old.$$\"\n",
-        site.preamble(),
-        token = quote(&found.token),
+        context.script_preamble(),
+        token = quote(&lock.token),
     );
     RemoteCommand::from_script("take over the lock", script, LOCK_TIMEOUT)
 }
 
 /// Shows that the holder lives; ends with 75 when the lock is no longer ours.
-pub fn renew_command(site: &HostContext) -> RemoteCommand {
-    RemoteCommand::from_script("renew the lock", format!("{}{}\n", site.lock_check(), heartbeat_script()), LOCK_TIMEOUT)
+pub fn renew_lock_command(context: &HostContext) -> RemoteCommand {
+    RemoteCommand::from_script("renew the lock", format!("{}{}\n", context.lock_check(), heartbeat_script()), LOCK_TIMEOUT)
 }
 
 /// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again.
-pub fn release_command(site: &HostContext) -> RemoteCommand {
+pub fn release_lock_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
         "{}{OWN_DIRECTORY_SH}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" 2>/dev/null\n\
          for d in {base}/{name} {base}; do made \"$d\" && rmdir \"$d\" 2>/dev/null; done\nexit 0\n",
-        site.lock_check(),
-        base = quote(&site.run_dir_root),
-        name = quote(&site.name),
+        context.lock_check(),
+        base = quote(&context.run_dir_root),
+        name = quote(&context.name),
     );
     RemoteCommand::from_script("release the lock", script, LOCK_TIMEOUT)
 }
 
 /// Whether a lock as found may be taken over: its holder gave no sign of life, or was a process of this laptop that is gone.
-pub fn is_stale(lock: &LockRecord, laptop: &str, alive: impl Fn(u32) -> bool) -> bool {
-    lock.heartbeat_age > STALE_AFTER_SECS || (lock.laptop_id == laptop && !alive(lock.pid))
+pub fn is_lock_stale(lock: &LockRecord, laptop_id: &str, alive: impl Fn(u32) -> bool) -> bool {
+    lock.heartbeat_age > STALE_AFTER_SECS || (lock.laptop_id == laptop_id && !alive(lock.pid))
 }
 
 #[cfg(test)]
@@ -174,21 +174,22 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let text = "tok:1:2:lap:me";
         let both = |base: &std::path::Path| {
-            [acquire_command(&test_context(base), text), release_command(&test_context(base))].map(|command| run_with_path(None, &command))
+            [acquire_lock_command(&test_context(base), text), release_lock_command(&test_context(base))]
+                .map(|command| run_with_path(None, &command))
         };
         let new = dir.path().join("new");
-        assert_eq!(run_with_path(None, &acquire_command(&test_context(&new), text)).0, Some(0));
+        assert_eq!(run_with_path(None, &acquire_lock_command(&test_context(&new), text)).0, Some(0));
         assert_eq!((file_mode(&new) & 0o777, file_mode(&new.join("n")) & 0o777), (0o700, 0o700));
-        assert_eq!(run_with_path(None, &release_command(&test_context(&new))).0, Some(0));
+        assert_eq!(run_with_path(None, &release_lock_command(&test_context(&new))).0, Some(0));
         assert!(!new.exists(), "what we made goes");
         // A directory of the person's, shared or not, stays as it is; what is in it is ours alone.
         for before in [0o755, 0o1777, 0o750] {
             let base = dir.path().join(format!("{before:o}"));
             std::fs::create_dir(&base).expect("made");
             std::fs::set_permissions(&base, std::fs::Permissions::from_mode(before)).expect("its mode");
-            assert_eq!(run_with_path(None, &acquire_command(&test_context(&base), text)).0, Some(0), "{before:o}");
+            assert_eq!(run_with_path(None, &acquire_lock_command(&test_context(&base), text)).0, Some(0), "{before:o}");
             assert_eq!((file_mode(&base), file_mode(&base.join("n")) & 0o777), (before, 0o700));
-            assert_eq!(run_with_path(None, &release_command(&test_context(&base))).0, Some(0));
+            assert_eq!(run_with_path(None, &release_lock_command(&test_context(&base))).0, Some(0));
             assert!(base.is_dir() && !base.join("n").exists() && file_mode(&base) == before, "{before:o}");
         }
         // A link of the person's leads to where it leads, and stays.
@@ -208,7 +209,7 @@ mod tests {
     fn unsafe_run_dir_is_refused_with_hint() {
         let dir = tempfile::tempdir().expect("a folder");
         let refused = |what: &str, base: &std::path::Path, programs: Option<&std::path::Path>, says: &str| {
-            let (code, text) = run_with_path(programs, &acquire_command(&test_context(base), "tok:1:2:lap:me"));
+            let (code, text) = run_with_path(programs, &acquire_lock_command(&test_context(base), "tok:1:2:lap:me"));
             assert_eq!(code, Some(73), "{what}: {text}");
             assert!(text.contains(says) && text.contains(&base.display().to_string()) && text.contains("; help: "), "{what}: {text}");
         };
@@ -250,7 +251,7 @@ mod tests {
         // Where there is /proc, the boot's own clock.
         let text = || std::fs::read_to_string(&beat).expect("a beat");
         let second = || text().lines().next().and_then(|l| l.split(' ').next()).and_then(|s| s.parse::<i64>().ok()).expect("a second");
-        run(&acquire_command(&site, "tok:1:2:lap:me"));
+        run(&acquire_lock_command(&site, "tok:1:2:lap:me"));
         let made = beat.metadata().expect("a beat");
         assert_eq!((made.permissions().mode() & 0o777, second() > 1), (0o644, true));
         if cfg!(target_os = "linux") {
@@ -259,15 +260,15 @@ mod tests {
         }
         std::fs::write(&beat, "1\n").expect("written");
         // As on a full disk: no new file, and none that is emptied.
-        run(&RemoteCommand::from_script("renew", format!("set -C\n{}", renew_command(&site).script), LOCK_TIMEOUT));
+        run(&RemoteCommand::from_script("renew", format!("set -C\n{}", renew_lock_command(&site).script), LOCK_TIMEOUT));
         assert_eq!((beat.metadata().expect("a beat").ino(), second() > 1), (made.ino(), true));
         // A holder that was killed before its first beat: from the first look on.
         std::fs::remove_file(&beat).expect("removed");
-        run(&inspect_command(&site));
+        run(&inspect_lock_command(&site));
         assert!(second() > 1);
         // Its holder is put aside: what he did last says nothing of the next one.
         let found = LockRecord { token: "tok".to_owned(), owner: "me".to_owned(), laptop_id: "lap".to_owned(), pid: 2, heartbeat_age: 100 };
-        run(&break_command(&site, &found));
+        run(&break_lock_command(&site, &found));
         assert!(!beat.exists());
     }
 }

@@ -3,7 +3,6 @@
 //! Uses `shell` and facts. All pure: the engine carries commands out and hands the answers back.
 
 pub mod action_result;
-pub mod check_facts;
 pub mod cleanup;
 pub mod container;
 pub mod environment;
@@ -13,6 +12,7 @@ pub mod memlock;
 pub mod pull;
 pub mod reach_master;
 pub mod run_files;
+pub mod verify_facts;
 
 pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
 use crate::model::remote_command::CommandOutput;
@@ -23,7 +23,7 @@ use crate::plan::facts::HostFacts;
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Judges the facts.
-    CheckFacts(check_facts::CheckFacts),
+    VerifyHostFacts(verify_facts::VerifyHostFacts),
     /// Tries the way to the master's port.
     ReachMaster(reach_master::ReachMaster),
     /// Gets the image.
@@ -54,7 +54,7 @@ impl Action {
     /// What it does, for people.
     pub fn title(&self) -> &'static str {
         match self {
-            Action::CheckFacts(_) => "check",
+            Action::VerifyHostFacts(_) => "check",
             Action::ReachMaster(_) => "reach the master",
             Action::PullImage(a) => a.title(),
             Action::WriteRunFiles(_) => "write the run directory",
@@ -73,7 +73,7 @@ impl Action {
     /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of.
     pub fn is_read_only(&self) -> bool {
         match self {
-            Action::CheckFacts(_)
+            Action::VerifyHostFacts(_)
             | Action::ReachMaster(_)
             | Action::PullImage(_)
             | Action::CheckEnvironment(_)
@@ -100,7 +100,7 @@ impl Action {
     /// Whether there is anything to do on a host with these facts.
     pub fn observe(&self, facts: &HostFacts) -> Observation {
         match self {
-            Action::CheckFacts(a) => a.observe(facts),
+            Action::VerifyHostFacts(a) => a.observe(facts),
             Action::ReachMaster(_) => Observation::Needed(String::new()),
             Action::PullImage(a) => a.observe(facts),
             Action::StartContainer(a) => a.observe(facts),
@@ -117,7 +117,7 @@ impl Action {
     /// How it is carried out.
     pub fn execution(&self) -> Execution {
         match self {
-            Action::CheckFacts(_) => Execution::NoOp,
+            Action::VerifyHostFacts(_) => Execution::NoOp,
             Action::ReachMaster(a) => a.execution(),
             Action::PullImage(a) => Execution::Script(a.command()),
             Action::WriteRunFiles(a) => Execution::Script(a.command()),
@@ -150,7 +150,7 @@ impl Action {
             return ActionResult::LockLost;
         }
         match self {
-            Action::CheckFacts(_) | Action::ReachMaster(_) | Action::FetchLogs(_) => ActionResult::unchanged(""),
+            Action::VerifyHostFacts(_) | Action::ReachMaster(_) | Action::FetchLogs(_) => ActionResult::unchanged(""),
             Action::PullImage(a) => a.judge(output),
             Action::WriteRunFiles(a) => a.judge(output),
             Action::StartContainer(a) => a.judge(output),

@@ -137,17 +137,17 @@ impl PullImage {
         )
     }
 
-    fn login_failed_result(&self, login: &RegistryCredentials, says: &str) -> ActionResult {
+    fn login_failed_result(&self, login: &RegistryCredentials, message: &str) -> ActionResult {
         let RegistryCredentials { server, username, password_variable: variable, .. } = login;
-        let lower = says.to_lowercase();
+        let lower = message.to_lowercase();
         if ["401", "unauthorized", "incorrect username or password", "denied"].iter().any(|word| lower.contains(word)) {
             return ActionResult::failed(
-                format!("{server} refused the password of {username}: {says}"),
+                format!("{server} refused the password of {username}: {message}"),
                 format!("check the value of ${variable}, and container.registry.username"),
             );
         }
         ActionResult::failed(
-            format!("could not log in to {server} as {username}: {says}"),
+            format!("could not log in to {server} as {username}: {message}"),
             format!("check container.registry.server, and that {} reaches it", self.context.host),
         )
     }

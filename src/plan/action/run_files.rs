@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::host_context::{HostContext, write_file_script};
-use crate::plan::launcher::LaunchSpec;
+use crate::plan::launcher::HostLaunchSpec;
 use crate::plan::protocol::run_record::RunRecord;
 use crate::text::shell_quote::quote;
 
@@ -15,7 +15,7 @@ pub struct WriteRunFiles {
     /// Where.
     pub context: HostContext,
     /// What the launcher and the workers are given.
-    pub launch_spec: LaunchSpec,
+    pub launch_spec: HostLaunchSpec,
     /// What the run says of itself.
     pub run_record: RunRecord,
     /// Seconds after which a keeper that saw no launcher ends.
@@ -49,7 +49,7 @@ impl WriteRunFiles {
         script.push_str(&write_file_script(&site.run_record_path(), &format!("{json}\n"), "600"));
         script.push_str(&format!(
             "b=; {{ read -r b </proc/sys/kernel/random/boot_id; }} 2>/dev/null; printf '%s\\n' \"$b\" >{} || exit 73\n",
-            quote(&site.boot_file())
+            quote(&site.boot_id_path())
         ));
         script.push_str(&format!(
             "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
@@ -80,14 +80,14 @@ impl WriteRunFiles {
         if let Some(image) = &self.entrypoint_image {
             script.push_str(&entrypoint_script(image, &quoted));
         }
-        script.push_str(&write_file_script(&format!("{}/keeper", site.in_dir()), include_str!("../../../assets/keeper.sh"), "644"));
+        script.push_str(&write_file_script(&format!("{}/keeper", site.input_dir()), include_str!("../../../assets/keeper.sh"), "644"));
         script.push_str(if self.keep_container {
             ": >\"$IN/keep\" && : >\"$P/keep\" || exit 73\n"
         } else {
             "rm -f \"$IN/keep\" \"$P/keep\"\n"
         });
         // The truth last: what names a run that is not whole could not be torn down.
-        for dir in [site.in_dir(), site.private_dir()] {
+        for dir in [site.input_dir(), site.private_dir()] {
             script.push_str(&write_file_script(&format!("{dir}/current"), &format!("{}\n", site.run_id), "644"));
         }
         RemoteCommand::from_script("write the run directory", script, Duration::from_secs(30))
@@ -129,9 +129,9 @@ fn entrypoint_script(image: &str, dir: &str) -> String {
 }
 
 /// A file that makes the words the positional parameters of the shell that reads it.
-fn argv_file_text(words: &[String]) -> String {
+fn argv_file_text(argv: &[String]) -> String {
     let mut text = "set --".to_owned();
-    for word in words {
+    for word in argv {
         text.push(' ');
         text.push_str(&quote(word));
     }
@@ -140,8 +140,9 @@ fn argv_file_text(words: &[String]) -> String {
 }
 
 /// A file that exports the variables of the shell that reads it; a default only where the variable is not set, by the image for one.
-fn env_file_text(start: &LaunchSpec) -> String {
-    let fixed = start.env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value)));
-    let defaults = start.env_defaults.iter().map(|(name, value)| format!("[ -n \"${{{name}+set}}\" ] || export {name}={}\n", quote(value)));
+fn env_file_text(launch_spec: &HostLaunchSpec) -> String {
+    let fixed = launch_spec.env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value)));
+    let defaults =
+        launch_spec.env_defaults.iter().map(|(name, value)| format!("[ -n \"${{{name}+set}}\" ] || export {name}={}\n", quote(value)));
     fixed.chain(defaults).collect()
 }

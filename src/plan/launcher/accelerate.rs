@@ -9,17 +9,17 @@
 //! Gate: torchrun's agent listens on the master's port. Exit status: 1 when a worker failed. Stop: as torchrun's.
 
 use super::accelerate_config::{AccelerateConfig, config_file_arg};
-use super::builder::LauncherBuilder;
-use super::spec::{LaunchSpec, ManualLaunch, RankEnv, RankRequirements};
+use super::builder::LaunchSpecBuilder;
+use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 
 /// Options that say by themselves which way accelerate trains; `--multi_gpu` beside them is refused by accelerate.
 const STRATEGY_FLAGS: [&str; 4] = ["--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--cpu"];
 
-pub(super) fn accelerate_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
-    let config = config_file_arg(&here.job.launch.launcher_args);
-    let alone = here.layout.world_size() == 1;
-    let mut program = here.launcher_argv("accelerate", "accelerate.commands.launch");
-    let worker = here.python_worker();
+pub(super) fn accelerate_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
+    let config = config_file_arg(&builder.job.launch.launcher_args);
+    let alone = builder.layout.world_size() == 1;
+    let mut program = builder.launcher_argv("accelerate", "accelerate.commands.launch");
+    let worker = builder.python_worker();
     let mut programs: Vec<String> = program.first().cloned().into_iter().chain(worker.program).collect();
     programs.dedup();
     if program.len() == 1 {
@@ -28,37 +28,37 @@ pub(super) fn accelerate_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
     let mut argv = program.clone();
     let mut files = std::collections::BTreeMap::new();
     if config.is_none() {
-        argv.push(format!("--config_file={}", here.run_dir_path("accelerate.yaml")));
+        argv.push(format!("--config_file={}", builder.run_dir_path("accelerate.yaml")));
         let kind = if alone { "NO" } else { "MULTI_GPU" };
         let text = format!("compute_environment: LOCAL_MACHINE\ndistributed_type: '{kind}'\nmixed_precision: 'no'\n");
         files.insert("accelerate.yaml".to_owned(), text);
     }
-    let flags = placement_flags(here, config.is_some());
+    let flags = placement_flags(builder, config.is_some());
     argv.extend(flags.iter().cloned());
     argv.push("--no_python".to_owned());
-    argv.extend(here.worker_wrapper_argv());
-    let ranks = rank_envs(here);
+    argv.extend(builder.worker_wrapper_argv());
+    let ranks = rank_envs(builder);
     // One process alone is started without torchrun's agent, so nobody would tell it who it is.
     let env = ranks.first().filter(|_| alone).map(|rank| rank.env.clone()).unwrap_or_default();
-    LaunchSpec {
+    HostLaunchSpec {
         argv,
         worker_argv: worker.argv,
         env,
         ranks,
         files,
-        requirements: RankRequirements {
+        requirements: EnvironmentRequirements {
             programs,
             entry_script: worker.entry_script,
-            accelerate_config: config.map(|path| AccelerateConfig { path, expected: expected_settings(here) }),
+            accelerate_config: config.map(|path| AccelerateConfig { path, expected: expected_settings(builder) }),
             flags_and_help: None,
         },
         manual_launch: ManualLaunch::Command(program.into_iter().chain(flags).chain(worker.manual_argv).collect()),
-        ..LaunchSpec::default()
+        ..HostLaunchSpec::default()
     }
 }
 
 /// Where processes run, and the user's own options.
-fn placement_flags(here: &LauncherBuilder<'_>, has_config: bool) -> Vec<String> {
+fn placement_flags(here: &LaunchSpecBuilder<'_>, has_config: bool) -> Vec<String> {
     let (world, args) = (here.layout, &here.job.launch.launcher_args);
     let given = |flag: &str| args.iter().any(|word| word == flag || word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')));
     let mut flags = Vec::new();
@@ -83,7 +83,7 @@ fn placement_flags(here: &LauncherBuilder<'_>, has_config: bool) -> Vec<String> 
     flags
 }
 
-fn rank_envs(here: &LauncherBuilder<'_>) -> Vec<RankEnv> {
+fn rank_envs(here: &LaunchSpecBuilder<'_>) -> Vec<RankEnv> {
     let mut ranks = here.torch_rank_envs(&[]);
     if here.layout.fabric_addresses.len() == 1 && here.layout.world_size() != 1 {
         // On one machine accelerate hands no address on, and torchrun's agent takes its default.
@@ -93,7 +93,7 @@ fn rank_envs(here: &LauncherBuilder<'_>) -> Vec<RankEnv> {
 }
 
 /// What a config file must say, if it says it.
-fn expected_settings(here: &LauncherBuilder<'_>) -> Vec<(&'static str, String)> {
+fn expected_settings(here: &LaunchSpecBuilder<'_>) -> Vec<(&'static str, String)> {
     let world = here.layout;
     vec![
         ("num_machines", world.fabric_addresses.len().to_string()),

@@ -10,7 +10,7 @@ use crate::plan::rank_layout::RankLayout;
 
 /// What a launcher is built from: one host of the gang.
 #[derive(Debug, Clone, Copy)]
-pub struct LauncherBuilder<'a> {
+pub struct LaunchSpecBuilder<'a> {
     /// What the gang does.
     pub job: &'a Job,
     /// Which rank is where.
@@ -25,7 +25,7 @@ pub struct LauncherBuilder<'a> {
     pub facts: Option<&'a HostFacts>,
 }
 
-impl LauncherBuilder<'_> {
+impl LaunchSpecBuilder<'_> {
     /// The host's own command.
     pub(super) fn payload(&self) -> &LaunchCommand {
         self.job.hosts.get(self.node_rank).map_or(&self.job.launch.command, |host| &host.command)

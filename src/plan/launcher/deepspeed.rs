@@ -9,61 +9,62 @@
 //! 9), and the runner around it ends with 0 when launch.py itself was killed by a signal, so only the ranks' own are trusted. Stop: the runner
 //! does not hand TERM on; `reap` sends it to every process of the run.
 
-use super::builder::LauncherBuilder;
-use super::spec::{LaunchSpec, ManualLaunch, RankRequirements};
+use super::builder::LaunchSpecBuilder;
+use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch};
 use super::torchrun;
 use crate::inventory::DeepspeedLauncher;
 
-pub(super) fn deepspeed_spec(here: &LauncherBuilder<'_>, form: DeepspeedLauncher) -> LaunchSpec {
+pub(super) fn deepspeed_spec(builder: &LaunchSpecBuilder<'_>, form: DeepspeedLauncher) -> HostLaunchSpec {
     match form {
         DeepspeedLauncher::Torchrun(rendezvous) => {
-            let program = [here.job.launch.python.as_str(), "-m", "torch.distributed.run"].map(str::to_owned).to_vec();
-            let mut start = torchrun::torchrun_spec_for_program(here, rendezvous, program);
+            let program = [builder.job.launch.python.as_str(), "-m", "torch.distributed.run"].map(str::to_owned).to_vec();
+            let mut start = torchrun::torchrun_spec_for_program(builder, rendezvous, program);
             // Installed with the package: an image without it would only be found out by a traceback.
             start.requirements.programs.push("deepspeed".to_owned());
             start
         }
-        DeepspeedLauncher::Hostfile => hostfile_spec(here),
+        DeepspeedLauncher::Hostfile => hostfile_spec(builder),
     }
 }
 
-fn hostfile_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
-    let (world, launch) = (here.layout, &here.job.launch);
-    let program = here.launcher_argv("deepspeed", "deepspeed.launcher.runner");
+fn hostfile_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
+    let (world, launch) = (builder.layout, &builder.job.launch);
+    let program = builder.launcher_argv("deepspeed", "deepspeed.launcher.runner");
     let flags = |hostfile: String| {
         let flags = [
             format!("--hostfile={hostfile}"),
             "--no_ssh".to_owned(),
-            format!("--node_rank={}", here.node_rank),
+            format!("--node_rank={}", builder.node_rank),
             format!("--master_addr={}", world.master_address()),
             format!("--master_port={}", world.port_text()),
         ];
         program.iter().cloned().chain(flags).chain(launch.launcher_args.iter().cloned()).collect::<Vec<String>>()
     };
-    let mut argv = flags(here.run_dir_path("hostfile"));
+    let mut argv = flags(builder.run_dir_path("hostfile"));
     argv.extend(["--no_python".to_owned(), "--no_local_rank".to_owned()]);
-    argv.extend(here.worker_wrapper_argv());
-    let worker = here.python_worker();
-    let mut by_hand = flags(format!("/tmp/{}.hostfile", here.context.name));
+    argv.extend(builder.worker_wrapper_argv());
+    let worker = builder.python_worker();
+    let mut by_hand = flags(format!("/tmp/{}.hostfile", builder.context.name));
     by_hand.push("--no_local_rank".to_owned());
     by_hand.extend(worker.manual_argv);
     let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
     programs.extend(worker.program);
     programs.dedup();
     let nodes = world.fabric_addresses.len().to_string();
-    let further = [("LOCAL_SIZE", world.nproc_text(here.node_rank)), ("CROSS_RANK", here.node_rank.to_string()), ("CROSS_SIZE", nodes)];
-    let mut ranks = here.torch_rank_envs(&further);
+    let further =
+        [("LOCAL_SIZE", world.nproc_text(builder.node_rank)), ("CROSS_RANK", builder.node_rank.to_string()), ("CROSS_SIZE", nodes)];
+    let mut ranks = builder.torch_rank_envs(&further);
     for rank in &mut ranks {
         // torch's agent sets these, DeepSpeed's launcher does not.
         rank.env.remove("LOCAL_WORLD_SIZE");
         rank.env.remove("GROUP_RANK");
     }
-    LaunchSpec {
+    HostLaunchSpec {
         argv,
         worker_argv: worker.argv,
         ranks,
-        requirements: RankRequirements { programs, entry_script: worker.entry_script, ..RankRequirements::default() },
+        requirements: EnvironmentRequirements { programs, entry_script: worker.entry_script, ..EnvironmentRequirements::default() },
         manual_launch: ManualLaunch::Command(by_hand),
-        ..LaunchSpec::default()
+        ..HostLaunchSpec::default()
     }
 }

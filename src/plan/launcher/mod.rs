@@ -18,16 +18,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use self::builder::LauncherBuilder;
+pub use self::builder::LaunchSpecBuilder;
 use self::builder::env_map;
-pub use self::spec::{LaunchSpec, ManualLaunch, RankEnv, RankRequirements};
+pub use self::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 use crate::inventory::{EntrypointMode, InventoryHost, LaunchCommand, Launcher};
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::RankLayout;
 
 /// Builds the start of one host of the gang.
-pub fn build_launch_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
-    let LauncherBuilder { job, layout: world, hosts, .. } = *here;
+pub fn build_launch_spec(here: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
+    let LaunchSpecBuilder { job, layout: world, hosts, .. } = *here;
     let part = job.hosts.get(here.node_rank);
     let mut start = match job.launch.launcher {
         Launcher::Torchrun(rendezvous) => torchrun::torchrun_spec(here, rendezvous),
@@ -66,15 +66,15 @@ pub fn build_launch_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
 }
 
 /// The names that mean one thing only, whatever the launcher makes of `WORLD_SIZE`.
-fn common_env(here: &LauncherBuilder<'_>) -> BTreeMap<String, String> {
-    let LauncherBuilder { job, layout: world, context: site, node_rank: host, hosts, facts } = *here;
+fn common_env(builder: &LaunchSpecBuilder<'_>) -> BTreeMap<String, String> {
+    let LaunchSpecBuilder { job, layout: world, context: site, node_rank: host, hosts, facts } = *builder;
     env_map([
         ("ORCH_RUN_ID", site.run_id.clone()),
         ("ORCH_NAME", site.name.clone()),
         ("ORCH_RUN_DIR", site.run_dir()),
         ("ORCH_HOST", site.host.clone()),
         ("ORCH_HOSTS", hosts.iter().map(|h| h.name.as_str()).collect::<Vec<_>>().join(",")),
-        ("ORCH_HOSTFILE", here.run_dir_path("hostfile")),
+        ("ORCH_HOSTFILE", builder.run_dir_path("hostfile")),
         ("ORCH_NNODES", world.fabric_addresses.len().to_string()),
         ("ORCH_NODE_RANK", host.to_string()),
         ("ORCH_GPUS_PER_NODE", world.nproc_text(host)),
@@ -98,19 +98,19 @@ pub fn expand_home(path: &str, facts: Option<&HostFacts>) -> String {
 }
 
 /// The hosts in DeepSpeed's form: names are labels, the order is the node rank.
-fn hostfile_text(world: &RankLayout, hosts: &[InventoryHost]) -> String {
-    hosts.iter().enumerate().map(|(index, h)| format!("{} slots={}\n", h.name, world.nproc_text(index))).collect()
+fn hostfile_text(layout: &RankLayout, hosts: &[InventoryHost]) -> String {
+    hosts.iter().enumerate().map(|(index, h)| format!("{} slots={}\n", h.name, layout.nproc_text(index))).collect()
 }
 
 /// The network interface that has the address under which the others know this host. NCCL takes a list of prefixes, and `=` for an exact name;
 /// gloo takes a name (mission.md 5.9). Only where the ranks see the host's own interfaces.
-fn interface_env(here: &LauncherBuilder<'_>) -> BTreeMap<String, String> {
-    let part = here.job.hosts.get(here.node_rank);
+fn interface_env(builder: &LaunchSpecBuilder<'_>) -> BTreeMap<String, String> {
+    let part = builder.job.hosts.get(builder.node_rank);
     let container = part.and_then(|p| p.container.as_ref());
     let network = container.is_none_or(|c| c.network == "host");
-    let address = here.layout.fabric_addresses.get(here.node_rank);
-    let interface = address.zip(here.facts).and_then(|(address, facts)| facts.interface_for(address));
-    let (true, Some(interface)) = (network && here.layout.fabric_addresses.len() > 1, interface) else { return BTreeMap::new() };
+    let address = builder.layout.fabric_addresses.get(builder.node_rank);
+    let interface = address.zip(builder.facts).and_then(|(address, facts)| facts.interface_for(address));
+    let (true, Some(interface)) = (network && builder.layout.fabric_addresses.len() > 1, interface) else { return BTreeMap::new() };
     let given = |name: &str| part.is_some_and(|p| p.env.contains_key(name)) || container.is_some_and(|c| c.env.contains_key(name));
     let both = [("NCCL_SOCKET_IFNAME", format!("={interface}")), ("GLOO_SOCKET_IFNAME", interface.to_owned())];
     both.into_iter().filter(|(name, _)| !given(name)).map(|(name, value)| (name.to_owned(), value)).collect()

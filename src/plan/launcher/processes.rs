@@ -8,26 +8,26 @@
 //! Gate: rank 0 listens on the master's port when it reaches its `init_process_group` or `initialize`, after its imports. Exit status: that of
 //! the first rank, by number, that ended badly. Stop: `reap` sends TERM to every process of the run; the starter waits for all.
 
-use super::builder::{LauncherBuilder, env_map};
-use super::spec::{LaunchSpec, ManualLaunch, RankEnv, RankRequirements};
+use super::builder::{LaunchSpecBuilder, env_map};
+use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 
-pub(super) fn processes_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
-    let world = here.layout;
+pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
+    let world = builder.layout;
     let nodes = world.fabric_addresses.len().to_string();
     let first = if world.is_incomplete() {
-        format!("<{} x {}>", here.node_rank, world.nproc_text(here.node_rank))
+        format!("<{} x {}>", builder.node_rank, world.nproc_text(builder.node_rank))
     } else {
-        world.first_rank(here.node_rank).to_string()
+        world.first_rank(builder.node_rank).to_string()
     };
-    let mut argv = vec!["/bin/sh".to_owned(), here.run_dir_path("processes"), first, world.nproc_text(here.node_rank)];
-    argv.extend(here.devices());
+    let mut argv = vec!["/bin/sh".to_owned(), builder.run_dir_path("processes"), first, world.nproc_text(builder.node_rank)];
+    argv.extend(builder.devices());
     let bind = if world.master_address().contains(':') { "[::]" } else { "0.0.0.0" };
     let master =
         if world.master_address().contains(':') { format!("[{}]", world.master_address()) } else { world.master_address().to_owned() };
     let env = env_map([
         ("WORLD_SIZE", world.process_count_text()),
-        ("LOCAL_WORLD_SIZE", world.nproc_text(here.node_rank)),
-        ("NODE_RANK", here.node_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", world.nproc_text(builder.node_rank)),
+        ("NODE_RANK", builder.node_rank.to_string()),
         ("NNODES", nodes),
         ("MASTER_ADDR", world.master_address().to_owned()),
         ("MASTER_PORT", world.port_text()),
@@ -35,41 +35,41 @@ pub(super) fn processes_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
         ("JAX_COORDINATOR_BIND_ADDRESS", format!("{bind}:{}", world.port_text())),
         ("JAX_NUM_PROCESSES", world.process_count_text()),
     ]);
-    let command = worker_argv(here);
-    let ranks = rank_envs(here);
+    let command = worker_argv(builder);
+    let ranks = rank_envs(builder);
     let own = ranks.iter().map(|rank| rank.env.clone()).collect();
     let entry = find_entry_script(&command);
-    LaunchSpec {
+    HostLaunchSpec {
         argv,
         env,
         ranks,
         files: [("processes".to_owned(), include_str!("../../../assets/processes.sh").to_owned())].into(),
-        requirements: RankRequirements {
+        requirements: EnvironmentRequirements {
             programs: command.first().cloned().into_iter().collect(),
             entry_script: entry,
-            ..RankRequirements::default()
+            ..EnvironmentRequirements::default()
         },
-        manual_launch: ManualLaunch::PerRank(manual_argv(here), own),
+        manual_launch: ManualLaunch::PerRank(manual_argv(builder), own),
         worker_argv: command,
-        ..LaunchSpec::default()
+        ..HostLaunchSpec::default()
     }
 }
 
 /// A Python script may stand alone: it is the interpreter's.
-fn worker_argv(here: &LauncherBuilder<'_>) -> Vec<String> {
-    prefix_python(here, here.program_worker_argv())
+fn worker_argv(builder: &LaunchSpecBuilder<'_>) -> Vec<String> {
+    prefix_python(builder, builder.program_worker_argv())
 }
 
-fn manual_argv(here: &LauncherBuilder<'_>) -> Vec<String> {
-    prefix_python(here, here.program_manual_argv())
+fn manual_argv(builder: &LaunchSpecBuilder<'_>) -> Vec<String> {
+    prefix_python(builder, builder.program_manual_argv())
 }
 
-fn prefix_python(here: &LauncherBuilder<'_>, words: Vec<String>) -> Vec<String> {
-    if words.first().is_some_and(|first| first.ends_with(".py")) {
-        let python = [here.job.launch.python.clone(), "-u".to_owned()];
-        return python.into_iter().chain(words).collect();
+fn prefix_python(builder: &LaunchSpecBuilder<'_>, argv: Vec<String>) -> Vec<String> {
+    if argv.first().is_some_and(|first| first.ends_with(".py")) {
+        let python = [builder.job.launch.python.clone(), "-u".to_owned()];
+        return python.into_iter().chain(argv).collect();
     }
-    words
+    argv
 }
 
 /// The script that an interpreter is given, where that can be told.
@@ -79,23 +79,23 @@ fn find_entry_script(command: &[String]) -> Option<String> {
     (program.starts_with("python") && !words.starts_with('-')).then(|| words.clone())
 }
 
-fn rank_envs(here: &LauncherBuilder<'_>) -> Vec<RankEnv> {
-    let first = here.layout.first_rank(here.node_rank);
+fn rank_envs(builder: &LaunchSpecBuilder<'_>) -> Vec<RankEnv> {
+    let first = builder.layout.first_rank(builder.node_rank);
     let of = |title: String, rank: String, local: String, device: Option<&String>| {
         let mut env = env_map([("RANK", rank.clone()), ("LOCAL_RANK", local.clone()), ("JAX_PROCESS_ID", rank)]);
         env.insert("JAX_LOCAL_DEVICE_IDS".to_owned(), if device.is_some() { "0".to_owned() } else { local });
         env.extend(device.map(|device| ("CUDA_VISIBLE_DEVICES".to_owned(), device.clone())));
         RankEnv { title, env }
     };
-    if here.layout.is_incomplete() {
-        let text = here.layout.nproc_text(here.node_rank);
-        let rank = format!("<{} x {text} + LOCAL_RANK>", here.node_rank);
+    if builder.layout.is_incomplete() {
+        let text = builder.layout.nproc_text(builder.node_rank);
+        let rank = format!("<{} x {text} + LOCAL_RANK>", builder.node_rank);
         return vec![of("each rank".to_owned(), rank, format!("<0 to {text} - 1>"), None)];
     }
-    let devices = here.devices();
+    let devices = builder.devices();
     let rank = |local: u32| {
         let rank = first.saturating_add(local);
         of(format!("rank {rank}"), rank.to_string(), local.to_string(), devices.get(local as usize))
     };
-    here.local_ranks().map(rank).collect()
+    builder.local_ranks().map(rank).collect()
 }

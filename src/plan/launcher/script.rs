@@ -3,30 +3,33 @@
 //! What the script starts is its own; the run's one rank a host is the script. Gate: its process runs, since only the script knows whether
 //! and when a port opens. Exit status: the script's. Stop: `reap` sends TERM to every process of the run, the script's children too.
 
-use super::builder::{LauncherBuilder, env_map};
-use super::spec::{LaunchSpec, ManualLaunch, RankEnv, RankRequirements};
+use super::builder::{LaunchSpecBuilder, env_map};
+use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 
-pub(super) fn script_spec(here: &LauncherBuilder<'_>) -> LaunchSpec {
-    let world = here.layout;
+pub(super) fn script_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
+    let world = builder.layout;
     let nodes = world.fabric_addresses.len().to_string();
     let env = env_map([
-        ("RANK", here.node_rank.to_string()),
-        ("NODE_RANK", here.node_rank.to_string()),
+        ("RANK", builder.node_rank.to_string()),
+        ("NODE_RANK", builder.node_rank.to_string()),
         ("WORLD_SIZE", nodes.clone()),
         ("NNODES", nodes),
-        ("NPROC_PER_NODE", world.nproc_text(here.node_rank)),
-        ("GPUS_PER_NODE", world.nproc_text(here.node_rank)),
+        ("NPROC_PER_NODE", world.nproc_text(builder.node_rank)),
+        ("GPUS_PER_NODE", world.nproc_text(builder.node_rank)),
         ("MASTER_ADDR", world.master_address().to_owned()),
         ("MASTER_PORT", world.port_text()),
     ]);
-    let command = here.program_worker_argv();
-    LaunchSpec {
-        argv: here.worker_wrapper_argv().to_vec(),
+    let command = builder.program_worker_argv();
+    HostLaunchSpec {
+        argv: builder.worker_wrapper_argv().to_vec(),
         env,
-        ranks: vec![RankEnv { title: format!("rank {}", here.node_rank), env: env_map([("RANK", here.node_rank.to_string())]) }],
-        requirements: RankRequirements { programs: command.first().cloned().into_iter().collect(), ..RankRequirements::default() },
-        manual_launch: ManualLaunch::Command(here.program_manual_argv()),
+        ranks: vec![RankEnv { title: format!("rank {}", builder.node_rank), env: env_map([("RANK", builder.node_rank.to_string())]) }],
+        requirements: EnvironmentRequirements {
+            programs: command.first().cloned().into_iter().collect(),
+            ..EnvironmentRequirements::default()
+        },
+        manual_launch: ManualLaunch::Command(builder.program_manual_argv()),
         worker_argv: command,
-        ..LaunchSpec::default()
+        ..HostLaunchSpec::default()
     }
 }

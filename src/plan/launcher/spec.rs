@@ -6,7 +6,7 @@ use super::accelerate_config::AccelerateConfig;
 
 /// What one host's node wrapper and worker wrappers are given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LaunchSpec {
+pub struct HostLaunchSpec {
     /// The launcher's argument vector.
     pub argv: Vec<String>,
     /// The workers' argument vector.
@@ -22,7 +22,7 @@ pub struct LaunchSpec {
     /// Whether the launcher runs through the image's ENTRYPOINT.
     pub use_entrypoint: bool,
     /// What must be found where the ranks run.
-    pub requirements: RankRequirements,
+    pub requirements: EnvironmentRequirements,
     /// The same run by hand: the launcher with the true command, without wrappers.
     pub manual_launch: ManualLaunch,
 }
@@ -38,7 +38,7 @@ pub struct RankEnv {
 
 /// What must be found where the ranks run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RankRequirements {
+pub struct EnvironmentRequirements {
     /// Programs on PATH.
     pub programs: Vec<String>,
     /// The entry script, absolute or beneath the working directory.

@@ -110,7 +110,7 @@ fn launcher_plans_match_golden_files() {
     assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/plans; BLESS=1 writes them anew, for a person to read");
 }
 
-fn launch_specs(text: &str, hosts: usize) -> Vec<LaunchSpec> {
+fn launch_specs(text: &str, hosts: usize) -> Vec<HostLaunchSpec> {
     let steps = plan_inventory(text, hosts, 2).steps;
     let starts = steps.into_iter().filter_map(|step| match step.action {
         crate::plan::action::Action::WriteRunFiles(prepare) => Some(prepare.launch_spec),

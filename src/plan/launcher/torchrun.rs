@@ -10,29 +10,29 @@
 //! worker's was (torch/distributed/elastic/multiprocessing/errors); the worker's own is in its wrapper's file. Stop: the agent hands TERM on
 //! to its workers and kills after 30 s.
 
-use super::builder::{LauncherBuilder, PythonWorker};
-use super::spec::{LaunchSpec, ManualLaunch, RankRequirements};
+use super::builder::{LaunchSpecBuilder, PythonWorker};
+use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch};
 use crate::inventory::Rendezvous;
 
-pub(super) fn torchrun_spec(here: &LauncherBuilder<'_>, rendezvous: Rendezvous) -> LaunchSpec {
-    torchrun_spec_for_program(here, rendezvous, here.launcher_argv("torchrun", "torch.distributed.run"))
+pub(super) fn torchrun_spec(builder: &LaunchSpecBuilder<'_>, rendezvous: Rendezvous) -> HostLaunchSpec {
+    torchrun_spec_for_program(builder, rendezvous, builder.launcher_argv("torchrun", "torch.distributed.run"))
 }
 
 /// Everything behind the words that begin it.
-pub(super) fn torchrun_spec_for_program(here: &LauncherBuilder<'_>, rendezvous: Rendezvous, program: Vec<String>) -> LaunchSpec {
-    let launch = &here.job.launch;
+pub(super) fn torchrun_spec_for_program(builder: &LaunchSpecBuilder<'_>, rendezvous: Rendezvous, program: Vec<String>) -> HostLaunchSpec {
+    let launch = &builder.job.launch;
     let mut argv = program.clone();
-    argv.extend(rendezvous_flags(here, rendezvous));
+    argv.extend(rendezvous_flags(builder, rendezvous));
     argv.extend(launch.launcher_args.iter().cloned());
     let mut by_hand = argv.clone();
     // Without it torchrun leaves a folder in /tmp; in a container that goes with the container, and folders made by its root in the run
     // directory could not be removed by the ssh user.
-    if !here.context.in_container && !launch.launcher_args.iter().any(|word| word.starts_with("--log_dir")) {
-        argv.push(format!("--log_dir={}", format_args!("{}torchelastic", here.context.run_file_prefix())));
+    if !builder.context.in_container && !launch.launcher_args.iter().any(|word| word.starts_with("--log_dir")) {
+        argv.push(format!("--log_dir={}", format_args!("{}torchelastic", builder.context.run_file_prefix())));
     }
     argv.push("--no_python".to_owned());
-    argv.extend(here.worker_wrapper_argv());
-    let worker: PythonWorker = here.python_worker();
+    argv.extend(builder.worker_wrapper_argv());
+    let worker: PythonWorker = builder.python_worker();
     by_hand.extend(worker.manual_argv);
     let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
     programs.extend(worker.program);
@@ -42,33 +42,33 @@ pub(super) fn torchrun_spec_for_program(here: &LauncherBuilder<'_>, rendezvous: 
         flags.push("--local_addr".to_owned());
     }
     let help = program.iter().cloned().chain(["--help".to_owned()]).collect();
-    LaunchSpec {
+    HostLaunchSpec {
         argv,
         worker_argv: worker.argv,
-        ranks: here.torch_rank_envs(&[]),
-        requirements: RankRequirements {
+        ranks: builder.torch_rank_envs(&[]),
+        requirements: EnvironmentRequirements {
             programs,
             entry_script: worker.entry_script,
             accelerate_config: None,
             flags_and_help: (!flags.is_empty()).then_some((flags, help)),
         },
         manual_launch: ManualLaunch::Command(by_hand),
-        ..LaunchSpec::default()
+        ..HostLaunchSpec::default()
     }
 }
 
-fn rendezvous_flags(here: &LauncherBuilder<'_>, rendezvous: Rendezvous) -> Vec<String> {
-    let world = here.layout;
+fn rendezvous_flags(builder: &LaunchSpecBuilder<'_>, rendezvous: Rendezvous) -> Vec<String> {
+    let world = builder.layout;
     let nodes = world.fabric_addresses.len();
-    let launch = &here.job.launch;
+    let launch = &builder.job.launch;
     let nnodes = match launch.min_nodes {
         Some(least) if usize::try_from(least).is_ok_and(|least| least < nodes) => format!("--nnodes={least}:{nodes}"),
         _ => format!("--nnodes={nodes}"),
     };
-    let mut flags = vec![nnodes, format!("--nproc_per_node={}", world.nproc_text(here.node_rank))];
+    let mut flags = vec![nnodes, format!("--nproc_per_node={}", world.nproc_text(builder.node_rank))];
     match rendezvous {
         Rendezvous::Static => flags.extend([
-            format!("--node_rank={}", here.node_rank),
+            format!("--node_rank={}", builder.node_rank),
             format!("--master_addr={}", world.master_address()),
             format!("--master_port={}", world.port_text()),
         ]),
@@ -76,9 +76,9 @@ fn rendezvous_flags(here: &LauncherBuilder<'_>, rendezvous: Rendezvous) -> Vec<S
             flags.extend([
                 "--rdzv_backend=c10d".to_owned(),
                 format!("--rdzv_endpoint={}:{}", bracket_ipv6(world.master_address()), world.port_text()),
-                format!("--rdzv_id={}", here.context.run_id),
-                format!("--rdzv_conf=is_host={}", u8::from(here.node_rank == 0)),
-                format!("--local_addr={}", world.fabric_addresses.get(here.node_rank).map_or("", String::as_str)),
+                format!("--rdzv_id={}", builder.context.run_id),
+                format!("--rdzv_conf=is_host={}", u8::from(builder.node_rank == 0)),
+                format!("--local_addr={}", world.fabric_addresses.get(builder.node_rank).map_or("", String::as_str)),
             ]);
             if launch.max_restarts > 0 {
                 flags.push(format!("--max_restarts={}", launch.max_restarts));

@@ -63,15 +63,15 @@ pub struct HostMetrics {
 }
 
 /// The stream of the values of one of so many hosts.
-pub fn metrics_command(site: &HostContext, hosts: usize) -> RemoteCommand {
+pub fn metrics_command(context: &HostContext, hosts: usize) -> RemoteCommand {
     let mut script = format!(
         "{}run={} every={} fields={}\n",
-        site.preamble(),
-        quote(&site.run_id),
+        context.script_preamble(),
+        quote(&context.run_id),
         sample_interval_secs(hosts),
         nvidia_smi::GPU_QUERY_FIELDS
     );
-    let init = if site.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
+    let init = if context.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
     script.push_str(include_str!("../../../assets/vitals.sh"));
     RemoteCommand::from_script("watch the GPUs", script, Duration::from_secs(20))
@@ -144,7 +144,7 @@ impl MetricsReader {
         news
     }
 
-    fn parse_line(&mut self, line: &str, at: i64, news: &mut Vec<MetricsEvent>) {
+    fn parse_line(&mut self, line: &str, at: i64, events: &mut Vec<MetricsEvent>) {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         match kind {
             "Q" => {
@@ -153,14 +153,14 @@ impl MetricsReader {
                 self.gpu_fields = fields.split(',').map(str::to_owned).collect();
                 self.gpus.clear();
             }
-            "g" => self.parse_gpu(rest, news),
+            "g" => self.parse_gpu(rest, events),
             "E" => {
                 self.gpus.clear();
-                news.push(MetricsEvent::GpuError(rest.to_owned()));
+                events.push(MetricsEvent::GpuError(rest.to_owned()));
             }
             "a+" => self.processes = Some(Vec::new()),
             "a" => self.parse_process(rest),
-            "a." => news.extend(self.processes.take().map(MetricsEvent::Processes)),
+            "a." => events.extend(self.processes.take().map(MetricsEvent::Processes)),
             "h" => self.parse_host(rest),
             "n" | "i" => self.parse_network(rest, kind == "i", at),
             "t" => {
@@ -170,22 +170,22 @@ impl MetricsReader {
                         .total_cmp(&(a.received_bytes_per_sec + a.sent_bytes_per_sec))
                         .then_with(|| a.name.cmp(&b.name))
                 });
-                news.push(MetricsEvent::Host(vitals));
+                events.push(MetricsEvent::Host(vitals));
             }
             _ => {}
         }
     }
 
     /// A round is whole when all GPUs have spoken; when one is lost on the way, when the next begins.
-    fn parse_gpu(&mut self, line: &str, news: &mut Vec<MetricsEvent>) {
+    fn parse_gpu(&mut self, line: &str, events: &mut Vec<MetricsEvent>) {
         let fields: Vec<&str> = self.gpu_fields.iter().map(String::as_str).collect();
         let Some(gpu) = nvidia_smi::parse_gpu_sample(&fields, line) else { return };
         if self.gpus.last().is_some_and(|last| gpu.index <= last.index) {
-            news.push(MetricsEvent::Gpus(std::mem::take(&mut self.gpus)));
+            events.push(MetricsEvent::Gpus(std::mem::take(&mut self.gpus)));
         }
         self.gpus.push(gpu);
         if self.gpus.len() >= self.gpus_per_round {
-            news.push(MetricsEvent::Gpus(std::mem::take(&mut self.gpus)));
+            events.push(MetricsEvent::Gpus(std::mem::take(&mut self.gpus)));
         }
     }
 

@@ -18,8 +18,8 @@ pub struct LockRecord {
 impl LockRecord {
     /// The lock's text: `token:created:pid:laptop:owner`. The owner's end is cut off where it would be longer than 59 bytes: what ext4 keeps in
     /// the link itself (linux, `fs/ext4/namei.c`), so that a name can be locked, and cleared away, on a full disk.
-    pub fn format_link_text(token: &str, created: i64, pid: u32, laptop: &str, owner: &str) -> String {
-        let mut text = format!("{token}:{created}:{pid}:{laptop}:{owner}");
+    pub fn format_link_text(token: &str, created: i64, pid: u32, laptop_id: &str, owner: &str) -> String {
+        let mut text = format!("{token}:{created}:{pid}:{laptop_id}:{owner}");
         while text.len() > 59 {
             text.pop();
         }

@@ -35,7 +35,7 @@ pub enum LogStreamPurpose {
 
 /// The stream of the site's run, each file from the given offset on; without `logs` it tells of starts and ends alone.
 pub fn log_stream_command(
-    site: &HostContext,
+    context: &HostContext,
     offsets: &[(LogFile, u64)],
     hosts: usize,
     purpose: LogStreamPurpose,
@@ -46,29 +46,29 @@ pub fn log_stream_command(
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
         "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark=\n",
-        site.preamble(),
-        quote(&site.run_file_prefix()),
-        quote(&site.run_record_path()),
-        if site.max_log_bytes == 0 { "''".to_owned() } else { site.max_log_bytes.to_string() },
-        site.world_size,
+        context.script_preamble(),
+        quote(&context.run_file_prefix()),
+        quote(&context.run_record_path()),
+        if context.max_log_bytes == 0 { "''".to_owned() } else { context.max_log_bytes.to_string() },
+        context.world_size,
         MAX_FRAME_BYTES.min(window),
         flag(purpose == LogStreamPurpose::Fetch),
         flag(purpose == LogStreamPurpose::Supervise),
         flag(!logs),
         quote(&format!(" {have}")),
     );
-    if !site.legacy_layout {
-        script.push_str(&launcher_liveness_script(site));
-        script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&site.run_dir()), quote(&site.run_id)));
+    if !context.legacy_layout {
+        script.push_str(&launcher_liveness_script(context));
+        script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&context.run_dir()), quote(&context.run_id)));
     }
-    if purpose == LogStreamPurpose::Fetch && !site.legacy_layout {
+    if purpose == LogStreamPurpose::Fetch && !context.legacy_layout {
         // A run that lost its record is fetched all the same.
-        script.push_str(&format!("[ -e \"$record\" ] || record={}/settings\n", quote(&site.run_dir())));
+        script.push_str(&format!("[ -e \"$record\" ] || record={}/settings\n", quote(&context.run_dir())));
     }
-    if purpose == LogStreamPurpose::Fetch && site.in_container && !site.legacy_layout {
+    if purpose == LogStreamPurpose::Fetch && context.in_container && !context.legacy_layout {
         script.push_str(&format!(
             "for f in \"$F\"*.log; do if [ -f \"$f\" ] && [ ! -r \"$f\" ]; then {}; break; fi; done\n",
-            site.run_as_root_script("for f in \"$0/$1\".*.log; do [ -L \"$f\" ] || chmod a+r \"$f\"; done", &site.run_id)
+            context.run_as_root_script("for f in \"$0/$1\".*.log; do [ -L \"$f\" ] || chmod a+r \"$f\"; done", &context.run_id)
         ));
     }
     script.push_str(SAFE_READ_SH);
@@ -79,13 +79,13 @@ pub fn log_stream_command(
 }
 
 /// What the end of a launcher is known by that left no status: the boot in which the run was made, and the container or the keeper.
-fn launcher_liveness_script(site: &HostContext) -> String {
-    let boot = format!("{{ read -r run_boot <{}; }} 2>/dev/null\n", quote(&site.boot_file()));
-    if site.in_container {
+fn launcher_liveness_script(context: &HostContext) -> String {
+    let boot = format!("{{ read -r run_boot <{}; }} 2>/dev/null\n", quote(&context.boot_id_path()));
+    if context.in_container {
         return format!(
             "{boot}where=container docker={}\n{{ read -r init id init_start init_boot proven <\"$P/container.pid\"; }} 2>/dev/null\n: \"${{id:={}}}\"\n",
-            quote(&site.docker_command()),
-            site.container_name(),
+            quote(&context.docker_command()),
+            context.container_name(),
         );
     }
     // `start_of` and `boot` are those of follow.sh.
@@ -97,30 +97,30 @@ fn launcher_liveness_script(site: &HostContext) -> String {
 }
 
 /// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
-pub fn detach_command(site: &HostContext) -> RemoteCommand {
+pub fn detach_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
         "cd {} 2>/dev/null || exit 0\numask 022\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
-        quote(&site.run_dir())
+        quote(&context.run_dir())
     );
     RemoteCommand::from_script(
         "say that nobody is attached",
-        if site.legacy_layout { "exit 0\n".to_owned() } else { script },
+        if context.legacy_layout { "exit 0\n".to_owned() } else { script },
         Duration::from_secs(3),
     )
 }
 
 /// Asks a host whether an order from elsewhere has stopped the run, or has removed it already.
-pub fn stop_check_command(site: &HostContext) -> RemoteCommand {
+pub fn stop_check_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
         "{}if [ -e {} ] || [ ! -d \"$P\" ]; then echo stopped; exit 0; fi\n\
          c=; {{ read -r c <\"$P/current\"; }} 2>/dev/null\n[ \"$c\" = {} ] || echo stopped\n",
-        site.preamble(),
-        quote(&site.stop_marker()),
-        quote(&site.run_id)
+        context.script_preamble(),
+        quote(&context.stop_marker()),
+        quote(&context.run_id)
     );
     RemoteCommand::from_script(
         "ask who stopped the run",
-        if site.legacy_layout { "exit 0\n".to_owned() } else { script },
+        if context.legacy_layout { "exit 0\n".to_owned() } else { script },
         Duration::from_secs(10),
     )
 }

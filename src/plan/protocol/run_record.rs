@@ -150,7 +150,7 @@ pub fn short_hash(text: &str) -> String {
 }
 
 /// The lines in which two canonical texts (`key value`, see `inventory/fingerprint`) differ, as `key: old → new`.
-pub fn diff_texts(old: &str, new: &str) -> Vec<String> {
+pub fn diff_config_texts(old: &str, new: &str) -> Vec<String> {
     let key = |line: &str| line.split_once(' ').map_or(line, |(k, _)| k).to_owned();
     let value = |line: &str| line.split_once(' ').map_or("", |(_, v)| v).to_owned();
     let mut found = Vec::new();

@@ -76,8 +76,8 @@ impl AgentPool {
         opened.unwrap_or_else(|_| Err(format!("gave no answer within {LIST_TIMEOUT:?}"))).inspect_err(|why| self.mark_failed(path, why))
     }
 
-    fn mark_failed(&self, path: &Path, why: &str) {
-        self.failed_agents.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (Instant::now(), why.to_owned()));
+    fn mark_failed(&self, path: &Path, reason: &str) {
+        self.failed_agents.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (Instant::now(), reason.to_owned()));
     }
 
     /// Waits for a turn to have something signed.

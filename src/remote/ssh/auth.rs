@@ -12,7 +12,7 @@ use russh::keys::HashAlg;
 use russh::{MethodKind, MethodSet};
 
 use super::agent::AgentConnection;
-use super::auth_prompts::{AnswerCache, AuthQuestion, GivenAnswer, RefusedAnswers, sanitize_line};
+use super::auth_prompts::{AuthAnswerCache, AuthQuestion, RefusedAnswers, SubmittedAnswer, sanitize_line};
 use super::client_handler::{ClientHandler, DisconnectInfo};
 use super::deadline::PausableDeadline;
 use super::identities::{KeyOffer, KeySigner, KeySource, SignError, order_offers};
@@ -108,15 +108,15 @@ impl<'a> AuthAttempt<'a> {
         handle: &'a mut Handle<ClientHandler>,
         hop: &'a Hop,
         keyring: &'a Keyring,
-        left: &'a Arc<DisconnectInfo>,
-        clock: &'a PausableDeadline,
+        disconnect_info: &'a Arc<DisconnectInfo>,
+        deadline: &'a PausableDeadline,
     ) -> Self {
         AuthAttempt {
             handle,
             hop,
             keyring,
-            disconnect_info: left,
-            deadline: clock,
+            disconnect_info,
+            deadline,
             agent: None,
             offers: VecDeque::new(),
             tried_methods: TriedMethods::default(),
@@ -153,8 +153,8 @@ impl<'a> AuthAttempt<'a> {
     }
 
     /// What is tried next. Before it is known what the server takes, that is a key, or nothing.
-    fn next_method(&self, takes: Option<&MethodSet>) -> Option<AuthMethod> {
-        let open = |kind| takes.is_some_and(|methods| methods.contains(&kind));
+    fn next_method(&self, server_methods: Option<&MethodSet>) -> Option<AuthMethod> {
+        let open = |kind| server_methods.is_some_and(|methods| methods.contains(&kind));
         let answerable = open(MethodKind::KeyboardInteractive) && self.hop.auth.methods.contains(&AuthMethod::KeyboardInteractive)
             || open(MethodKind::Password) && self.hop.auth.methods.contains(&AuthMethod::Password);
         let may_answer = !self.out_of_answers && self.prompt_rounds < self.hop.auth.max_prompts && self.refusals < MAX_REFUSALS;
@@ -162,12 +162,12 @@ impl<'a> AuthAttempt<'a> {
         let spare = usize::from(may_answer && answerable && !self.hop.auth.batch_mode);
         let may_offer = !self.offers.is_empty() && self.refusals + spare < MAX_REFUSALS;
         let usable = |method: &AuthMethod| match method {
-            AuthMethod::PublicKey => may_offer && (takes.is_none() || open(MethodKind::PublicKey)),
+            AuthMethod::PublicKey => may_offer && (server_methods.is_none() || open(MethodKind::PublicKey)),
             AuthMethod::KeyboardInteractive => may_answer && open(MethodKind::KeyboardInteractive),
             AuthMethod::Password => may_answer && open(MethodKind::Password),
         };
         let mut methods = self.hop.auth.methods.iter().copied();
-        if takes.is_none() { methods.next().filter(usable) } else { methods.find(usable) }
+        if server_methods.is_none() { methods.next().filter(usable) } else { methods.find(usable) }
     }
 
     /// Reads the files and asks the agent for its keys.
@@ -308,17 +308,17 @@ impl<'a> AuthAttempt<'a> {
     }
 
     /// Notes whether answers were taken.
-    async fn record_answers(&mut self, given: &[GivenAnswer], good: bool) {
-        if good {
-            self.keyring.answers.mark_accepted(given).await;
+    async fn record_answers(&mut self, answers: &[SubmittedAnswer], accepted: bool) {
+        if accepted {
+            self.keyring.answers.mark_accepted(answers).await;
         } else {
-            self.keyring.answers.mark_refused(given, &mut self.refused_answers).await;
+            self.keyring.answers.mark_refused(answers, &mut self.refused_answers).await;
             // The variable holds one value: it is not sent again.
-            self.out_of_answers |= given.iter().any(|g| AnswerCache::is_from_variable(self.hop, g));
+            self.out_of_answers |= answers.iter().any(|g| AuthAnswerCache::is_from_variable(self.hop, g));
         }
     }
 
-    async fn get_answer(&mut self, question: &AuthQuestion, preface: &str) -> Result<Option<GivenAnswer>, AuthError> {
+    async fn get_answer(&mut self, question: &AuthQuestion, preface: &str) -> Result<Option<SubmittedAnswer>, AuthError> {
         let _pause = self.deadline.pause_for_user();
         let answers = &self.keyring.answers;
         answers.find_or_ask(self.hop, question, preface, &self.refused_answers, &self.keyring.prompt).await.map_err(AuthError::Final)
@@ -356,7 +356,12 @@ impl<'a> AuthAttempt<'a> {
     }
 
     /// The answers to one round. Where nobody answers, empty ones go out, as with ssh: russh takes nothing else at this point.
-    async fn answer_prompts(&mut self, preface: &str, prompts: &[Prompt], given: &mut Vec<GivenAnswer>) -> Result<Vec<String>, AuthError> {
+    async fn answer_prompts(
+        &mut self,
+        preface: &str,
+        prompts: &[Prompt],
+        given: &mut Vec<SubmittedAnswer>,
+    ) -> Result<Vec<String>, AuthError> {
         if prompts.len() > MAX_PROMPTS_PER_ROUND {
             let what = self.hop.prefix_message(&format!("the server asks {} questions at once", prompts.len()));
             return Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
@@ -410,11 +415,11 @@ impl<'a> AuthAttempt<'a> {
     }
 
     /// Nothing is left to try.
-    fn refusal_error(&self, takes: Option<&MethodSet>) -> AuthError {
+    fn refusal_error(&self, server_methods: Option<&MethodSet>) -> AuthError {
         if let Some(error) = &self.key_error {
             return AuthError::Final(error.clone());
         }
-        let takes: Vec<&str> = takes.into_iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect();
+        let takes: Vec<&str> = server_methods.into_iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect();
         let mut what = match (self.tried_methods.is_empty(), self.accepted_factors.is_empty()) {
             (true, _) => "login refused: there was nothing to offer".to_owned(),
             (false, true) => format!("{} (tried {})", self.tried_methods.refusal_subject(), self.tried_methods.summary()),

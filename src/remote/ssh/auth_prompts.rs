@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::remote::RemoteError;
 use crate::remote::hop::Hop;
-use crate::remote::settings::UserPrompt;
+use crate::remote::ssh_settings::UserPrompt;
 use crate::ssh_config::EnvLookup;
 
 /// How long an answer that is no password is given to further hosts: a code of RFC 6238 lives for 30 s, and servers take the one before.
@@ -35,10 +35,10 @@ impl SerialPrompt {
     }
 
     /// Lets `talk` speak with the person while nobody else does.
-    pub(super) async fn run_exclusive<T: Send + 'static>(&self, talk: impl FnOnce(&dyn UserPrompt) -> T + Send + 'static) -> Option<T> {
+    pub(super) async fn run_exclusive<T: Send + 'static>(&self, ask: impl FnOnce(&dyn UserPrompt) -> T + Send + 'static) -> Option<T> {
         let _turn = self.lock.lock().await;
         let prompt = self.prompt.clone();
-        tokio::task::spawn_blocking(move || talk(prompt.as_ref())).await.ok()
+        tokio::task::spawn_blocking(move || ask(prompt.as_ref())).await.ok()
     }
 }
 
@@ -103,7 +103,7 @@ struct RecordedAnswer {
 
 /// An answer on its way to a host.
 #[derive(Debug, Clone)]
-pub(super) struct GivenAnswer {
+pub(super) struct SubmittedAnswer {
     pub(super) text: String,
     key: QuestionKey,
     index: usize,
@@ -115,14 +115,14 @@ type QuestionKey = (String, AuthQuestion);
 pub(super) type RefusedAnswers = HashMap<QuestionKey, usize>;
 
 /// The answers of a fleet.
-pub(super) struct AnswerCache {
+pub(super) struct AuthAnswerCache {
     env: EnvLookup,
     histories: Mutex<HashMap<QuestionKey, Arc<tokio::sync::Mutex<AnswerHistory>>>>,
 }
 
-impl AnswerCache {
+impl AuthAnswerCache {
     pub(super) fn new(variables: EnvLookup) -> Self {
-        AnswerCache { env: variables, histories: Mutex::default() }
+        AuthAnswerCache { env: variables, histories: Mutex::default() }
     }
 
     fn history(&self, key: &QuestionKey) -> Arc<tokio::sync::Mutex<AnswerHistory>> {
@@ -130,8 +130,8 @@ impl AnswerCache {
     }
 
     /// Whether a variable holds the password, so that a person is not asked for it.
-    pub(super) fn is_from_variable(hop: &Hop, given: &GivenAnswer) -> bool {
-        hop.password_variable.is_some() && given.key.1 == AuthQuestion::Password
+    pub(super) fn is_from_variable(hop: &Hop, answer: &SubmittedAnswer) -> bool {
+        hop.password_variable.is_some() && answer.key.1 == AuthQuestion::Password
     }
 
     /// An answer that this host has not refused yet: a known one, or a person's. `None`: there is none.
@@ -145,10 +145,10 @@ impl AnswerCache {
         preface: &str,
         refused: &RefusedAnswers,
         person: &SerialPrompt,
-    ) -> Result<Option<GivenAnswer>, RemoteError> {
+    ) -> Result<Option<SubmittedAnswer>, RemoteError> {
         let key = (answer_owner(hop), question.clone());
         let from = refused.get(&key).map_or(0, |n| n + 1);
-        let given = |number, text: &str| Some(GivenAnswer { text: text.to_owned(), key: key.clone(), index: number });
+        let given = |number, text: &str| Some(SubmittedAnswer { text: text.to_owned(), key: key.clone(), index: number });
         if let (AuthQuestion::Password, Some(name)) = (question, &hop.password_variable) {
             let value = (self.env)(name).ok_or_else(|| RemoteError::InvalidConfig {
                 what: format!("a password is wanted, and the variable {name} (ssh.password) is not set"),
@@ -187,8 +187,8 @@ impl AnswerCache {
     }
 
     /// A host has taken these answers.
-    pub(super) async fn mark_accepted(&self, given: &[GivenAnswer]) {
-        for one in given {
+    pub(super) async fn mark_accepted(&self, answers: &[SubmittedAnswer]) {
+        for one in answers {
             let slot = self.history(&one.key);
             if let Some(answer) = slot.lock().await.answers.get_mut(one.index) {
                 answer.accepted = true;
@@ -198,14 +198,14 @@ impl AnswerCache {
 
     /// A host has refused these answers, given together. Those that no other host has taken are to blame; where all were taken elsewhere, the
     /// codes are, which then are good for one host each.
-    pub(super) async fn mark_refused(&self, given: &[GivenAnswer], refused: &mut RefusedAnswers) {
+    pub(super) async fn mark_refused(&self, answers: &[SubmittedAnswer], refused: &mut RefusedAnswers) {
         let mut fresh = Vec::new();
-        for one in given {
+        for one in answers {
             let slot = self.history(&one.key);
             let good = slot.lock().await.answers.get(one.index).is_some_and(|a| a.accepted);
             fresh.extend((!good).then_some(one));
         }
-        let codes: Vec<&GivenAnswer> = given.iter().filter(|g| g.key.1 != AuthQuestion::Password).collect();
+        let codes: Vec<&SubmittedAnswer> = answers.iter().filter(|g| g.key.1 != AuthQuestion::Password).collect();
         let blamed = if !fresh.is_empty() {
             fresh
         } else if !codes.is_empty() {
@@ -214,7 +214,7 @@ impl AnswerCache {
             }
             codes
         } else {
-            given.iter().collect()
+            answers.iter().collect()
         };
         refused.extend(blamed.into_iter().map(|g| (g.key.clone(), g.index)));
     }

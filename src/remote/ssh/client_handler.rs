@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::remote::RemoteError;
-use crate::remote::certificate::HostCertificate;
+use crate::remote::host_certificate::HostCertificate;
 use crate::remote::host_key::{HostKeyDecision, HostKeyVerifier};
 use crate::remote::presented_key::PresentedKey;
 
@@ -74,12 +74,12 @@ pub(super) struct ClientHandler {
 
 impl ClientHandler {
     pub(super) fn new(
-        trust: Arc<HostKeyVerifier>,
-        left: Arc<DisconnectInfo>,
+        verifier: Arc<HostKeyVerifier>,
+        disconnect_info: Arc<DisconnectInfo>,
         refusals: mpsc::Sender<String>,
-        dead: CancellationToken,
+        closed: CancellationToken,
     ) -> Self {
-        ClientHandler { verifier: trust, disconnect_info: left, open_failures: refusals, accepted_key: None, _dead: dead.drop_guard() }
+        ClientHandler { verifier, disconnect_info, open_failures: refusals, accepted_key: None, _dead: closed.drop_guard() }
     }
 
     /// What is known of the host, with what `KnownHostsCommand` says about this very key.

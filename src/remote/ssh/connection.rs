@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::algorithm_preferences;
 use super::auth::{AuthAttempt, AuthError};
 use super::client_handler::{ClientHandler, DisconnectInfo, HandshakeError, describe_error};
 use super::deadline::{PausableDeadline, QueuePermits};
 use super::dial::connect_tcp;
 use super::keys::Keyring;
-use super::preferences;
 use super::proxy_command::{self, ProxyLog};
 use super::transport::{Greeting, InactivityLimit, RawStream, SshTransport};
 use crate::remote::RemoteError;
@@ -235,15 +235,15 @@ impl SshConnection {
 }
 
 /// Closes a channel unless the connection is gone.
-pub(super) async fn close_channel(channel: &Channel<Msg>, dead: &CancellationToken) {
-    if let Some(Err(error)) = dead.run_until_cancelled(channel.close()).await {
+pub(super) async fn close_channel(channel: &Channel<Msg>, closed: &CancellationToken) {
+    if let Some(Err(error)) = closed.run_until_cancelled(channel.close()).await {
         tracing::debug!(%error, "a channel was closed already");
     }
 }
 
 /// The error for a connection that ended.
-pub(super) fn connection_lost_error(left: &DisconnectInfo) -> RemoteError {
-    let why = left.reason.get().map_or("closed", String::as_str);
+pub(super) fn connection_lost_error(disconnect_info: &DisconnectInfo) -> RemoteError {
+    let why = disconnect_info.reason.get().map_or("closed", String::as_str);
     RemoteError::Lost { what: format!("the connection was lost: {why}"), hint: String::new(), retry: true }
 }
 
@@ -262,9 +262,9 @@ fn inactivity_limit(hop: &Hop) -> Duration {
 }
 
 /// Notes a key that was accepted although it was not known.
-async fn record_host_key(left: &DisconnectInfo, trust: &Arc<HostKeyVerifier>, keyring: &Keyring) {
-    let Some(key) = left.new_key.get().cloned() else { return };
-    let trust = trust.clone();
+async fn record_host_key(disconnect_info: &DisconnectInfo, verifier: &Arc<HostKeyVerifier>, keyring: &Keyring) {
+    let Some(key) = disconnect_info.new_key.get().cloned() else { return };
+    let trust = verifier.clone();
     let noted = tokio::task::spawn_blocking(move || trust.record_key(&key, random_bytes()));
     if let Ok(Some(text)) = noted.await {
         keyring.show_notice(&text);
@@ -272,10 +272,10 @@ async fn record_host_key(left: &DisconnectInfo, trust: &Arc<HostKeyVerifier>, ke
 }
 
 /// Adds what became of the program that carried the connection: it is mostly its fault.
-async fn add_proxy_log(mut failure: ConnectError, cut: &CancellationToken, story: Option<ProxyLog>) -> ConnectError {
+async fn add_proxy_log(mut failure: ConnectError, abort: &CancellationToken, proxy_log: Option<ProxyLog>) -> ConnectError {
     let (ConnectError::Busy(error) | ConnectError::LostDuringPrompt(error) | ConnectError::Final(error)) = &mut failure;
-    if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, story) {
-        cut.cancel();
+    if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, proxy_log) {
+        abort.cancel();
         *what = format!("{what}; it was reached by {}", story.describe().await);
         "run the command by hand: it must print the greeting of an sshd".clone_into(hint);
     }
@@ -285,12 +285,12 @@ async fn add_proxy_log(mut failure: ConnectError, cut: &CancellationToken, story
 /// After so much time with a person, the server's own patience (LoginGraceTime, 120 s by default) may be what ended a login.
 const LONG_PROMPT: Duration = Duration::from_secs(30);
 
-fn auth_failure(hop: &Hop, below: Option<&SshConnection>, denied: AuthError, waited: Duration) -> ConnectError {
+fn auth_failure(hop: &Hop, parent: Option<&SshConnection>, denied: AuthError, waited: Duration) -> ConnectError {
     match denied {
         AuthError::Final(error) => ConnectError::Final(error),
         AuthError::Lost { why, retry } => {
             let error =
-                RemoteError::Lost { what: hop.prefix_message(&format!("{why}{}", describe_parent(below))), hint: String::new(), retry };
+                RemoteError::Lost { what: hop.prefix_message(&format!("{why}{}", describe_parent(parent))), hint: String::new(), retry };
             if retry && waited >= LONG_PROMPT { ConnectError::LostDuringPrompt(error) } else { ConnectError::Final(error) }
         }
     }
@@ -299,10 +299,10 @@ fn auth_failure(hop: &Hop, below: Option<&SshConnection>, denied: AuthError, wai
 /// What carries the connection: a channel of the hop below, a program, or TCP.
 async fn open_transport(
     hop: &Hop,
-    below: Option<&Arc<SshConnection>>,
+    parent: Option<&Arc<SshConnection>>,
     deadline: Instant,
 ) -> Result<(Box<dyn RawStream>, Option<ProxyLog>), ConnectError> {
-    let Some(below) = below else {
+    let Some(below) = parent else {
         let Some(proxy) = &hop.proxy_command else {
             return Ok((Box::new(connect_tcp(hop, deadline).await.map_err(ConnectError::Final)?), None));
         };
@@ -329,20 +329,20 @@ async fn open_transport(
 }
 
 /// Where a hop is, for people.
-fn describe_port(hop: &Hop, below: Option<&SshConnection>) -> String {
-    format!("port {}{}", hop.port, describe_parent(below))
+fn describe_port(hop: &Hop, parent: Option<&SshConnection>) -> String {
+    format!("port {}{}", hop.port, describe_parent(parent))
 }
 
-fn describe_parent(below: Option<&SshConnection>) -> String {
-    below.map(|below| format!(" through {}", below.name)).unwrap_or_default()
+fn describe_parent(parent: Option<&SshConnection>) -> String {
+    parent.map(|below| format!(" through {}", below.name)).unwrap_or_default()
 }
 
-fn handshake_timeout_error(hop: &Hop, place: &str, heard: &Greeting) -> RemoteError {
-    if let Some(error) = ssh1_error(hop, place, heard) {
+fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> RemoteError {
+    if let Some(error) = ssh1_error(hop, place, greeting) {
         return error;
     }
     let within = hop.connect_timeout;
-    let why = match (heard.first_line(), heard.non_ssh_line()) {
+    let why = match (greeting.first_line(), greeting.non_ssh_line()) {
         (None, _) => format!("it took the connection and said nothing within {within:?}"),
         (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
         (_, Some(said)) => format!("it said “{said}” and no SSH greeting within {within:?}"),
@@ -355,8 +355,8 @@ fn handshake_timeout_error(hop: &Hop, place: &str, heard: &Greeting) -> RemoteEr
 }
 
 /// The error for a server that speaks no SSH 2. (1.99 speaks both.)
-fn ssh1_error(hop: &Hop, place: &str, heard: &Greeting) -> Option<RemoteError> {
-    let said = heard.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
+fn ssh1_error(hop: &Hop, place: &str, greeting: &Greeting) -> Option<RemoteError> {
+    let said = greeting.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
     Some(RemoteError::Lost {
         what: hop.prefix_message(&format!("could not connect to {place}: it speaks only SSH 1 (“{said}”), which is not safe")),
         hint: "the host needs an sshd that speaks SSH 2".to_owned(),
@@ -365,12 +365,18 @@ fn ssh1_error(hop: &Hop, place: &str, heard: &Greeting) -> Option<RemoteError> {
 }
 
 /// Puts a failed handshake into words, and says whether it is worth another try.
-fn handshake_failure(hop: &Hop, place: &str, trouble: HandshakeError, heard: &Greeting, left: &DisconnectInfo) -> ConnectError {
+fn handshake_failure(
+    hop: &Hop,
+    place: &str,
+    trouble: HandshakeError,
+    greeting: &Greeting,
+    disconnect_info: &DisconnectInfo,
+) -> ConnectError {
     let error = match trouble {
         HandshakeError::HostKey(error) => return ConnectError::Final(error),
         HandshakeError::Ssh(error) => error,
     };
-    if let Some(error) = ssh1_error(hop, place, heard) {
+    if let Some(error) = ssh1_error(hop, place, greeting) {
         return ConnectError::Final(error);
     }
     let fails = |why: String, hint: &str, retry| RemoteError::Lost {
@@ -381,12 +387,12 @@ fn handshake_failure(hop: &Hop, place: &str, trouble: HandshakeError, heard: &Gr
     match &error {
         russh::Error::NoCommonAlgo { kind, theirs, .. } => ConnectError::Final(no_common_algorithm_error(hop, kind, theirs)),
         russh::Error::Version => {
-            let said = heard.first_line().map(|said| format!("; it said “{said}”")).unwrap_or_default();
+            let said = greeting.first_line().map(|said| format!("; it said “{said}”")).unwrap_or_default();
             let hint = format!("is {} the right port?", hop.port);
             ConnectError::Final(fails(format!("what listens there is no SSH server{said}"), &hint, false))
         }
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
-            let why = match (left.reason.get(), heard.non_ssh_line(), heard.first_line()) {
+            let why = match (disconnect_info.reason.get(), greeting.non_ssh_line(), greeting.first_line()) {
                 (Some(why), ..) => why.clone(),
                 (_, Some(said), _) => format!("it said “{said}” and closed"),
                 (.., Some(_)) => format!("{}, during the key exchange", describe_error(&error)),
@@ -400,7 +406,7 @@ fn handshake_failure(hop: &Hop, place: &str, trouble: HandshakeError, heard: &Gr
 
 /// Says what the two sides do not share, and which line of ssh_config has a part in it.
 fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[String]) -> RemoteError {
-    let Some((kind, list)) = preferences::find_list(&hop.algorithms, kind) else {
+    let Some((kind, list)) = algorithm_preferences::find_algorithm_list(&hop.algorithms, kind) else {
         return RemoteError::Refused { what: hop.prefix_message("no common compression"), hint: String::new() };
     };
     let left_out = list.unsupported_notice(kind).map(|text| format!(" ({text})")).unwrap_or_default();
@@ -411,7 +417,7 @@ fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[S
             kind.keyword()
         ),
     };
-    let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !preferences::is_kex_marker(name)).collect();
+    let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !algorithm_preferences::is_kex_marker(name)).collect();
     let (noun, theirs, ours) = (kind.noun(), theirs.join(", "), list.names.join(", "));
     RemoteError::Refused {
         what: hop.prefix_message(&format!("no common {noun}: the server offers {theirs}; we offer {ours}{left_out}")),
@@ -419,7 +425,7 @@ fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[S
     }
 }
 
-fn russh_config(hop: &Hop, trust: &HostKeyVerifier) -> Config {
+fn russh_config(hop: &Hop, verifier: &HostKeyVerifier) -> Config {
     Config {
         client_id: SshId::Standard(Cow::Borrowed(concat!("SSH-2.0-orchestrate_", env!("CARGO_PKG_VERSION")))),
         window_size: 2 << 20,
@@ -430,7 +436,7 @@ fn russh_config(hop: &Hop, trust: &HostKeyVerifier) -> Config {
         // The transport notices silence, and tells it from a reader of ours that takes its time.
         inactivity_timeout: None,
         nodelay: true,
-        preferred: preferences::build_preferred(&hop.algorithms, trust),
+        preferred: algorithm_preferences::build_preferred(&hop.algorithms, verifier),
         ..Config::default()
     }
 }

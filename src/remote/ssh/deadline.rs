@@ -27,12 +27,12 @@ struct DeadlineState {
 }
 
 impl PausableDeadline {
-    pub(super) fn new(end: Instant, places: QueuePermits) -> Self {
+    pub(super) fn new(end: Instant, permits: QueuePermits) -> Self {
         PausableDeadline(Mutex::new(DeadlineState {
             deadline: end,
             paused_since: None,
             paused_total: Duration::ZERO,
-            queue_permits: places,
+            queue_permits: permits,
         }))
     }
 

@@ -15,10 +15,10 @@ use russh::keys::{Algorithm, Certificate, PrivateKey, PublicKey};
 use tokio::sync::OnceCell;
 
 use super::agent::AgentPool;
-use super::auth_prompts::{AnswerCache, SerialPrompt};
+use super::auth_prompts::{AuthAnswerCache, SerialPrompt};
 use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFile, KeyFileSource};
-use crate::remote::settings::{SshSettings, UserPrompt};
+use crate::remote::ssh_settings::{SshSettings, UserPrompt};
 use crate::ssh_config::SettingOrigin;
 use crate::text::shell_quote::quote;
 
@@ -80,7 +80,7 @@ pub(super) struct Keyring {
     home: PathBuf,
     decrypted: Mutex<HashMap<PathBuf, DecryptedKeyCell>>,
     pub(super) agents: AgentPool,
-    pub(super) answers: AnswerCache,
+    pub(super) answers: AuthAnswerCache,
     pub(super) prompt: SerialPrompt,
 }
 
@@ -90,7 +90,7 @@ impl Keyring {
             home: settings.home,
             decrypted: Mutex::default(),
             agents: AgentPool::default(),
-            answers: AnswerCache::new(settings.env),
+            answers: AuthAnswerCache::new(settings.env),
             prompt: SerialPrompt::new(settings.prompt),
         }
     }

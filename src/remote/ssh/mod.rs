@@ -1,8 +1,9 @@
-//! The real [`super::Connect`]: one SSH connection a host, through its jump hosts, without storming anyone.
+//! The real [`HostConnector`]: one SSH connection per host, through its jump hosts, with bounded handshakes.
 //!
-//! Uses `resolve` for the way, `trust` for host keys, `link` for connections. Knows nothing of what is run over them.
+//! Uses `route_resolver` for the route, `host_key` for host keys, `connection` for connections. Knows nothing of what is run over them.
 
 mod agent;
+mod algorithm_preferences;
 mod auth;
 mod auth_prompts;
 mod client_handler;
@@ -13,13 +14,12 @@ mod framing;
 mod identities;
 mod keys;
 mod output_buffer;
-mod preferences;
 mod proxy_command;
 mod pty;
 mod script_session;
+mod script_stream;
 mod session_pool;
 mod ssh_host;
-mod stream;
 mod transport;
 
 use std::collections::{HashMap, HashSet};
@@ -35,11 +35,11 @@ use self::connection::{ConnectError, HandshakeSetup, SshConnection};
 use self::keys::Keyring;
 use self::ssh_host::SshHost;
 use super::hop::Hop;
-use super::hop_settings::{HopSettings, describe_hop};
+use super::hop_report::{HopReport, describe_hop};
 use super::host_key::{HostKeyFiles, HostKeyVerifier};
 use super::route_resolver::RouteResolver;
-use super::settings::SshSettings;
-use super::{Connect, Remote, RemoteError};
+use super::ssh_settings::SshSettings;
+use super::{HostConnector, Remote, RemoteError};
 use crate::inventory::InventoryHost;
 
 /// Handshakes at once with one sshd: its MaxStartups drops the tenth.
@@ -104,7 +104,7 @@ impl SshFleet {
     }
 
     /// How each host is reached, first hop first, and where every setting came from; no host is asked.
-    pub async fn describe_routes(&self) -> Vec<Result<Vec<HopSettings>, RemoteError>> {
+    pub async fn describe_routes(&self) -> Vec<Result<Vec<HopReport>, RemoteError>> {
         let fleet = &self.0;
         let way = |host| async move {
             Ok(fleet.route_resolver.resolve_hops(host).await?.iter().map(|step| describe_hop(step, &host.ssh)).collect())
@@ -138,7 +138,7 @@ impl FleetInner {
     }
 
     /// The shared connection to a jump host. Those who waited for an attempt that failed get its error instead of trying again.
-    async fn jump_connection(&self, hop: &Hop, route: &str, below: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
+    async fn jump_connection(&self, hop: &Hop, route: &str, parent: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
         let came = Instant::now();
         let slot = self.jump_hosts.lock().unwrap_or_else(PoisonError::into_inner).entry(route.to_owned()).or_default().clone();
         let mut slot = slot.lock().await;
@@ -150,7 +150,7 @@ impl FleetInner {
             tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not tried again");
             return Err(error.clone());
         }
-        match self.connect_hop(hop, route, below).await {
+        match self.connect_hop(hop, route, parent).await {
             Ok(link) => {
                 slot.connection = Arc::downgrade(&link);
                 slot.last_failure = None;
@@ -163,7 +163,7 @@ impl FleetInner {
         }
     }
 
-    async fn connect_hop(&self, hop: &Hop, route: &str, below: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
+    async fn connect_hop(&self, hop: &Hop, route: &str, parent: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
         let door = format!("{route}{}:{}", hop.host, hop.port);
         let door = self
             .server_slots
@@ -178,7 +178,7 @@ impl FleetInner {
         let mut questions = 0;
         loop {
             let turns = HandshakeSlots { server: &door, is_retry: waits.len() < BACK_OFF.len() };
-            let failure = match self.attempt_handshake(hop, turns, below.clone(), &mut spent).await {
+            let failure = match self.attempt_handshake(hop, turns, parent.clone(), &mut spent).await {
                 Ok(link) => return Ok(link),
                 Err(failure) => failure,
             };
@@ -198,24 +198,23 @@ impl FleetInner {
     async fn attempt_handshake(
         &self,
         hop: &Hop,
-        turns: HandshakeSlots<'_>,
-        below: Option<Arc<SshConnection>>,
+        slots: HandshakeSlots<'_>,
+        parent: Option<Arc<SshConnection>>,
         spent: &mut Duration,
     ) -> Result<Arc<SshConnection>, ConnectError> {
         let closed =
             |_| ConnectError::Final(RemoteError::InvalidConfig { what: "no more connections are made".to_owned(), hint: String::new() });
         let mut places = Vec::new();
-        if turns.is_retry {
+        if slots.is_retry {
             places.push(self.retry_slots.clone().acquire_owned().await.map_err(closed)?);
         }
         // Its sshd counts a login until it is over, whoever is waited for: this place is kept.
-        let _door = turns.server.acquire().await.map_err(closed)?;
+        let _door = slots.server.acquire().await.map_err(closed)?;
         places.push(self.handshake_slots.clone().acquire_owned().await.map_err(closed)?);
         let began = Instant::now();
         let trust = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
         let made =
-            SshConnection::connect(HandshakeSetup { hop, verifier: trust, keyring: &self.keyring, parent: below, queue_permits: places })
-                .await;
+            SshConnection::connect(HandshakeSetup { hop, verifier: trust, keyring: &self.keyring, parent, queue_permits: places }).await;
         *spent += began.elapsed();
         made
     }
@@ -248,7 +247,7 @@ fn add_jitter(wait: Duration) -> Duration {
     wait + wait.mul_f64(f64::from(first) / 512.0)
 }
 
-impl Connect for SshFleet {
+impl HostConnector for SshFleet {
     fn retry_window(&self, host: usize) -> Duration {
         self.0.hosts.get(host).and_then(|host| host.ssh.give_up_after).unwrap_or(DEFAULT_RETRY_WINDOW)
     }

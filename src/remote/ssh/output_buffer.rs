@@ -33,13 +33,13 @@ impl OutputSink {
     }
 
     /// Passes on.
-    pub(super) fn forward(pieces: mpsc::Sender<OutputChunk>) -> Self {
-        OutputSink::Forward(pieces, BoundedBuffer::default())
+    pub(super) fn forward(chunks: mpsc::Sender<OutputChunk>) -> Self {
+        OutputSink::Forward(chunks, BoundedBuffer::default())
     }
 
     /// Takes a piece; whether it was taken before the deadline.
-    pub(super) async fn push(&mut self, piece: OutputChunk, deadline: Instant) -> bool {
-        match (self, piece) {
+    pub(super) async fn push(&mut self, chunk: OutputChunk, deadline: Instant) -> bool {
+        match (self, chunk) {
             (OutputSink::Capture(kept, limit), OutputChunk::Stdout(bytes)) => kept.stdout.push(&bytes, *limit),
             (OutputSink::Capture(kept, limit), OutputChunk::Stderr(bytes)) => kept.stderr.push(&bytes, *limit),
             (OutputSink::Forward(pieces, words), piece) => {

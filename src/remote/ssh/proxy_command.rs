@@ -60,8 +60,8 @@ pub(super) fn start_proxy(proxy: &ProxyCommand) -> Result<(ProxyProcess, ProxyLo
 }
 
 /// Waits for the program's end, or for that of its connection: then it is asked to end, and soon killed.
-async fn watch_exit(mut group: ProcessGroup, over: CancellationToken, told: Arc<ProxyEnd>) {
-    let ended = match over.run_until_cancelled(group.wait()).await {
+async fn watch_exit(mut group: ProcessGroup, closed: CancellationToken, proxy_end: Arc<ProxyEnd>) {
+    let ended = match closed.run_until_cancelled(group.wait()).await {
         Some(ended) => Some(ended),
         None => {
             group.send_hangup();
@@ -70,7 +70,7 @@ async fn watch_exit(mut group: ProcessGroup, over: CancellationToken, told: Arc<
     };
     match ended {
         Some(Ok(status)) => {
-            told.status.get_or_init(|| status);
+            proxy_end.status.get_or_init(|| status);
         }
         Some(Err(error)) => tracing::debug!(%error, "a ProxyCommand was not waited for"),
         None => tracing::debug!("a ProxyCommand had to be killed"),
@@ -78,16 +78,16 @@ async fn watch_exit(mut group: ProcessGroup, over: CancellationToken, told: Arc<
 }
 
 /// Keeps the end of what it says. A program that it left behind may hold the pipe for ever: then this ends with the connection.
-async fn collect_stderr(mut err: ChildStderr, over: CancellationToken, told: Arc<ProxyEnd>) {
+async fn collect_stderr(mut err: ChildStderr, closed: CancellationToken, proxy_end: Arc<ProxyEnd>) {
     let mut bytes = [0; 1024];
     loop {
-        let read = match over.run_until_cancelled(err.read(&mut bytes)).await {
+        let read = match closed.run_until_cancelled(err.read(&mut bytes)).await {
             Some(read) => read,
             // What it said before it was asked to end.
             None => tokio::time::timeout(EXIT_GRACE, err.read(&mut bytes)).await.unwrap_or(Ok(0)),
         };
         let Some(said) = read.ok().filter(|n| *n > 0).and_then(|n| bytes.get(..n)) else { return };
-        let mut tail = told.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = proxy_end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend_from_slice(said);
         let more = tail.len().saturating_sub(STDERR_TAIL_BYTES);
         tail.drain(..more);

@@ -7,7 +7,7 @@ use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message};
+use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, apply_channel_message};
 use crate::remote::{ChannelInput, OutputChunk, PtySpec, RemoteError};
 
 type ReadySender = oneshot::Sender<Result<(), RemoteError>>;
@@ -63,7 +63,7 @@ impl ScriptSession {
     async fn forward_output(
         &self,
         read: &mut ChannelReadHalf,
-        end: &mut ChannelStatus,
+        status: &mut ChannelStatus,
         start: &mut PendingStart,
         output: &mpsc::Sender<OutputChunk>,
     ) -> Result<i32, RemoteError> {
@@ -73,7 +73,7 @@ impl ScriptSession {
                 biased;
                 message = read.wait() => message,
                 () = self.connection_closed.cancelled() => None,
-                () = output.closed() => return Err(self.truncated_error(end, &[], &[])),
+                () = output.closed() => return Err(self.truncated_error(status, &[], &[])),
                 () = sleep_until_deadline((!begun).then(|| self.deadline())) => return Err(self.timeout_error()),
             };
             let message = message.ok_or_else(|| self.lost_error())?;
@@ -85,15 +85,15 @@ impl ScriptSession {
                     report_start(started, Ok(()));
                 }
             }
-            let piece = match record_message(message, end) {
+            let piece = match apply_channel_message(message, status) {
                 ChannelOutput::Stdout(bytes) => OutputChunk::Stdout(bytes),
                 ChannelOutput::Stderr(bytes) => OutputChunk::Stderr(bytes),
-                ChannelOutput::Empty if end.refused && !begun => return Err(self.start_refusal(start)),
-                ChannelOutput::Empty if end.closed => return end.exit_code().ok_or_else(|| self.truncated_error(end, &[], &[])),
+                ChannelOutput::Empty if status.refused && !begun => return Err(self.start_refusal(start)),
+                ChannelOutput::Empty if status.closed => return status.exit_code().ok_or_else(|| self.truncated_error(status, &[], &[])),
                 ChannelOutput::Empty => continue,
             };
             if output.send(piece).await.is_err() {
-                return Err(self.truncated_error(end, &[], &[]));
+                return Err(self.truncated_error(status, &[], &[]));
             }
         }
     }

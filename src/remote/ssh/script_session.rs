@@ -124,7 +124,7 @@ impl ScriptSession {
         connection::connection_lost_error(&self.disconnect_info)
     }
 
-    pub(super) fn truncated_error(&self, end: &ChannelStatus, stderr: &[u8], noise: &[u8]) -> RemoteError {
+    pub(super) fn truncated_error(&self, status: &ChannelStatus, stderr: &[u8], noise: &[u8]) -> RemoteError {
         let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
         let said = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
         // What a restricted shell says of the words that start /bin/sh: another time it says the same.
@@ -136,7 +136,7 @@ impl ScriptSession {
                         .to_owned(),
             };
         }
-        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{said}", end.describe()), &self.masks) }
+        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{said}", status.describe()), &self.masks) }
     }
 
     pub(super) fn no_shell_error(&self) -> RemoteError {
@@ -195,13 +195,13 @@ impl ScriptSession {
     async fn read_answer(
         &self,
         read: &mut ChannelReadHalf,
-        answer: &mut FrameDecoder,
-        end: &mut ChannelStatus,
+        decoder: &mut FrameDecoder,
+        status: &mut ChannelStatus,
         sink: &mut OutputSink,
     ) -> Result<i32, RemoteError> {
         let mut until = self.deadline();
         loop {
-            let done = answer.exit_status();
+            let done = decoder.exit_status();
             let message = tokio::select! {
                 // The time first: a script that never stops talking is late as well. What was received comes before the news of an end.
                 biased;
@@ -210,22 +210,22 @@ impl ScriptSession {
                 () = self.connection_closed.cancelled() => None,
                 () = sink.wait_closed() => return Err(self.timeout_error()),
             };
-            let taken = match message.map(|message| record_message(message, end)) {
+            let taken = match message.map(|message| apply_channel_message(message, status)) {
                 None => return done.ok_or_else(|| self.lost_error()),
-                Some(ChannelOutput::Stdout(bytes)) => sink.push(OutputChunk::Stdout(answer.push(bytes)), self.deadline()).await,
+                Some(ChannelOutput::Stdout(bytes)) => sink.push(OutputChunk::Stdout(decoder.push(bytes)), self.deadline()).await,
                 Some(ChannelOutput::Stderr(bytes)) => sink.push(OutputChunk::Stderr(bytes), self.deadline()).await,
-                Some(ChannelOutput::Empty) if end.refused => return Err(self.no_shell_error()),
+                Some(ChannelOutput::Empty) if status.refused => return Err(self.no_shell_error()),
                 Some(ChannelOutput::Empty) => true,
             };
-            let ended = answer.exit_status();
-            if let Some(code) = ended.filter(|_| end.closed || end.eof && end.has_exited()) {
+            let ended = decoder.exit_status();
+            if let Some(code) = ended.filter(|_| status.closed || status.eof && status.has_exited()) {
                 return Ok(code);
             }
             if !taken {
                 return Err(self.timeout_error());
             }
-            if end.closed {
-                return Err(self.truncated_error(end, sink.stderr_tail(), answer.noise()));
+            if status.closed {
+                return Err(self.truncated_error(status, sink.stderr_tail(), decoder.noise()));
             }
             if ended.is_some() && done.is_none() {
                 until = Instant::now() + EXIT_GRACE;
@@ -272,11 +272,16 @@ impl ScriptSession {
     }
 
     /// The number of a shell that is to be killed: one that has just started may not have said it yet.
-    async fn wait_for_shell_pid(&self, read: &mut ChannelReadHalf, mut opening: BeginMarkScanner, end: &mut ChannelStatus) -> Option<u32> {
+    async fn wait_for_shell_pid(
+        &self,
+        read: &mut ChannelReadHalf,
+        mut scanner: BeginMarkScanner,
+        status: &mut ChannelStatus,
+    ) -> Option<u32> {
         let heard = async {
-            while opening.may_print_shell_pid() && !end.closed {
-                match read.wait().await.map(|message| record_message(message, end)) {
-                    Some(ChannelOutput::Stdout(bytes)) => drop(opening.push(&bytes)),
+            while scanner.may_print_shell_pid() && !status.closed {
+                match read.wait().await.map(|message| apply_channel_message(message, status)) {
+                    Some(ChannelOutput::Stdout(bytes)) => drop(scanner.push(&bytes)),
                     Some(ChannelOutput::Stderr(_) | ChannelOutput::Empty) => {}
                     None => break,
                 }
@@ -287,7 +292,7 @@ impl ScriptSession {
             () = self.connection_closed.cancelled() => {}
             () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell that is to be killed has not said its number"),
         }
-        opening.shell_pid()
+        scanner.shell_pid()
     }
 
     /// Kills a shell by its number, since sshd delivers no signals to root's sessions.
@@ -329,15 +334,15 @@ pub(super) enum ChannelOutput {
 }
 
 /// Takes note of a message; gives back what was written.
-pub(super) fn record_message(message: ChannelMsg, end: &mut ChannelStatus) -> ChannelOutput {
+pub(super) fn apply_channel_message(message: ChannelMsg, status: &mut ChannelStatus) -> ChannelOutput {
     match message {
         ChannelMsg::Data { data } => return ChannelOutput::Stdout(data),
         ChannelMsg::ExtendedData { data, ext: 1 } => return ChannelOutput::Stderr(data),
-        ChannelMsg::ExitStatus { exit_status } => end.exit_status = Some(exit_status),
-        ChannelMsg::ExitSignal { signal_name, .. } => end.exit_signal = Some(format!("{signal_name:?}")),
-        ChannelMsg::Eof => end.eof = true,
-        ChannelMsg::Close => end.closed = true,
-        ChannelMsg::Failure => end.refused = true,
+        ChannelMsg::ExitStatus { exit_status } => status.exit_status = Some(exit_status),
+        ChannelMsg::ExitSignal { signal_name, .. } => status.exit_signal = Some(format!("{signal_name:?}")),
+        ChannelMsg::Eof => status.eof = true,
+        ChannelMsg::Close => status.closed = true,
+        ChannelMsg::Failure => status.refused = true,
         _ => {}
     }
     ChannelOutput::Empty

@@ -64,10 +64,10 @@ impl Drop for SessionSlot {
 }
 
 impl SessionPool {
-    pub(super) fn new(first: Arc<SshConnection>, further: ConnectionFactory) -> Arc<SessionPool> {
-        let line = PooledConnection { connection: first.clone(), sessions_in_use: 0, last_freed: None };
+    pub(super) fn new(primary: Arc<SshConnection>, connect: ConnectionFactory) -> Arc<SessionPool> {
+        let line = PooledConnection { connection: primary.clone(), sessions_in_use: 0, last_freed: None };
         let lines = Mutex::new(ConnectionList { all: vec![line], max_sessions: usize::MAX });
-        Arc::new(SessionPool { primary: first, connections: lines, connect: further, connect_lock: tokio::sync::Mutex::default() })
+        Arc::new(SessionPool { primary, connections: lines, connect, connect_lock: tokio::sync::Mutex::default() })
     }
 
     fn connections(&self) -> MutexGuard<'_, ConnectionList> {
@@ -115,25 +115,25 @@ impl SessionPool {
         Some(SessionSlot { connection: line.connection.clone(), sessions: self.clone(), was_opened: false })
     }
 
-    fn release_slot(&self, link: &Arc<SshConnection>, freed: Option<Instant>) {
-        if let Some(line) = self.connections().all.iter_mut().find(|line| Arc::ptr_eq(&line.connection, link)) {
+    fn release_slot(&self, connection: &Arc<SshConnection>, freed: Option<Instant>) {
+        if let Some(line) = self.connections().all.iter_mut().find(|line| Arc::ptr_eq(&line.connection, connection)) {
             line.sessions_in_use = line.sessions_in_use.saturating_sub(1);
             line.last_freed = freed.or(line.last_freed);
         }
     }
 
     /// Learns from a refusal how many sessions there can be; where one has just ended, it is asked for again.
-    async fn handle_refusal(&self, seat: SessionSlot, title: &str, began: Instant) -> Result<(), RemoteError> {
+    async fn handle_refusal(&self, slot: SessionSlot, title: &str, started: Instant) -> Result<(), RemoteError> {
         let ended = {
             let mut lines = self.connections();
-            let Some(line) = lines.all.iter_mut().find(|line| Arc::ptr_eq(&line.connection, &seat.connection)) else { return Ok(()) };
+            let Some(line) = lines.all.iter_mut().find(|line| Arc::ptr_eq(&line.connection, &slot.connection)) else { return Ok(()) };
             let (others, ended) =
                 (line.sessions_in_use.saturating_sub(1), line.last_freed.is_some_and(|when| when.elapsed() < SESSION_END_GRACE));
             if others > 0 && !ended {
                 tracing::debug!(host = %self.primary.name, sessions = others, "sshd opens no more sessions on one connection");
                 lines.max_sessions = lines.max_sessions.min(others);
             }
-            if others == 0 && began.elapsed() > FIRST_SESSION_TIMEOUT {
+            if others == 0 && started.elapsed() > FIRST_SESSION_TIMEOUT {
                 return Err(RemoteError::Refused {
                     what: format!("sshd opens no session for `{title}`"),
                     hint: "sshd_config needs MaxSessions of at least 1 (10 is the default)".to_owned(),
@@ -141,7 +141,7 @@ impl SessionPool {
             }
             others == 0 || ended
         };
-        drop(seat);
+        drop(slot);
         if ended {
             tokio::time::sleep(REOPEN_DELAY).await;
         }

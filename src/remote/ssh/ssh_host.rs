@@ -45,12 +45,12 @@ pub(super) struct SshHost {
 }
 
 impl SshHost {
-    pub(super) fn new(link: Arc<SshConnection>, further: ConnectionFactory) -> Self {
+    pub(super) fn new(connection: Arc<SshConnection>, connect: ConnectionFactory) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
         let (ways, alone) = (Semaphore::new(MAX_TCP_PROBES), RwLock::new(()));
-        let sessions = SessionPool::new(link.clone(), further);
+        let sessions = SessionPool::new(connection.clone(), connect);
         SshHost {
-            connection: link,
+            connection,
             sessions,
             commands: slots(COMMAND_SESSIONS),
             priority: slots(PRIORITY_SESSIONS),
@@ -111,7 +111,7 @@ impl SshHost {
 
     async fn start_interactive(&self, command: &RemoteCommand, terminal: Option<PtySpec>) -> Result<InteractiveChannel, RemoteError> {
         let mut job = self.new_session(command);
-        let line = shell_quote::one_line_command(&command.script);
+        let line = shell_quote::encode_for_login_shell(&command.script);
         let (output, pieces) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
         let (input, told) = mpsc::channel(INPUT_QUEUE_CHUNKS);
         let (started, rx) = oneshot::channel();
@@ -129,7 +129,7 @@ impl SshHost {
 
     /// Tries an address. Many are tried side by side, for one that does not answer must hold up none; who is refused asks again alone, so that
     /// the reason is its own. Waiting for a turn is no part of the time that the address has.
-    async fn try_address(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
+    async fn probe_address(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
         let Ok(_turn) = self.tcp_probes.acquire().await else { return Err(self.connection.lost_error()) };
         let mut opened = {
             let _beside = self.probe_lock.read().await;
@@ -159,9 +159,9 @@ impl Remote for SshHost {
     fn exec_streaming<'a>(
         &'a self,
         command: &'a RemoteCommand,
-        pieces: mpsc::Sender<OutputChunk>,
+        chunks: mpsc::Sender<OutputChunk>,
     ) -> BoxFuture<'a, Result<i32, RemoteError>> {
-        async { Ok(self.run_script(&self.commands, command, OutputSink::forward(pieces)).await?.exit_code) }.boxed()
+        async { Ok(self.run_script(&self.commands, command, OutputSink::forward(chunks)).await?.exit_code) }.boxed()
     }
 
     fn exec_priority<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
@@ -181,7 +181,7 @@ impl Remote for SshHost {
     }
 
     fn probe_tcp<'a>(&'a self, address: &'a str, port: u16, within: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
-        self.try_address(address, port, within).boxed()
+        self.probe_address(address, port, within).boxed()
     }
 
     fn is_closed(&self) -> bool {

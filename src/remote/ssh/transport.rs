@@ -88,17 +88,22 @@ pub(super) struct SshTransport {
 }
 
 impl SshTransport {
-    pub(super) fn new(wire: Box<dyn RawStream>, cut: &CancellationToken, patience: Arc<InactivityLimit>, heard: Arc<Greeting>) -> Self {
-        let waiting = || Box::pin(cut.clone().cancelled_owned());
-        let timer = || Box::pin(tokio::time::sleep(patience.get()));
+    pub(super) fn new(
+        stream: Box<dyn RawStream>,
+        abort: &CancellationToken,
+        inactivity_limit: Arc<InactivityLimit>,
+        greeting: Arc<Greeting>,
+    ) -> Self {
+        let waiting = || Box::pin(abort.clone().cancelled_owned());
+        let timer = || Box::pin(tokio::time::sleep(inactivity_limit.get()));
         let silence = [timer(), timer()];
         SshTransport {
-            stream: wire,
+            stream,
             abort: [waiting(), waiting()],
             inactivity_timers: silence,
-            inactivity_limit: patience,
+            inactivity_limit,
             last_received: Instant::now(),
-            greeting: heard,
+            greeting,
             greeting_open: true,
         }
     }

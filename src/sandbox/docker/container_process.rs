@@ -10,11 +10,11 @@ use super::error::DockerError;
 use super::store::{DockerContainer, DockerStore};
 
 /// The environment of a container's processes.
-pub(super) fn container_env(place: &FakeHost, store: &DockerStore, container: &DockerContainer) -> Vec<(String, String)> {
-    let settings = place.settings();
+pub(super) fn container_env(host: &FakeHost, store: &DockerStore, container: &DockerContainer) -> Vec<(String, String)> {
+    let settings = host.settings();
     let home = store.container_dir(&container.id).join("root");
     let mut variables = vec![
-        ("PATH".to_owned(), place.container_path(container.gpus.is_some())),
+        ("PATH".to_owned(), host.container_path_variable(container.gpus.is_some())),
         ("HOSTNAME".to_owned(), if container.network == "host" { settings.name } else { container.short_id().to_owned() }),
         ("HOME".to_owned(), home.display().to_string()),
         ("TMPDIR".to_owned(), store.container_dir(&container.id).join("tmp").display().to_string()),
@@ -24,7 +24,7 @@ pub(super) fn container_env(place: &FakeHost, store: &DockerStore, container: &D
         variables.push(("NVIDIA_VISIBLE_DEVICES".to_owned(), if container.all_gpus { "all".to_owned() } else { list }));
     }
     variables.extend(container.env.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
-    variables.extend(place.marker_variables());
+    variables.extend(host.marker_variables());
     variables.push(("SANDBOX_CONTAINER".to_owned(), container.id.clone()));
     variables
 }
@@ -46,9 +46,9 @@ fn resolve_container_path(store: &DockerStore, container: &DockerContainer, path
 }
 
 /// Where a process of the container starts.
-pub(super) fn resolve_workdir(store: &DockerStore, container: &DockerContainer, asked: Option<&str>) -> std::io::Result<PathBuf> {
+pub(super) fn resolve_workdir(store: &DockerStore, container: &DockerContainer, requested: Option<&str>) -> std::io::Result<PathBuf> {
     // Without a working directory it is the container's own root, not this machine's: what is written there goes with the container.
-    let folder = match asked.or(Some(container.workdir.as_str()).filter(|path| !path.is_empty())) {
+    let folder = match requested.or(Some(container.workdir.as_str()).filter(|path| !path.is_empty())) {
         Some(path) => resolve_container_path(store, container, path),
         None => store.container_dir(&container.id).join("root"),
     };

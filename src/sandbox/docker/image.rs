@@ -21,7 +21,7 @@ fn has_image(state: &DockerState, reference: &str) -> bool {
 
 /// Makes sure of an image as `--pull` says.
 pub(super) fn ensure_image(
-    here: &ProgramContext,
+    context: &ProgramContext,
     store: &DockerStore,
     config: &Path,
     reference: &str,
@@ -41,15 +41,15 @@ pub(super) fn ensure_image(
                 }
                 .print();
             }
-            pull_image(here, store, config, reference)
+            pull_image(context, store, config, reference)
         }
         _ => Err(DockerError::new(125, format!("invalid pull option: '{pull}': must be one of \"always\", \"missing\" or \"never\""))),
     }
 }
 
 /// Pulls, as slowly as the faults say.
-fn pull_image(here: &ProgramContext, store: &DockerStore, config: &Path, reference: &str) -> Result<(), DockerError> {
-    let faults = here.host.faults();
+fn pull_image(context: &ProgramContext, store: &DockerStore, config: &Path, reference: &str) -> Result<(), DockerError> {
+    let faults = context.host.faults();
     std::thread::sleep(Duration::try_from_secs_f64(faults.pull_delay).unwrap_or_default());
     if faults.pull_fails {
         let server = reference.split_once('/').map(|(server, _)| server).filter(|s| s.contains('.')).unwrap_or("registry-1.docker.io");
@@ -57,12 +57,12 @@ fn pull_image(here: &ProgramContext, store: &DockerStore, config: &Path, referen
         return Err(DockerError::new(1, format!("Error response from daemon: {text}")));
     }
     let server = reference.split_once('/').map_or("registry-1.docker.io", |(server, _)| server);
-    if !login::can_pull_from(here, config, server) {
+    if !login::can_pull_from(context, config, server) {
         let text = format!("Head \"https://{server}/v2/\": unauthorized: authentication required");
         return Err(DockerError::new(1, format!("Error response from daemon: {text}")));
     }
     let wanted = with_default_tag(reference);
-    if !here.host.settings().registry.iter().chain(&store.read_state().images).any(|image| with_default_tag(image) == wanted) {
+    if !context.host.settings().registry.iter().chain(&store.read_state().images).any(|image| with_default_tag(image) == wanted) {
         let name = reference.split_once(':').map_or(reference, |(name, _)| name);
         let text = format!("pull access denied for {name}, repository does not exist or may require 'docker login'");
         return Err(DockerError::new(1, format!("Error response from daemon: {text}: denied: requested access to the resource is denied")));
@@ -77,13 +77,13 @@ fn pull_image(here: &ProgramContext, store: &DockerStore, config: &Path, referen
 
 /// `docker pull`.
 pub(super) fn docker_pull(
-    here: &ProgramContext,
+    context: &ProgramContext,
     store: &DockerStore,
     config: &Path,
     flags: &ParsedFlags,
 ) -> Result<ProgramOutput, DockerError> {
     let reference = flags.positional.first().ok_or_else(|| DockerError::new(1, "\"docker pull\" requires exactly 1 argument."))?;
-    pull_image(here, store, config, reference)?;
+    pull_image(context, store, config, reference)?;
     let full = with_default_tag(reference);
     if flags.has("quiet") {
         return Ok(ProgramOutput::ok(format!("{full}\n")));

@@ -188,12 +188,12 @@ pub(super) fn docker_version(flags: &ParsedFlags) -> Result<ProgramOutput, Docke
 }
 
 /// `docker info`.
-pub(super) fn docker_info(here: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+pub(super) fn docker_info(context: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
     let state = store.read_state();
     let running = state.containers.iter().filter(|c| c.status == ContainerStatus::Running).count();
     let mut runtimes = json!({"runc": {"path": "runc"}, "io.containerd.runc.v2": {"path": "runc"}});
-    if !here.host.faults().no_gpu_runtime
-        && here.host.settings().gpus > 0
+    if !context.host.faults().no_gpu_runtime
+        && context.host.settings().gpus > 0
         && let Some(map) = runtimes.as_object_mut()
     {
         map.insert("nvidia".to_owned(), json!({"path": "nvidia-container-runtime"}));
@@ -201,7 +201,7 @@ pub(super) fn docker_info(here: &ProgramContext, store: &DockerStore, flags: &Pa
     let value = json!({
         "ServerVersion": DOCKER_VERSION, "Containers": state.containers.len(), "ContainersRunning": running, "Images": state.images.len(),
         "Driver": "overlay2", "CgroupDriver": "cgroupfs", "CgroupVersion": "2", "DefaultRuntime": "runc", "Runtimes": runtimes,
-        "DockerRootDir": here.host.root().join("docker"), "Name": here.host.settings().name, "OSType": "linux", "Architecture": "x86_64",
+        "DockerRootDir": context.host.root().join("docker"), "Name": context.host.settings().name, "OSType": "linux", "Architecture": "x86_64",
         "SecurityOptions": ["name=seccomp,profile=builtin"], "ServerErrors": Value::Null, "OperatingSystem": "Sandbox",
     });
     match flags.last_value("format") {

@@ -41,7 +41,7 @@ fn read_config(folder: &Path) -> DockerConfig {
 }
 
 /// `docker login -u NAME --password-stdin SERVER`.
-pub(super) fn docker_login(here: &ProgramContext, folder: &Path, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+pub(super) fn docker_login(context: &ProgramContext, folder: &Path, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
     let server =
         flags.positional.first().ok_or_else(|| DockerError::new(1, "Error: Cannot perform an interactive login from a non TTY device"))?;
     let username = flags.last_value("username").ok_or_else(|| DockerError::new(1, "Must provide --username with --password-stdin"))?;
@@ -54,7 +54,7 @@ pub(super) fn docker_login(here: &ProgramContext, folder: &Path, flags: &ParsedF
         }
         None => return Err(DockerError::new(1, "Error: Cannot perform an interactive login from a non TTY device")),
     };
-    let settings = here.host.settings();
+    let settings = context.host.settings();
     let right = settings.logins.iter().filter(|login| login.server == *server);
     if right.clone().next().is_some() && !right.clone().any(|login| login.username == username && login.password == password) {
         let text = format!("Get \"https://{server}/v2/\": unauthorized: incorrect username or password");
@@ -70,8 +70,8 @@ pub(super) fn docker_login(here: &ProgramContext, folder: &Path, flags: &ParsedF
 }
 
 /// Whether an image of this registry may be pulled with the logins of a folder.
-pub(super) fn can_pull_from(here: &ProgramContext, folder: &Path, server: &str) -> bool {
-    let settings = here.host.settings();
+pub(super) fn can_pull_from(context: &ProgramContext, folder: &Path, server: &str) -> bool {
+    let settings = context.host.settings();
     let mut wanted = settings.logins.iter().filter(|login| login.server == server).peekable();
     if wanted.peek().is_none() {
         return true;

@@ -3,8 +3,8 @@
 //!
 //! Uses `place` and `processes`. Knows nothing of SSH and nothing of how `orchestrate` uses docker.
 
+mod container_lifecycle;
 mod container_process;
-mod container_state;
 mod error;
 mod flags;
 mod format;
@@ -26,14 +26,14 @@ use store::DockerStore;
 pub(super) use supervise::supervise_container;
 
 /// Acts as `docker`.
-pub(super) fn docker_main(here: &ProgramContext, words: &[String]) -> ExitCode {
-    match dispatch(here, words) {
+pub(super) fn docker_main(context: &ProgramContext, args: &[String]) -> ExitCode {
+    match dispatch(context, args) {
         Ok(code) => code,
         Err(failure) => ProgramOutput::fail(failure.code, failure.message).print(),
     }
 }
 
-fn dispatch(here: &ProgramContext, words: &[String]) -> Result<ExitCode, DockerError> {
+fn dispatch(context: &ProgramContext, words: &[String]) -> Result<ExitCode, DockerError> {
     let mut words = words;
     let mut config = None;
     // Global flags: which daemon is meant makes no difference here.
@@ -56,8 +56,8 @@ fn dispatch(here: &ProgramContext, words: &[String]) -> Result<ExitCode, DockerE
         _ => ("", words),
     };
     let Some((command, args)) = words.split_first() else { return Ok(ProgramOutput::ok("Usage:  docker [OPTIONS] COMMAND\n").print()) };
-    check_faults(here, command, words)?;
-    let store = DockerStore::for_host(&here.host);
+    check_faults(context, command, words)?;
+    let store = DockerStore::for_host(&context.host);
     let config = login::config_dir(config);
     let parsed = |anywhere| {
         flags::flags_of_command(command)
@@ -70,36 +70,36 @@ fn dispatch(here: &ProgramContext, words: &[String]) -> Result<ExitCode, DockerE
             Ok(image::docker_images(&store, &flags::flags_of_command("images").parse(args, true).map_err(|e| DockerError::new(125, e))?)
                 .print())
         }
-        (_, "pull") => image::docker_pull(here, &store, &config, &parsed(true)?).map(|a| a.print()),
-        (_, "login") => login::docker_login(here, &config, &parsed(true)?).map(|a| a.print()),
+        (_, "pull") => image::docker_pull(context, &store, &config, &parsed(true)?).map(|a| a.print()),
+        (_, "login") => login::docker_login(context, &config, &parsed(true)?).map(|a| a.print()),
         (_, "version") => inspect::docker_version(&parsed(true)?).map(|a| a.print()),
-        (_, "info") => inspect::docker_info(here, &store, &parsed(true)?).map(|a| a.print()),
-        (_, "run" | "create") => run::docker_run(here, &store, &config, args, command),
-        (_, "start") => container_state::docker_start(here, &store, &parsed(true)?).map(|a| a.print()),
-        (_, "exec") => run::docker_exec(here, &store, args),
+        (_, "info") => inspect::docker_info(context, &store, &parsed(true)?).map(|a| a.print()),
+        (_, "run" | "create") => run::docker_run(context, &store, &config, args, command),
+        (_, "start") => container_lifecycle::docker_start(context, &store, &parsed(true)?).map(|a| a.print()),
+        (_, "exec") => run::docker_exec(context, &store, args),
         (_, "inspect") => inspect::docker_inspect(&store, &parsed(true)?).map(|a| a.print()),
         (_, "ps") | ("container", "ls") => {
             inspect::docker_ps(&store, &flags::flags_of_command("ps").parse(args, true).map_err(|e| DockerError::new(125, e))?)
                 .map(|a| a.print())
         }
-        (_, "stop") => container_state::docker_stop(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "kill") => container_state::docker_kill(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "rm") => container_state::docker_rm(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "wait") => container_state::docker_wait(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "logs") => container_state::docker_logs(&store, &parsed(true)?),
-        (_, "top") => container_state::docker_top(&store, args).map(|a| a.print()),
+        (_, "stop") => container_lifecycle::docker_stop(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "kill") => container_lifecycle::docker_kill(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "rm") => container_lifecycle::docker_rm(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "wait") => container_lifecycle::docker_wait(&store, &parsed(true)?).map(|a| a.print()),
+        (_, "logs") => container_lifecycle::docker_logs(&store, &parsed(true)?),
+        (_, "top") => container_lifecycle::docker_top(&store, args).map(|a| a.print()),
         _ => Err(DockerError::new(1, format!("docker: '{command}' is not a docker command.\nSee 'docker --help'"))),
     }
 }
 
 /// What is wrong with docker itself on this host.
-fn check_faults(here: &ProgramContext, command: &str, words: &[String]) -> Result<(), DockerError> {
-    let faults = here.host.faults();
+fn check_faults(context: &ProgramContext, command: &str, args: &[String]) -> Result<(), DockerError> {
+    let faults = context.host.faults();
     // The stand-in stays in its place even so: a script that adds folders to its PATH must not come upon this machine's own docker.
     if faults.docker_missing {
         return Err(DockerError::new(127, "sh: 1: docker: not found"));
     }
-    if faults.hang_on.as_ref().is_some_and(|phrase| format!("docker {}", words.join(" ")).contains(phrase.as_str())) {
+    if faults.hang_on.as_ref().is_some_and(|phrase| format!("docker {}", args.join(" ")).contains(phrase.as_str())) {
         loop {
             std::thread::sleep(std::time::Duration::from_secs(3600));
         }
@@ -108,7 +108,7 @@ fn check_faults(here: &ProgramContext, command: &str, words: &[String]) -> Resul
     if faults.docker_down {
         return Err(DockerError::new(1, format!("Cannot connect to the Docker daemon at {socket}. Is the docker daemon running?")));
     }
-    if faults.docker_permission_denied && !here.via_sudo {
+    if faults.docker_permission_denied && !context.via_sudo {
         let verb = if command == "run" { "docker: " } else { "" };
         let code = if command == "run" { 126 } else { 1 };
         return Err(DockerError::new(

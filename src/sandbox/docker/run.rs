@@ -12,7 +12,7 @@ use super::container_process::{container_env, find_program, resolve_workdir};
 use super::error::{DockerError, no_such_container};
 use super::flags::{EXEC_FLAGS, ParsedFlags, RUN_FLAGS};
 use super::store::{BindMount, ContainerStatus, DockerContainer, DockerStore, docker_timestamp, new_container_id};
-use super::{container_state, image};
+use super::{container_lifecycle, image};
 
 /// Lists that docker remembers and this stand-in does not act upon.
 const IGNORED_LIST_FLAGS: &[&str] =
@@ -20,7 +20,7 @@ const IGNORED_LIST_FLAGS: &[&str] =
 
 /// `docker run` and `docker create`.
 pub(super) fn docker_run(
-    here: &ProgramContext,
+    context: &ProgramContext,
     store: &DockerStore,
     config: &std::path::Path,
     args: &[String],
@@ -31,12 +31,12 @@ pub(super) fn docker_run(
     let Some(reference) = flags.positional.first() else {
         return Err(DockerError::new(1, format!("\"docker {command}\" requires at least 1 argument.\nSee 'docker {command} --help'.")));
     };
-    if let Some(text) = here.host.faults().run_fails {
+    if let Some(text) = context.host.faults().run_fails {
         return Err(said(format!("Error response from daemon: {text}")));
     }
-    image::ensure_image(here, store, config, reference, flags.last_value("pull").unwrap_or("missing"))
+    image::ensure_image(context, store, config, reference, flags.last_value("pull").unwrap_or("missing"))
         .map_err(|failure| said(failure.message.trim_end_matches('.').to_owned()))?;
-    let container = build_container(here, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
+    let container = build_container(context, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
     let id = container.id.clone();
     store
         .update(|state| -> Result<(), DockerError> {
@@ -51,7 +51,7 @@ pub(super) fn docker_run(
         return Ok(ProgramOutput::ok(format!("{id}\n")).print());
     }
     let reads = flags.has("interactive") && !flags.has("detach");
-    if let Err(failure) = container_state::start_container(here, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
+    if let Err(failure) = container_lifecycle::start_container(context, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
         let code = if failure.code == 127 || failure.code == 126 { failure.code } else { 125 };
         return Err(DockerError::new(code, said(failure.message.trim_end_matches('.').to_owned()).message));
     }
@@ -70,21 +70,21 @@ fn name_conflict_message(name: &str, other: &str) -> String {
 
 /// Follows a container that was started without `-d` to its end.
 fn run_in_foreground(store: &DockerStore, id: &str) -> Result<ExitCode, DockerError> {
-    container_state::follow_logs(store, id)?;
+    container_lifecycle::follow_logs(store, id)?;
     let code = store.read_state().find_container(id).map_or(0, |c| c.exit_code);
     let auto_remove = store.read_state().find_container(id).is_some_and(|c| c.auto_remove);
     if auto_remove {
-        container_state::delete_container(store, id)?;
+        container_lifecycle::delete_container(store, id)?;
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
 }
 
-fn build_container(here: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<DockerContainer, String> {
+fn build_container(context: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<DockerContainer, String> {
     let (reference, cmd) = flags.positional.split_first().ok_or("no image")?;
     let spec = store.image_spec(reference);
     let id = new_container_id().map_err(|e| e.to_string())?;
     let entrypoint = flags.last_value("entrypoint");
-    let (all_gpus, gpus) = parse_gpus_flag(flags.last_value("gpus"), here.host.settings().gpus)?;
+    let (all_gpus, gpus) = parse_gpus_flag(flags.last_value("gpus"), context.host.settings().gpus)?;
     let mut env = spec.env.clone();
     env.extend(parse_env_flags(flags)?);
     let own_cmd = entrypoint.is_none() && cmd.is_empty();
@@ -149,8 +149,8 @@ fn parse_labels(list: &[String]) -> BTreeMap<String, String> {
 }
 
 /// Which GPUs `--gpus` gives: whether all, and the indexes.
-fn parse_gpus_flag(asked: Option<&str>, there: u32) -> Result<(bool, Option<Vec<u32>>), String> {
-    let Some(asked) = asked.map(|a| a.trim_matches('"')) else { return Ok((false, None)) };
+fn parse_gpus_flag(requested: Option<&str>, there: u32) -> Result<(bool, Option<Vec<u32>>), String> {
+    let Some(asked) = requested.map(|a| a.trim_matches('"')) else { return Ok((false, None)) };
     let unknown = || format!("invalid argument \"{asked}\" for \"--gpus\" flag");
     if asked == "all" || asked == "count=all" || asked == "count=-1" || asked == "-1" {
         return Ok((true, Some((0..there).collect())));
@@ -257,7 +257,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// `docker exec`.
-pub(super) fn docker_exec(here: &ProgramContext, store: &DockerStore, args: &[String]) -> Result<ExitCode, DockerError> {
+pub(super) fn docker_exec(context: &ProgramContext, store: &DockerStore, args: &[String]) -> Result<ExitCode, DockerError> {
     let flags = EXEC_FLAGS.parse(args, false).map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker exec --help'.")))?;
     let [name, program, rest @ ..] = flags.positional.as_slice() else {
         return Err(DockerError::new(1, "\"docker exec\" requires at least 2 arguments.\nSee 'docker exec --help'."));
@@ -267,7 +267,7 @@ pub(super) fn docker_exec(here: &ProgramContext, store: &DockerStore, args: &[St
     if container.status != ContainerStatus::Running {
         return Err(DockerError::new(1, format!("Error response from daemon: container {} is not running", container.id)));
     }
-    let mut variables = container_env(&here.host, store, container);
+    let mut variables = container_env(&context.host, store, container);
     let extra = parse_env_flags(&flags).map_err(|e| DockerError::new(125, e))?;
     variables.extend(extra.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
     let found = match find_program(store, container, &variables, program) {

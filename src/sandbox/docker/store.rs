@@ -165,8 +165,8 @@ pub(super) struct DockerStore {
 
 impl DockerStore {
     /// The host's.
-    pub(super) fn for_host(place: &FakeHost) -> Self {
-        DockerStore { host: place.clone() }
+    pub(super) fn for_host(host: &FakeHost) -> Self {
+        DockerStore { host: host.clone() }
     }
 
     /// The folder of a container's own files.

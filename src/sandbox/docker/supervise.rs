@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
 use super::super::processes;
+use super::container_lifecycle::delete_container;
 use super::container_process::{container_env, find_program, resolve_workdir};
-use super::container_state::delete_container;
 use super::error::{DockerError, no_such_container};
 use super::store::{ContainerStatus, DockerContainer, DockerStore, docker_timestamp};
 
@@ -19,23 +19,23 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `sandbox-shim container ID`: says `ok` once the main process lives, then lives as long as the container.
-pub(in super::super) fn supervise_container(here: &ProgramContext, words: &[String]) -> ExitCode {
-    let Some(id) = words.first() else { return ProgramOutput::fail(125, "sandbox-shim: which container?").print() };
+pub(in super::super) fn supervise_container(context: &ProgramContext, args: &[String]) -> ExitCode {
+    let Some(id) = args.first() else { return ProgramOutput::fail(125, "sandbox-shim: which container?").print() };
     // The one who started us may be the leader of a group that gets signals: from here on we are in none of them.
     if let Err(error) = rustix::process::setsid() {
         tracing::debug!(%error, "setsid");
     }
-    let store = DockerStore::for_host(&here.host);
-    match spawn_main_process(here, &store, id) {
-        Ok((child, container)) => watch_container(here, &store, child, &container),
+    let store = DockerStore::for_host(&context.host);
+    match spawn_main_process(context, &store, id) {
+        Ok((child, container)) => watch_container(context, &store, child, &container),
         Err(failure) => ProgramOutput::ok(failure.message).print(),
     }
 }
 
-fn spawn_main_process(here: &ProgramContext, store: &DockerStore, id: &str) -> Result<(Child, DockerContainer), DockerError> {
+fn spawn_main_process(context: &ProgramContext, store: &DockerStore, id: &str) -> Result<(Child, DockerContainer), DockerError> {
     let container = store.read_state().find_container(id).cloned().ok_or_else(|| no_such_container(id))?;
     let folder = store.container_dir(id);
-    let variables = container_env(&here.host, store, &container);
+    let variables = container_env(&context.host, store, &container);
     let mut words = container.entrypoint.iter().chain(&container.cmd);
     let program = find_program(store, &container, &variables, words.next().map_or("", String::as_str))?;
     let mut command: Command = reexec_as("sandbox-shim")?;
@@ -59,7 +59,7 @@ fn spawn_main_process(here: &ProgramContext, store: &DockerStore, id: &str) -> R
     Ok((child, container))
 }
 
-fn watch_container(here: &ProgramContext, store: &DockerStore, mut child: Child, container: &DockerContainer) -> ExitCode {
+fn watch_container(context: &ProgramContext, store: &DockerStore, mut child: Child, container: &DockerContainer) -> ExitCode {
     // Our output is the pipe on which `docker run` waits: the answer, and its end.
     let said = std::io::stdout().write_all(b"ok\n").and_then(|()| std::io::stdout().flush());
     let devnull = File::options().write(true).open("/dev/null");
@@ -77,10 +77,10 @@ fn watch_container(here: &ProgramContext, store: &DockerStore, mut child: Child,
         }
         if looked.elapsed() > Duration::from_millis(500) {
             looked = Instant::now();
-            if here.host.is_abandoned() {
+            if context.host.is_abandoned() {
                 processes::kill_marked(&container.env_marker(), KILL_TIMEOUT);
             }
-            let fault = here.host.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
+            let fault = context.host.faults().oom_kill.filter(|fault| started.elapsed().as_secs_f64() >= fault.after);
             if !oom_killed && fault.is_some_and(|fault| processes::oom_kill_rank(&container.env_marker(), &fault)) {
                 oom_killed = true;
                 record_oom_kill(store, &container.id);

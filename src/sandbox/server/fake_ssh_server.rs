@@ -65,7 +65,7 @@ pub(in super::super) struct FakeSshServer {
 
 impl FakeSshServer {
     /// How this command is held, if it is: counts it.
-    pub(super) fn match_hold(&self, faults: &Faults) -> Option<CommandHold> {
+    pub(super) fn take_matching_hold(&self, faults: &Faults) -> Option<CommandHold> {
         let Some(hold) = &faults.hold else {
             self.command_count.store(0, Ordering::Relaxed);
             return None;

@@ -76,9 +76,9 @@ fn usage_error(text: &str) -> String {
 }
 
 /// Reads the words; `gpus` is what `--nproc_per_node gpu` means here. The error is what torchrun prints before it exits with 2.
-pub(super) fn parse_args(words: &[String], gpus: u32) -> Result<TorchrunArgs, String> {
+pub(super) fn parse_args(args: &[String], gpus: u32) -> Result<TorchrunArgs, String> {
     let mut given: BTreeMap<String, String> = BTreeMap::new();
-    let mut rest = words.iter();
+    let mut rest = args.iter();
     let mut command = Vec::new();
     while let Some(word) = rest.next() {
         let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-').filter(|w| w.len() == 1)) else {

@@ -27,19 +27,19 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Acts as `torchrun`.
-pub(super) fn torchrun_main(here: &ProgramContext, words: &[String]) -> ExitCode {
+pub(super) fn torchrun_main(context: &ProgramContext, words: &[String]) -> ExitCode {
     if matches!(words, [word] if word == "--help" || word == "-h") {
         return ProgramOutput::ok(args::help_text()).print();
     }
     let gpus = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|list| list != "all");
-    let gpus = gpus.map_or_else(|| here.host.settings().gpus, |list| u32::try_from(list.split(',').count()).unwrap_or(1));
+    let gpus = gpus.map_or_else(|| context.host.settings().gpus, |list| u32::try_from(list.split(',').count()).unwrap_or(1));
     let args = match args::parse_args(words, gpus) {
         Ok(args) => args,
         Err(text) => return ProgramOutput::fail(if text.starts_with("usage") { 2 } else { 1 }, text).print(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(run_agent(here, &args)),
+        Ok(runtime) => runtime.block_on(run_agent(context, &args)),
         Err(error) => ProgramOutput::fail(1, format!("torchrun: {error}")).print(),
     }
 }
@@ -54,7 +54,7 @@ fn log_timestamp() -> String {
     jiff::Zoned::now().strftime("%m%d %H:%M:%S.%6f").to_string()
 }
 
-async fn run_agent(here: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
+async fn run_agent(context: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
     if args.nproc > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
         print_stderr(&format!(
             "W{} {} torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your \
@@ -72,14 +72,14 @@ async fn run_agent(here: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
     };
     let Ok(mut stops) = StopSignals::new() else { return ProgramOutput::fail(1, "torchrun: no signal handlers").print() };
     for restart in 0..=args.max_restarts {
-        let mut gang = match WorkerGroup::start(here, args, seat, restart) {
+        let mut gang = match WorkerGroup::start(context, args, seat, restart) {
             Ok(gang) => gang,
             Err(text) => {
                 print_stderr(&text);
                 return ExitCode::from(1);
             }
         };
-        match gang.wait(here, &mut stops).await {
+        match gang.wait(context, &mut stops).await {
             WorkerGroupExit::Success => {
                 store.wait_exit_barrier().await;
                 return ExitCode::SUCCESS;
@@ -100,7 +100,7 @@ async fn run_agent(here: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
             WorkerGroupExit::Failed => {
                 gang.stop_workers().await;
                 if restart == args.max_restarts {
-                    print_stderr(&gang.failure_summary(here, args));
+                    print_stderr(&gang.failure_summary(context, args));
                     return ExitCode::from(1);
                 }
             }
@@ -160,8 +160,8 @@ struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    fn start(here: &ProgramContext, args: &TorchrunArgs, seat: NodeAssignment, restart: u32) -> Result<Self, String> {
-        let record = here.host.root().join("gpu").join(std::process::id().to_string());
+    fn start(context: &ProgramContext, args: &TorchrunArgs, assignment: NodeAssignment, restart: u32) -> Result<Self, String> {
+        let record = context.host.root().join("gpu").join(std::process::id().to_string());
         if let Err(error) = std::fs::write(&record, "") {
             print_stderr(&format!("torchrun: {error}"));
         }
@@ -180,17 +180,17 @@ impl WorkerGroup {
                 (false, true) => drop(command.args(["python3", "-u", "-m"])),
                 (false, false) => drop(command.args(["python3", "-u"])),
             }
-            command.args(&args.command).envs(worker_env(args, seat, local, restart));
+            command.args(&args.command).envs(worker_env(args, assignment, local, restart));
             let mut child = tokio::process::Command::from(command).spawn().map_err(|e| format!("torchrun: {e}"))?;
             let pid = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or_default();
-            gang.workers.push(Worker { pid, local_rank: local, rank: seat.first_rank + local, status: None });
+            gang.workers.push(Worker { pid, local_rank: local, rank: assignment.first_rank + local, status: None });
             gang.exits.spawn(async move { (local, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))) });
         }
         Ok(gang)
     }
 
-    fn record_exit(&mut self, local: u32, status: ExitStatus) {
-        let index = local as usize;
+    fn record_exit(&mut self, local_rank: u32, status: ExitStatus) {
+        let index = local_rank as usize;
         if let Some(worker) = self.workers.get_mut(index) {
             worker.status = Some(status);
         }
@@ -200,14 +200,14 @@ impl WorkerGroup {
     }
 
     /// Follows the workers until all have ended well, one has not, or torchrun is told to end.
-    async fn wait(&mut self, here: &ProgramContext, stops: &mut StopSignals) -> WorkerGroupExit {
+    async fn wait(&mut self, context: &ProgramContext, signals: &mut StopSignals) -> WorkerGroupExit {
         let mut starved = false;
         loop {
             tokio::select! {
-                (name, number) = stops.recv() => return WorkerGroupExit::Signaled(name, number),
+                (name, number) = signals.recv() => return WorkerGroupExit::Signaled(name, number),
                 () = tokio::time::sleep(FAULT_POLL_INTERVAL) => {
-                    starved = starved || self.apply_oom_fault(here);
-                    if here.host.is_abandoned() {
+                    starved = starved || self.apply_oom_fault(context);
+                    if context.host.is_abandoned() {
                         self.workers.iter().for_each(|w| kill_group(w.pid, Signal::KILL));
                     }
                 }
@@ -226,10 +226,10 @@ impl WorkerGroup {
     }
 
     /// The kernel kills a rank for lack of memory; in a container its supervisor does that.
-    fn apply_oom_fault(&self, here: &ProgramContext) -> bool {
-        let fault = here.host.faults().oom_kill.filter(|_| here.container_id.is_none());
+    fn apply_oom_fault(&self, context: &ProgramContext) -> bool {
+        let fault = context.host.faults().oom_kill.filter(|_| context.container_id.is_none());
         let Some(fault) = fault.filter(|fault| self.workers.iter().any(|w| w.rank == fault.rank)) else { return false };
-        let marker = format!("SANDBOX_HOST={}", here.host.root().display());
+        let marker = format!("SANDBOX_HOST={}", context.host.root().display());
         self.started.elapsed().as_secs_f64() >= fault.after && processes::oom_kill_rank(&marker, &fault)
     }
 
@@ -265,7 +265,7 @@ impl WorkerGroup {
     }
 
     /// What torchrun prints about its failed workers.
-    fn failure_summary(&self, here: &ProgramContext, args: &TorchrunArgs) -> String {
+    fn failure_summary(&self, context: &ProgramContext, args: &TorchrunArgs) -> String {
         let Some(worker) = self.failures.first().and_then(|index| self.workers.get(*index)) else { return String::new() };
         let status = worker.status.unwrap_or_default();
         let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
@@ -286,7 +286,7 @@ impl WorkerGroup {
             worker.pid,
             args.command.first().map(String::as_str).unwrap_or_default(),
             jiff::Zoned::now().strftime("%Y-%m-%d_%H:%M:%S"),
-            here.host.settings().name,
+            context.host.settings().name,
             worker.rank,
             worker.local_rank,
             worker.pid,
@@ -302,20 +302,20 @@ impl Drop for WorkerGroup {
     }
 }
 
-fn worker_env(args: &TorchrunArgs, seat: NodeAssignment, local: u32, restart: u32) -> Vec<(String, String)> {
-    let rank = seat.first_rank + local;
+fn worker_env(args: &TorchrunArgs, assignment: NodeAssignment, local_rank: u32, restart: u32) -> Vec<(String, String)> {
+    let rank = assignment.first_rank + local_rank;
     let mut variables = vec![
         ("RANK", rank.to_string()),
-        ("LOCAL_RANK", local.to_string()),
-        ("GROUP_RANK", seat.group_rank.to_string()),
+        ("LOCAL_RANK", local_rank.to_string()),
+        ("GROUP_RANK", assignment.group_rank.to_string()),
         ("ROLE_RANK", rank.to_string()),
         ("ROLE_NAME", "default".to_owned()),
-        ("WORLD_SIZE", seat.world_size.to_string()),
+        ("WORLD_SIZE", assignment.world_size.to_string()),
         ("LOCAL_WORLD_SIZE", args.nproc.to_string()),
         ("GROUP_WORLD_SIZE", args.nnodes.to_string()),
-        ("ROLE_WORLD_SIZE", seat.world_size.to_string()),
+        ("ROLE_WORLD_SIZE", assignment.world_size.to_string()),
         ("MASTER_ADDR", args.master_addr.clone()),
-        ("MASTER_PORT", seat.master_port.to_string()),
+        ("MASTER_PORT", assignment.master_port.to_string()),
         ("TORCHELASTIC_RESTART_COUNT", restart.to_string()),
         ("TORCHELASTIC_MAX_RESTARTS", args.max_restarts.to_string()),
         ("TORCHELASTIC_RUN_ID", args.run_id.clone()),

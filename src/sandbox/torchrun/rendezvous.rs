@@ -87,15 +87,15 @@ pub(super) async fn join_rendezvous(args: &TorchrunArgs) -> Result<(NodeAssignme
     }
 }
 
-async fn accept_nodes(listener: &TcpListener, args: &TorchrunArgs, guests: &mut Vec<JoinedNode>) {
+async fn accept_nodes(listener: &TcpListener, args: &TorchrunArgs, nodes: &mut Vec<JoinedNode>) {
     let mut callers = JoinSet::new();
-    while guests.len() + 1 < args.nnodes as usize {
+    while nodes.len() + 1 < args.nnodes as usize {
         tokio::select! {
             accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                 let id = args.run_id.clone();
                 callers.spawn(async move { read_join_request(stream, &id).await });
             },
-            Some(caller) = callers.join_next() => guests.extend(caller.ok().flatten()),
+            Some(caller) = callers.join_next() => nodes.extend(caller.ok().flatten()),
         }
     }
 }
@@ -114,14 +114,14 @@ async fn read_join_request(stream: TcpStream, id: &str) -> Option<JoinedNode> {
 async fn assign_ranks(
     args: &TorchrunArgs,
     listener: TcpListener,
-    mut guests: Vec<JoinedNode>,
+    mut nodes: Vec<JoinedNode>,
 ) -> Result<(NodeAssignment, RendezvousStore), String> {
     let port = listener.local_addr().map_err(|e| e.to_string())?.port();
-    guests.sort_by_key(|guest| guest.rank);
-    let world = args.nproc + guests.iter().map(|g| g.nproc).sum::<u32>();
+    nodes.sort_by_key(|guest| guest.rank);
+    let world = args.nproc + nodes.iter().map(|g| g.nproc).sum::<u32>();
     let mut offset = args.nproc;
     let mut kept = JoinSet::new();
-    for (node, mut guest) in (1_u32..).zip(guests) {
+    for (node, mut guest) in (1_u32..).zip(nodes) {
         let line = format!("go {node} {offset} {world}\n");
         guest.stream.get_mut().write_all(line.as_bytes()).await.map_err(|e| format!("torch.distributed.DistNetworkError: {e}"))?;
         offset += guest.nproc;

@@ -16,7 +16,7 @@ use crate::tui::theme::DisplayStatus;
 use crate::tui::timeline::TimelineItem;
 
 use super::formatting;
-use super::lines::{render_lines, row_range};
+use super::lines::{render_lines, rows_area};
 
 /// The narrowest window of time, milliseconds.
 const MIN_WINDOW_MS: i64 = 1_000;
@@ -107,7 +107,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
         let line = event_row(model, item, width);
         lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
-    render_lines(frame, row_range(area, 0, area.height), lines);
+    render_lines(frame, rows_area(area, 0, area.height), lines);
     room
 }
 

@@ -73,8 +73,8 @@ pub(super) fn format_bytes(bytes: u64) -> String {
 }
 
 /// `2.5 of 23.5 GiB`; each with its unit where these differ.
-pub(super) fn format_part_of(part: u64, whole: u64) -> String {
-    let (part, whole) = (format_bytes(part), format_bytes(whole));
+pub(super) fn format_part_of(part: u64, total: u64) -> String {
+    let (part, whole) = (format_bytes(part), format_bytes(total));
     let unit = |text: &str| text.rsplit_once(' ').map(|(_, unit)| unit.to_owned());
     let short = part.rsplit_once(' ').filter(|_| unit(&part) == unit(&whole)).map(|(number, _)| number.to_owned());
     format!("{} of {whole}", short.unwrap_or(part))

@@ -14,7 +14,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 
 use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
-use super::lines::{render_lines, row_range};
+use super::lines::{render_lines, rows_area};
 use super::{formatting, host_status};
 
 /// What the matrix remembers.
@@ -202,7 +202,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         lines.push(Line::styled(" no host is known yet", model.theme.dim()));
     }
     render_lines(frame, area, lines);
-    render_lines(frame, row_range(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
+    render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
     room
 }
 
@@ -277,9 +277,9 @@ fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Spa
 }
 
 /// The GPU under the cursor in words, and its rank's last line.
-fn detail_lines(matrix: &GpuMatrix<'_>, form: GpuLayout, width: usize) -> Vec<Line<'static>> {
+fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
-    let digits = if form == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
+    let digits = if layout == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
     let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - not told   / find: gpu03 util<5 temp>80"), width);
     let mut lines = vec![Line::styled(legend, model.theme.dim())];
     let Some(host) = model.state.hosts.get(selection.host) else { return lines };

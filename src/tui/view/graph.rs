@@ -15,8 +15,8 @@ pub(super) fn sparkline(values: &[Option<f32>], width: usize, ascii: bool) -> St
 
 /// A graph of `height` rows, the upper one first: two values a column of `width`, four steps a row; as blocks one value and
 /// eight steps, in ASCII one value and two steps.
-pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, kind: GraphStyle) -> Vec<String> {
-    let (across, steps) = match kind {
+pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, style: GraphStyle) -> Vec<String> {
+    let (across, steps) = match style {
         GraphStyle::Braille => (2, 4),
         GraphStyle::Block => (1, 8),
         GraphStyle::Ascii => (1, 2),
@@ -31,19 +31,19 @@ pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, 
     (0..height)
         .map(|row| {
             let floor = (height - 1 - row) * steps;
-            levels.chunks(across).map(|pair| graph_char(pair, floor, kind)).collect()
+            levels.chunks(across).map(|pair| graph_char(pair, floor, style)).collect()
         })
         .collect()
 }
 
 /// The character of a column whose row begins at `floor` steps.
-fn graph_char(levels: &[usize], floor: usize, kind: GraphStyle) -> char {
+fn graph_char(levels: &[usize], floor: usize, style: GraphStyle) -> char {
     let filled = |at: usize| levels.get(at).map_or(0, |level| level.saturating_sub(floor));
-    if kind == GraphStyle::Block {
+    if style == GraphStyle::Block {
         const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         return BLOCKS.get(filled(0)).copied().unwrap_or('█');
     }
-    if kind == GraphStyle::Ascii {
+    if style == GraphStyle::Ascii {
         return match filled(0) {
             0 => ' ',
             1 => '.',

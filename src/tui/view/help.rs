@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Clear;
 
-use crate::tui::bindings::KeyBindings;
+use crate::tui::key_bindings::KeyBindings;
 use crate::tui::keymap::KeyContext;
 use crate::tui::theme::Theme;
 
 use super::formatting;
-use super::lines::{render_lines, row_range};
+use super::lines::{render_lines, rows_area};
 
 /// The keys of these places.
 pub(super) fn lines(theme: Theme, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
@@ -34,8 +34,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, mut lines: V
     *top = (*top).min(most);
     let more = most - *top;
     frame.render_widget(Clear, area);
-    render_lines(frame, row_range(area, 0, area.height.saturating_sub(1)), lines.split_off(*top));
+    render_lines(frame, rows_area(area, 0, area.height.saturating_sub(1)), lines.split_off(*top));
     let foot = if more > 0 { format!(" {more} more lines below: down, pgdn; ? closes") } else { " ? closes".to_owned() };
-    render_lines(frame, row_range(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, theme.dim())]);
+    render_lines(frame, rows_area(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, theme.dim())]);
     room
 }

@@ -7,7 +7,7 @@ use crate::model::gpu::throttle_reason_names;
 use crate::report::style;
 use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
 use crate::text::sanitize::Sanitizer;
-use crate::tui::log_times::LogTimes;
+use crate::tui::log_arrival_times::LogArrivalTimes;
 use crate::tui::theme::DisplayStatus;
 
 /// What the panes say of a host.
@@ -24,9 +24,9 @@ pub struct HostStatus {
 }
 
 /// How every host stands, in their order.
-pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogTimes) -> Vec<HostStatus> {
+pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogArrivalTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
-    for step in state.step_table.steps().iter().filter(|step| step.status == crate::state::StepStatus::Failed) {
+    for step in state.step_tracker.steps().iter().filter(|step| step.status == crate::state::StepStatus::Failed) {
         if let Some(place) = failed.get_mut(step.info.host as usize) {
             place.get_or_insert(step);
         }

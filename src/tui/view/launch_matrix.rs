@@ -47,7 +47,7 @@ struct PhaseRow {
 /// Draws it.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
     let width = usize::from(area.width);
-    let phases: Vec<Phase> = model.state.step_table.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
+    let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
     let room = usize::from(area.height).saturating_sub(2);
     let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
     // The names of several hosts in one are as long as there is room.
@@ -89,7 +89,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
 
 /// The phase under way: the first that has a step which is not ended.
 fn current_phase(model: &Model) -> Option<Phase> {
-    let open = model.state.step_table.steps().iter().filter(|step| !step.status.has_ended());
+    let open = model.state.step_tracker.steps().iter().filter(|step| !step.status.has_ended());
     open.map(|step| step.info.phase).min()
 }
 
@@ -105,7 +105,7 @@ pub(super) fn progress_text(model: &Model) -> String {
         return format!("{}; U starts it", model.sanitize(what));
     }
     let Some(phase) = current_phase(model) else { return "every step has ended".to_owned() };
-    let steps: Vec<&StepState> = model.state.step_table.steps_in_phase(phase).collect();
+    let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
     let running: Vec<u32> = steps.iter().filter(|s| s.status == StepStatus::Running).map(|s| s.info.host).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
     let since = steps.iter().filter(|s| s.status == StepStatus::Running).filter_map(|s| s.started_at).min();
@@ -114,7 +114,7 @@ pub(super) fn progress_text(model: &Model) -> String {
     if running.is_empty() {
         return format!("{}: waits to begin ({ended} of {} ended)", phase.name(), steps.len());
     }
-    let rest = if model.state.step_table.steps().iter().any(|s| s.info.phase > phase) { "; the later phases wait for it" } else { "" };
+    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { "; the later phases wait for it" } else { "" };
     let hosts = style::format_hosts(&model.state, &model.sanitizer, &running);
     let ranks = match count_live_ranks(model, &running) {
         (left, all) if phase == Phase::Stop && all > 0 => format!(", {} left", style::count_noun(left, "rank")),
@@ -178,7 +178,7 @@ fn row_label(model: &Model, list: &HostList, row: &PhaseRow) -> String {
 }
 
 fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
-    let own: Vec<&StepState> = model.state.step_table.steps().iter().filter(|step| step.info.host == host).collect();
+    let own: Vec<&StepState> = model.state.step_tracker.steps().iter().filter(|step| step.info.host == host).collect();
     let cell = |phase: &Phase| {
         let steps: Vec<&StepState> = own.iter().copied().filter(|step| step.info.phase == *phase).collect();
         (!steps.is_empty()).then(|| phase_cell(&steps, model.now))

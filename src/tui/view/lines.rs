@@ -12,7 +12,7 @@ use crate::tui::model::Model;
 
 use super::formatting;
 
-pub(super) fn row_range(area: Rect, from: u16, count: u16) -> Rect {
+pub(super) fn rows_area(area: Rect, from: u16, count: u16) -> Rect {
     Rect { y: area.y.saturating_add(from), height: count.min(area.height.saturating_sub(from)), ..area }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Uses the model and the ui. Which pane gets which room depends on the size of the terminal alone; every size is drawn, down to one cell.
 
+pub(crate) mod command_palette;
 pub(crate) mod dialog;
 pub(crate) mod events;
 pub(crate) mod formatting;
@@ -18,7 +19,6 @@ pub(crate) mod launch_matrix;
 mod lines;
 pub(crate) mod logs;
 pub(crate) mod overview;
-pub(crate) mod palette;
 pub(crate) mod problems;
 pub(crate) mod ranks;
 mod selectable_list;
@@ -28,11 +28,11 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::Goal;
+use crate::event::RunGoal;
 use crate::report::style;
 use crate::state::ConnectionStatus;
 
-use lines::{render_lines, row_range};
+use lines::{render_lines, rows_area};
 
 use super::feed::DashboardRole;
 use super::keymap::UiCommand;
@@ -63,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
         }
         Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, model, dialog),
         Some(Overlay::Palette(palette)) => {
-            palette::draw(frame, area, model.theme, palette, &palette.matching_entries(&ui.bindings, &places))
+            command_palette::draw(frame, area, model.theme, palette, &palette.matching_entries(&ui.bindings, &places))
         }
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
@@ -107,8 +107,8 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
     }
     let width = usize::from(area.width);
     let head = vec![title_line(model, width), tab_line(model, ui.screen, width)];
-    render_lines(frame, row_range(area, 0, 2), head);
-    let body = row_range(area, 2, area.height - 3);
+    render_lines(frame, rows_area(area, 0, 2), head);
+    let body = rows_area(area, 2, area.height - 3);
     let page_rows = match ui.screen {
         Screen::Overview => overview::draw(frame, body, model, &mut ui.overview),
         Screen::Host => host::draw(frame, body, model, &mut ui.host),
@@ -118,7 +118,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
         Screen::Events => events::draw(frame, body, model, &ui.events),
         Screen::Problems => problems::draw(frame, body, model, &mut ui.problems),
     };
-    render_lines(frame, row_range(area, area.height - 1, 1), vec![footer_line(model, ui, width)]);
+    render_lines(frame, rows_area(area, area.height - 1, 1), vec![footer_line(model, ui, width)]);
     page_rows
 }
 
@@ -166,10 +166,10 @@ fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
     }
     match state.goal.0 {
         _ if model.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
-        Goal::Stop => return ("STOPPING", DisplayStatus::Warn),
-        Goal::Kill => return ("KILLING", DisplayStatus::Error),
-        Goal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
-        Goal::Up => {}
+        RunGoal::Stop => return ("STOPPING", DisplayStatus::Warn),
+        RunGoal::Kill => return ("KILLING", DisplayStatus::Error),
+        RunGoal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
+        RunGoal::Up => {}
     }
     let counts = state.rank_counts();
     if model.has_open_steps() {

@@ -16,7 +16,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 
 use super::host_list::HostList;
-use super::lines::{render_lines, row_range};
+use super::lines::{render_lines, rows_area};
 use super::{formatting, host_table, launch_matrix, problems, training};
 
 /// From so many columns and rows on, what is wrong has a column of its own.
@@ -93,29 +93,29 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 }
 
 /// What is wrong, each in as many rows as it needs.
-fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[problems::RunProblem]) {
+fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, problems: &[problems::RunProblem]) {
     let width = usize::from(area.width);
     let room = usize::from(area.height);
-    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", found.len()), width), model.theme.header())];
-    for (n, problem) in found.iter().enumerate() {
+    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", problems.len()), width), model.theme.header())];
+    for (n, problem) in problems.iter().enumerate() {
         let mut own = problems::problem_lines(model, problem, width);
-        if lines.len() + own.len() + usize::from(n + 1 < found.len()) > room {
-            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), found.len() - n), model.theme.dim()));
+        if lines.len() + own.len() + usize::from(n + 1 < problems.len()) > room {
+            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), problems.len() - n), model.theme.dim()));
             break;
         }
         lines.append(&mut own);
     }
-    if found.is_empty() {
+    if problems.is_empty() {
         lines.push(Line::styled(" nothing is wrong", model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
 
 /// The table above, what is wrong and the last lines beneath it.
-fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane, found: &[problems::RunProblem]) -> usize {
+fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane, problems: &[problems::RunProblem]) -> usize {
     let width = usize::from(area.width);
     let height = usize::from(area.height);
-    let strip = found.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
+    let strip = problems.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
     update_last_lines(view, model);
     let tails = grouped_last_lines(view, height / 2);
     // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
@@ -126,15 +126,15 @@ fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ove
     let least = usize::from(needed + strip + 6 > height) * 5;
     let shown = tails.len().min(if height >= 30 { 12 } else { 8 }).min(spare.max(least).saturating_sub(1)).min(height / 2);
     let below = strip + if shown > 0 { shown + 1 } else { 0 };
-    let upper = row_range(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
+    let upper = rows_area(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
     match table {
         Some(table) => table.draw(frame, upper, model, &mut view.hosts),
         None => launch_matrix::draw(frame, upper, model, &mut view.hosts),
     }
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for (n, problem) in found.iter().take(strip).enumerate() {
-        if n + 1 == strip && found.len() > strip {
-            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), found.len() - n), model.theme.dim()));
+    for (n, problem) in problems.iter().take(strip).enumerate() {
+        if n + 1 == strip && problems.len() > strip {
+            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), problems.len() - n), model.theme.dim()));
         } else {
             lines.push(problems::problem_line(model, problem, width));
         }
@@ -143,15 +143,15 @@ fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ove
         lines.push(Line::styled(formatting::pad(" last lines", width), model.theme.header()));
         lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(model, &who, &line, width)));
     }
-    render_lines(frame, row_range(area, upper.height, area.height - upper.height), lines);
+    render_lines(frame, rows_area(area, upper.height, area.height - upper.height), lines);
     usize::from(upper.height.saturating_sub(1))
 }
 
-fn tail_line(model: &Model, who: &str, line: &str, width: usize) -> Line<'static> {
+fn tail_line(model: &Model, label: &str, line: &str, width: usize) -> Line<'static> {
     let room = (width / 4).clamp(8, 24);
     Line::from(vec![
         Span::raw(" "),
-        Span::styled(formatting::pad(who, room), model.theme.dim()),
+        Span::styled(formatting::pad(label, room), model.theme.dim()),
         Span::raw(" "),
         Span::raw(style::truncate_text(line, width.saturating_sub(room + 2))),
     ])

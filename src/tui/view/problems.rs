@@ -17,7 +17,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::{render_lines, row_range};
+use super::lines::{render_lines, rows_area};
 use super::selectable_list::SelectableList;
 use super::{formatting, host_status};
 
@@ -110,27 +110,33 @@ fn cause_problems(model: &Model) -> Vec<RunProblem> {
     diagnose::diagnose_run(&model.evidence, &model.state).iter().map(told).collect()
 }
 
-fn add_rank_problems(model: &Model, found: &mut ProblemList) {
+fn add_rank_problems(model: &Model, problems: &mut ProblemList) {
     let first: Vec<u32> = model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
     for rank in model.state.failed_ranks() {
         let exit = rank.exit.map(style::format_exit).unwrap_or_default();
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first one ended it.
             let text = format!("ranks that ended after the first failure: {exit}");
-            found.push_or_merge(DisplayStatus::Warn, rank.host, text, String::new(), Some(rank_log(rank)));
+            problems.push_or_merge(DisplayStatus::Warn, rank.host, text, String::new(), Some(rank_log(rank)));
             continue;
         }
         let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
         let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
-        let next = model.evidence.advice().format_command("logs", &format!("--rank {}", rank.rank));
-        found.push_or_merge(DisplayStatus::Error, rank.host, format!("rank {} {exit}{mark}{last}", rank.rank), next, Some(rank_log(rank)));
+        let next = model.evidence.command_formatter().format_command("logs", &format!("--rank {}", rank.rank));
+        problems.push_or_merge(
+            DisplayStatus::Error,
+            rank.host,
+            format!("rank {} {exit}{mark}{last}", rank.rank),
+            next,
+            Some(rank_log(rank)),
+        );
     }
 }
 
-fn add_step_problems(model: &Model, found: &mut ProblemList) {
+fn add_step_problems(model: &Model, problems: &mut ProblemList) {
     for step in model.state.failed_steps() {
         let text = format!("{}: {}", step.info.phase.name(), model.sanitize(&step.note));
-        found.push_or_merge(
+        problems.push_or_merge(
             DisplayStatus::Error,
             step.info.host,
             text,
@@ -139,23 +145,23 @@ fn add_step_problems(model: &Model, found: &mut ProblemList) {
         );
     }
     for left in &model.state.leftovers {
-        found.push_or_merge(
+        problems.push_or_merge(
             DisplayStatus::Error,
             left.host,
             format!("left: {}", model.sanitize(&left.text)),
-            model.evidence.advice().format_command("down", ""),
+            model.evidence.command_formatter().format_command("down", ""),
             None,
         );
     }
 }
 
-fn add_host_problems(model: &Model, found: &mut ProblemList) {
+fn add_host_problems(model: &Model, problems: &mut ProblemList) {
     for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
         let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
         let node = Some((at, LogFile::Launcher));
         match (host.connection_status, host.launcher_exit) {
             (ConnectionStatus::Unreachable, _) => {
-                found.push_or_merge(
+                problems.push_or_merge(
                     DisplayStatus::Lost,
                     at,
                     format!("unreachable: {}", model.sanitize(&host.connection_error)),
@@ -165,7 +171,7 @@ fn add_host_problems(model: &Model, found: &mut ProblemList) {
             }
             (ConnectionStatus::Retrying, _) => {
                 let next = "its ranks may go on; the connection is made again by itself".to_owned();
-                found.push_or_merge(
+                problems.push_or_merge(
                     DisplayStatus::Lost,
                     at,
                     format!("no connection, trying again: {}", model.sanitize(&host.connection_error)),
@@ -174,7 +180,7 @@ fn add_host_problems(model: &Model, found: &mut ProblemList) {
                 );
             }
             (_, Some((exit, _))) if !exit.is_success() && !failing && model.state.stopping_since.is_none() => {
-                found.push_or_merge(
+                problems.push_or_merge(
                     DisplayStatus::Error,
                     at,
                     format!("the launcher ended: {}", style::format_exit(exit)),
@@ -185,7 +191,7 @@ fn add_host_problems(model: &Model, found: &mut ProblemList) {
             _ => {}
         }
         if let Some(why) = host_status::hardware_warning(host) {
-            found.push_or_merge(DisplayStatus::Warn, at, model.sanitize(&why), String::new(), None);
+            problems.push_or_merge(DisplayStatus::Warn, at, model.sanitize(&why), String::new(), None);
         }
     }
 }
@@ -244,11 +250,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         let line = problem_line(model, problem, width);
         lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
-    render_lines(frame, row_range(area, 0, area.height), lines);
+    render_lines(frame, rows_area(area, 0, area.height), lines);
     if let Some(problem) = all.get(at) {
         let below = u16::try_from(room).unwrap_or(u16::MAX);
         let evidence = evidence_lines(model, problem, width, height.saturating_sub(room));
-        render_lines(frame, row_range(area, below, area.height.saturating_sub(below)), evidence);
+        render_lines(frame, rows_area(area, below, area.height.saturating_sub(below)), evidence);
     }
     room
 }

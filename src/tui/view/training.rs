@@ -13,7 +13,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::formatting;
-use super::lines::{render_lines, row_range};
+use super::lines::{render_lines, rows_area};
 
 /// A bar that was not drawn for so long says nothing of now, milliseconds.
 const STALE_AFTER_MS: i64 = 120_000;
@@ -25,8 +25,8 @@ pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> R
     if model.state.metrics.is_empty() || area.height < MIN_ROWS {
         return area;
     }
-    render_lines(frame, row_range(area, 0, 1), vec![run_metrics_line(model, usize::from(area.width))]);
-    row_range(area, 1, area.height - 1)
+    render_lines(frame, rows_area(area, 0, 1), vec![run_metrics_line(model, usize::from(area.width))]);
+    rows_area(area, 1, area.height - 1)
 }
 
 fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {

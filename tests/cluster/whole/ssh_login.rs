@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use orchestrate::inventory::{GpuSelection, HostSshSettings, InventoryHost};
-use orchestrate::remote::{Connect as _, SshFleet, SshSettings};
+use orchestrate::remote::{HostConnector as _, SshFleet, SshSettings};
 use sha1::Sha1;
 
 use crate::fake_agent::SecurityKeyAgent;

@@ -6,7 +6,7 @@ use crate::tui::log_index::LineQuery;
 use crate::tui::model::Model;
 
 use super::pane::{LogScope, LogsPane, line_origin};
-use super::rows::with_log;
+use super::rows::with_shown_log;
 
 /// How many bytes of a log are looked at while time goes by.
 const SCAN_BYTES_PER_TICK: u64 = 4 << 20;
@@ -31,7 +31,7 @@ pub(super) fn index_more(pane: &mut LogsPane, model: &Model, budget: u64) -> boo
     }
     let mut scan = std::mem::take(&mut pane.index);
     let whole = scan.is_complete();
-    let done = with_log(pane, model, |source| {
+    let done = with_shown_log(pane, model, |source| {
         let (text, filter) = (pane.search.as_ref(), pane.filter.as_ref());
         scan.scan_more(source, LineQuery { pattern: text, filter, origin: line_origin(&model.state, (source.host, source.file)) }, budget)
     });

@@ -24,7 +24,7 @@ use crate::tui::pane_action::PaneAction;
 
 use indexing::index_more;
 use navigation::{
-    LogsResult, SEARCH_BYTES, find_match, go_to_next_mark, open_own_log, scroll_down, scroll_up, seek_row, stop_following, toast,
+    LogsResult, SEARCH_BYTES, find_match, go_to_next_mark, open_log_of_row, scroll_down, scroll_up, seek_row, stop_following, toast,
     toggle_mark,
 };
 use pane::{LogRow, LogScope, TimeColumn, all_logs};
@@ -72,7 +72,7 @@ fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
             pane.fold = !pane.fold;
             pane.reset_view();
         }
-        UiCommand::Open => return open_own_log(pane, model),
+        UiCommand::Open => return open_log_of_row(pane, model),
         UiCommand::Times => {
             pane.time_column = match pane.time_column {
                 TimeColumn::Off => TimeColumn::Relative,

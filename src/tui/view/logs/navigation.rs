@@ -4,12 +4,12 @@
 
 use std::io;
 
-use crate::tui::log_pager::LogSource;
+use crate::tui::log_source::LogSource;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 
 use super::pane::{LineMark, LogRow, LogScope, LogsPane};
-use super::rows::{count_lines, rows_before, rows_from, with_log};
+use super::rows::{count_lines, rows_before, rows_from, with_shown_log};
 
 /// How many marks are kept.
 const MAX_MARKS: usize = 1_000;
@@ -25,7 +25,7 @@ pub(super) fn toast(text: impl Into<String>) -> Option<PaneAction> {
 pub(super) type LogsResult = io::Result<Option<PaneAction>>;
 
 /// From a line of several logs to its own log, at its place.
-pub(super) fn open_own_log(pane: &mut LogsPane, model: &Model) -> LogsResult {
+pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult {
     let several = pane.scope != LogScope::Single;
     let Some((log, place)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
     pane.show_log(log);
@@ -138,13 +138,13 @@ pub(super) fn stop_following(pane: &mut LogsPane, model: &Model) {
 }
 
 /// Shows the log from near that place on, which need not be the beginning of a line.
-pub(crate) fn go_to_offset(pane: &mut LogsPane, model: &Model, place: u64) -> Option<PaneAction> {
-    seek_offset(pane, model, place).unwrap_or_else(|error| toast(error.to_string()))
+pub(crate) fn go_to_offset(pane: &mut LogsPane, model: &Model, offset: u64) -> Option<PaneAction> {
+    seek_offset(pane, model, offset).unwrap_or_else(|error| toast(error.to_string()))
 }
 
 fn seek_offset(pane: &mut LogsPane, model: &Model, place: u64) -> LogsResult {
     let begins = |source: &LogSource<'_>| Ok(source.lines_before(place.saturating_add(1), 1)?.first().map_or(0, |line| line.offset));
-    if let Some(line) = with_log(pane, model, begins)? {
+    if let Some(line) = with_shown_log(pane, model, begins)? {
         show_found(pane, model, line);
     }
     Ok(None)

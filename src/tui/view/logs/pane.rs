@@ -9,7 +9,7 @@ use regex::bytes::Regex;
 use crate::event::{LogFile, UnixMillis};
 use crate::state::RunState;
 use crate::tui::line_filter::{LineFilter, LineOrigin};
-use crate::tui::log_groups::LogGroups;
+use crate::tui::line_groups::LineGroups;
 use crate::tui::log_index::LogIndex;
 
 /// Whose lines.
@@ -120,7 +120,7 @@ pub struct LogsPane {
     pub(super) index: LogIndex,
     /// What is known of several.
     pub(super) merged: MergedLines,
-    pub(super) groups: LogGroups,
+    pub(super) groups: LineGroups,
     /// What was drawn last, and of what.
     pub(super) cached_rows: Option<(RowCacheKey, Vec<LogRow>)>,
 }
@@ -146,7 +146,7 @@ impl Default for LogsPane {
             marks: Vec::new(),
             index: LogIndex::default(),
             merged: MergedLines::default(),
-            groups: LogGroups::default(),
+            groups: LineGroups::default(),
             cached_rows: None,
         }
     }
@@ -154,8 +154,8 @@ impl Default for LogsPane {
 
 impl LogsPane {
     /// Shows another log, from its newest lines on.
-    pub(crate) fn show_log(&mut self, who: (u32, LogFile)) {
-        (self.selected_log, self.scope) = (Some(who), LogScope::Single);
+    pub(crate) fn show_log(&mut self, log: (u32, LogFile)) {
+        (self.selected_log, self.scope) = (Some(log), LogScope::Single);
         self.reset_view();
     }
 
@@ -168,7 +168,7 @@ impl LogsPane {
     /// What was found out is void.
     pub(super) fn clear_caches(&mut self) {
         (self.index, self.merged, self.groups, self.cached_rows) =
-            (LogIndex::default(), MergedLines::default(), LogGroups::default(), None);
+            (LogIndex::default(), MergedLines::default(), LineGroups::default(), None);
     }
 
     /// The feed begins anew.

@@ -9,15 +9,15 @@ use ratatui::text::{Line, Span};
 use crate::event::LogFile;
 use crate::report::style;
 use crate::tui::feed::DashboardRole;
-use crate::tui::log_groups;
+use crate::tui::line_groups;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::indexing::index_more;
 use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
-use super::rows::{count_lines, is_oldest_kept, read_visible, with_log};
+use super::rows::{count_lines, is_oldest_kept, read_visible, with_shown_log};
 use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
-use crate::tui::view::lines::{render_lines, row_range};
+use crate::tui::view::lines::{render_lines, rows_area};
 use crate::tui::view::{formatting, host_status};
 
 /// Draws it. The rows of a page.
@@ -49,7 +49,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
-                let place = Rect { x: area.x + area.width - 1, width: 1, ..row_range(area, 1, area.height.saturating_sub(1)) };
+                let place = Rect { x: area.x + area.width - 1, width: 1, ..rows_area(area, 1, area.height.saturating_sub(1)) };
                 render_lines(frame, place, scrollbar(pane, model, size, &found, room));
             }
         }
@@ -142,8 +142,8 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     if logs.scope == LogScope::Single {
         facts.push(format_size(size));
         let number = logs.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).filter(|_| !logs.follow);
-        let number =
-            number.and_then(|row| with_log(pane, model, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
+        let number = number
+            .and_then(|row| with_shown_log(pane, model, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
         facts.extend(number.map(|number| format!("line {number}")));
     } else {
         facts.push(style::count_noun(logs.merged.seqs.len(), "line"));
@@ -202,8 +202,8 @@ pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String 
 pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     let hosts = |list: &[u32]| style::format_hosts(&model.state, &model.sanitizer, list);
     match &row.group {
-        Some((logs, _)) => log_groups::format_writers(logs, hosts),
-        None => log_groups::format_writers(&[row.log], hosts),
+        Some((logs, _)) => line_groups::format_writers(logs, hosts),
+        None => line_groups::format_writers(&[row.log], hosts),
     }
 }
 
@@ -267,7 +267,7 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
 }
 
 /// Where one is, and where errors, hits and marks are.
-fn scrollbar(pane: &LogsPane, model: &Model, size: u64, found: &[LogRow], room: usize) -> Vec<Line<'static>> {
+fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room: usize) -> Vec<Line<'static>> {
     let logs = pane;
     let (from, to) = match (logs.scope, logs.fold) {
         (LogScope::Single, _) => (0, size),
@@ -280,7 +280,7 @@ fn scrollbar(pane: &LogsPane, model: &Model, size: u64, found: &[LogRow], room: 
     };
     let (track, thumb) = if model.theme.ascii { ("|", "#") } else { ("│", "█") };
     let mut cells = vec![(track, model.theme.dim()); room];
-    if let (Some(first), Some(last)) = (found.first(), found.last()) {
+    if let (Some(first), Some(last)) = (matches.first(), matches.last()) {
         let last = if logs.follow { room.saturating_sub(1) } else { row(last.position) };
         for cell in cells.iter_mut().take(last + 1).skip(row(first.position).min(last)) {
             *cell = (thumb, model.theme.dim());

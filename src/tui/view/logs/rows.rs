@@ -8,10 +8,10 @@ use crate::event::LogFile;
 use crate::state::RunState;
 use crate::tui::feed::{DashboardRole, StoredLogs};
 use crate::tui::line_filter::{LogLevel, detect_level};
-use crate::tui::log_pager::{self, LogSource};
+use crate::tui::log_progress_bars;
 use crate::tui::log_ring::RingLine;
+use crate::tui::log_source::{self, LogSource};
 use crate::tui::model::Model;
-use crate::tui::progress_lines;
 
 use super::pane::{LogRow, LogScope, LogsPane, RowCacheKey, line_origin};
 
@@ -45,7 +45,11 @@ impl StoredLogs for TailLog {
 }
 
 /// Gives `act` the log that is shown: whole and live, or as far as the replay has come.
-pub(super) fn with_log<T>(pane: &LogsPane, model: &Model, act: impl FnOnce(&LogSource<'_>) -> io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn with_shown_log<T>(
+    pane: &LogsPane,
+    model: &Model,
+    act: impl FnOnce(&LogSource<'_>) -> io::Result<T>,
+) -> io::Result<Option<T>> {
     let Some((host, file)) = pane.shown_log(&model.state) else { return Ok(None) };
     let last = TailLog::from_state(&model.state, host, file);
     let stored: &dyn StoredLogs = model.stored_logs.as_deref().unwrap_or(&last);
@@ -120,7 +124,7 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
 pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
     match (pane.scope, pane.fold) {
         (LogScope::Single, _) => {
-            Ok(with_log(pane, model, |source| file_rows(pane, model, source, RowRange::Before(end), count))?.unwrap_or_default())
+            Ok(with_shown_log(pane, model, |source| file_rows(pane, model, source, RowRange::Before(end), count))?.unwrap_or_default())
         }
         (_, false) => {
             let all = &pane.merged.seqs;
@@ -139,7 +143,7 @@ pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize
 pub(super) fn rows_from(pane: &LogsPane, model: &Model, from: u64, count: usize) -> io::Result<Vec<LogRow>> {
     match (pane.scope, pane.fold) {
         (LogScope::Single, _) => {
-            Ok(with_log(pane, model, |source| file_rows(pane, model, source, RowRange::From(from), count))?.unwrap_or_default())
+            Ok(with_shown_log(pane, model, |source| file_rows(pane, model, source, RowRange::From(from), count))?.unwrap_or_default())
         }
         (_, false) => {
             let all = &pane.merged.seqs;
@@ -182,7 +186,7 @@ fn ring_rows(pane: &LogsPane, model: &Model, range: std::ops::Range<usize>) -> V
 
 fn group_rows(pane: &LogsPane, from: u64, to: u64) -> Vec<LogRow> {
     let groups = (from..to).filter_map(|id| pane.groups.get(id));
-    let row = |group: &crate::tui::log_groups::LogGroup| LogRow {
+    let row = |group: &crate::tui::line_groups::LineGroup| LogRow {
         position: group.id,
         next_position: group.id + 1,
         log: group.logs.first().copied().unwrap_or((0, LogFile::Launcher)),
@@ -237,7 +241,7 @@ fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowR
 }
 
 /// Lines of a file as rows: bars collapsed, or every picture of them, or each byte as it is.
-fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: &[log_pager::StoredLine]) -> Vec<LogRow> {
+fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: &[log_source::StoredLine]) -> Vec<LogRow> {
     let log = (source.host, source.file);
     let row = |at: u64, next: u64, bytes: Vec<u8>, drawn: u32| LogRow {
         position: at,
@@ -252,7 +256,7 @@ fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: 
     if pane.show_bytes {
         return lines.iter().map(|line| row(line.offset, line.next_offset, line.bytes.clone(), 1)).collect();
     }
-    let rows = if pane.show_all_redraws { progress_lines::expand_progress(lines) } else { progress_lines::collapse_progress(lines) };
+    let rows = if pane.show_all_redraws { log_progress_bars::expand_progress(lines) } else { log_progress_bars::collapse_progress(lines) };
     rows.into_iter().map(|line| row(line.offset, line.next_offset, line.bytes, line.draw_count)).collect()
 }
 
@@ -261,7 +265,7 @@ pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> i
     update_merged(pane, model);
     let Some(who) = pane.shown_log(&model.state) else { return Ok((0, Vec::new())) };
     let several = pane.scope != LogScope::Single;
-    let size = if several { model.log_ring.seq_range().1 } else { with_log(pane, model, |source| Ok(source.len))?.unwrap_or(0) };
+    let size = if several { model.log_ring.seq_range().1 } else { with_shown_log(pane, model, |source| Ok(source.len))?.unwrap_or(0) };
     let place = (!pane.follow).then_some(pane.first_position);
     let kept = pane.index.filtered.offsets().len();
     let key = RowCacheKey {

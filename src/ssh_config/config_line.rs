@@ -4,66 +4,71 @@
 
 use std::sync::Arc;
 
-use super::condition::{MatchCondition, Pattern};
-use super::keywords::{self, Keyword};
+use super::keywords::{self, SshKeyword};
+use super::match_condition::{MatchCondition, SshPattern};
 
 /// What a line says.
 #[derive(Debug)]
-pub(crate) enum ConfigStatement {
-    Host(Vec<Pattern>),
+pub(crate) enum SshConfigStatement {
+    Host(Vec<SshPattern>),
     Match(MatchCondition),
     /// The files that were found for an Include, once `files` has looked.
-    Include(Vec<Arc<ConfigFile>>),
+    Include(Vec<Arc<SshConfigFile>>),
     /// An Include that is another one for each host: ssh fills its tokens in.
     IncludeWithTokens,
-    Set(&'static Keyword, Vec<Arc<str>>),
+    Set(&'static SshKeyword, Vec<Arc<str>>),
     /// Neither known here nor, unless IgnoreUnknown says so, allowed.
     Unknown(String),
 }
 
 /// A line with something in it.
 #[derive(Debug)]
-pub(crate) struct ConfigLine {
+pub(crate) struct SshConfigLine {
     /// From 1.
     pub(crate) number: usize,
     /// An error is a fragment that says what is wrong with it.
-    pub(crate) statement: Result<ConfigStatement, String>,
+    pub(crate) statement: Result<SshConfigStatement, String>,
 }
 
 /// A file that was read.
 #[derive(Debug)]
-pub(crate) struct ConfigFile {
+pub(crate) struct SshConfigFile {
     /// As people write it, with `~`.
     pub(crate) name: Arc<str>,
-    pub(crate) lines: Vec<ConfigLine>,
+    pub(crate) lines: Vec<SshConfigLine>,
 }
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];
 
 /// Reads a file's text. `include` looks for the files of an Include.
-pub(crate) fn parse_lines(text: &str, mut include: impl FnMut(&[String]) -> Result<ConfigStatement, String>) -> Vec<ConfigLine> {
+pub(crate) fn parse_config_lines(
+    text: &str,
+    mut include: impl FnMut(&[String]) -> Result<SshConfigStatement, String>,
+) -> Vec<SshConfigLine> {
     let lines = text.split('\n').enumerate();
-    lines.filter_map(|(at, line)| parse_statement(line, &mut include).map(|says| ConfigLine { number: at + 1, statement: says })).collect()
+    lines
+        .filter_map(|(at, line)| parse_statement(line, &mut include).map(|says| SshConfigLine { number: at + 1, statement: says }))
+        .collect()
 }
 
 fn parse_statement(
     line: &str,
-    include: &mut dyn FnMut(&[String]) -> Result<ConfigStatement, String>,
-) -> Option<Result<ConfigStatement, String>> {
+    include: &mut dyn FnMut(&[String]) -> Result<SshConfigStatement, String>,
+) -> Option<Result<SshConfigStatement, String>> {
     let line = line.trim_end_matches([' ', '\t', '\r', '\u{c}']).trim_start_matches(BLANKS);
     if line.is_empty() || line.starts_with('#') {
         return None;
     }
     Some(split_keyword(line).and_then(|(keyword, rest)| {
         let words = split_words(rest).ok_or_else(|| format!("a quote behind {keyword} is not closed"))?;
-        let Some(known) = keywords::find_keyword(keyword) else { return Ok(ConfigStatement::Unknown(keyword.to_ascii_lowercase())) };
+        let Some(known) = keywords::find_keyword(keyword) else { return Ok(SshConfigStatement::Unknown(keyword.to_ascii_lowercase())) };
         let full =
             |words: &[String]| if words.iter().any(String::is_empty) { Err(format!("{} wants a value", known.name)) } else { Ok(()) };
         match known.name {
-            "Host" => full(&words).map(|()| ConfigStatement::Host(words.iter().map(|w| Pattern::parse(w)).collect())),
-            "Match" => MatchCondition::parse(&words).map(ConfigStatement::Match),
+            "Host" => full(&words).map(|()| SshConfigStatement::Host(words.iter().map(|w| SshPattern::parse(w)).collect())),
+            "Match" => MatchCondition::parse(&words).map(SshConfigStatement::Match),
             "Include" => full(&words).and_then(|()| include(&words)),
-            _ => Ok(ConfigStatement::Set(known, known.normalize_values(words, rest)?.into_iter().map(Arc::from).collect())),
+            _ => Ok(SshConfigStatement::Set(known, known.normalize_values(words, rest)?.into_iter().map(Arc::from).collect())),
         }
     }))
 }
@@ -117,7 +122,7 @@ mod tests {
         let mut include = |words: &[String]| Err(format!("include {words:?}"));
         match parse_statement(line, &mut include) {
             None => "-".to_owned(),
-            Some(Ok(ConfigStatement::Set(keyword, values))) => format!("{} {values:?}", keyword.name),
+            Some(Ok(SshConfigStatement::Set(keyword, values))) => format!("{} {values:?}", keyword.name),
             Some(Ok(other)) => format!("{other:?}"),
             Some(Err(what)) => format!("! {what}"),
         }

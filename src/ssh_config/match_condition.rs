@@ -6,41 +6,41 @@ use crate::text::glob::glob_match;
 
 /// One pattern of a `Host` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub(crate) struct SshPattern {
     negated: bool,
     text: String,
 }
 
-impl Pattern {
+impl SshPattern {
     pub(crate) fn parse(word: &str) -> Self {
         let text = word.strip_prefix('!');
-        Pattern { negated: text.is_some(), text: text.unwrap_or(word).to_owned() }
+        SshPattern { negated: text.is_some(), text: text.unwrap_or(word).to_owned() }
     }
 }
 
 /// Whether a `Host` line speaks of a host: one pattern matches, and none with `!` does.
-pub(crate) fn patterns_match(patterns: &[Pattern], host: &str) -> bool {
-    let matches = |p: &&Pattern| glob_match(&p.text, host);
+pub(crate) fn patterns_match(patterns: &[SshPattern], host: &str) -> bool {
+    let matches = |p: &&SshPattern| glob_match(&p.text, host);
     // OpenSSH stops at the first negated pattern that matches; whatever stands behind it changes nothing.
     !patterns.iter().filter(|p| p.negated).any(|p| matches(&p)) && patterns.iter().filter(|p| !p.negated).any(|p| matches(&p))
 }
 
 /// Reads a list `a,b*,!c`. `lower`: the patterns lose their case.
-pub(crate) fn parse_pattern_list(text: &str, lower: bool) -> Vec<Pattern> {
+pub(crate) fn parse_pattern_list(text: &str, lower: bool) -> Vec<SshPattern> {
     let text = if lower { text.to_ascii_lowercase() } else { text.to_owned() };
-    text.split(',').filter(|p| !p.is_empty()).map(Pattern::parse).collect()
+    text.split(',').filter(|p| !p.is_empty()).map(SshPattern::parse).collect()
 }
 
 /// What a criterion looks at. Names of hosts have no case here, unlike behind `Host`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Criterion {
+enum MatchCriterion {
     All,
     /// Within the second reading; there is one where a line says `final`.
     FinalPass,
-    Host(Vec<Pattern>),
-    OriginalHost(Vec<Pattern>),
-    User(Vec<Pattern>),
-    LocalUser(Vec<Pattern>),
+    Host(Vec<SshPattern>),
+    OriginalHost(Vec<SshPattern>),
+    User(Vec<SshPattern>),
+    LocalUser(Vec<SshPattern>),
     /// What only the ssh program can tell: its name.
     NeedsSsh(&'static str),
 }
@@ -48,7 +48,7 @@ enum Criterion {
 /// The criteria of a `Match` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MatchCondition {
-    criteria: Vec<(bool, Criterion)>,
+    criteria: Vec<(bool, MatchCriterion)>,
     /// Whether it calls for a second reading of the files.
     pub(crate) needs_final_pass: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) struct MatchContext<'a> {
 
 /// Whether a `Match` line holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConditionResult {
+pub(crate) enum MatchConditionResult {
     Yes,
     No,
     /// Only the ssh program can tell, because of this criterion.
@@ -86,11 +86,11 @@ impl MatchCondition {
             let name = name.to_ascii_lowercase();
             match name.as_str() {
                 "all" if tests.len() > 1 || words.peek().is_some() => return Err("Match: `all` must stand alone".to_owned()),
-                "all" => tests.push((negated, Criterion::All)),
-                "canonical" => tests.push((negated, Criterion::FinalPass)),
+                "all" => tests.push((negated, MatchCriterion::All)),
+                "canonical" => tests.push((negated, MatchCriterion::FinalPass)),
                 "final" => {
                     wants_second |= !negated;
-                    tests.push((negated, Criterion::FinalPass));
+                    tests.push((negated, MatchCriterion::FinalPass));
                 }
                 other => {
                     let value = value.or_else(|| words.next());
@@ -98,12 +98,12 @@ impl MatchCondition {
                     let full = |v: &&str| !v.is_empty() || matches!(other, "tagged" | "command");
                     let value = value.filter(full).ok_or_else(|| format!("Match: `{name}` wants a value"))?;
                     let test = match other {
-                        "host" => Criterion::Host(parse_pattern_list(value, true)),
-                        "originalhost" => Criterion::OriginalHost(parse_pattern_list(value, true)),
-                        "user" => Criterion::User(parse_pattern_list(value, false)),
-                        "localuser" => Criterion::LocalUser(parse_pattern_list(value, false)),
+                        "host" => MatchCriterion::Host(parse_pattern_list(value, true)),
+                        "originalhost" => MatchCriterion::OriginalHost(parse_pattern_list(value, true)),
+                        "user" => MatchCriterion::User(parse_pattern_list(value, false)),
+                        "localuser" => MatchCriterion::LocalUser(parse_pattern_list(value, false)),
                         other => match SSH_ONLY_CRITERIA.into_iter().find(|n| *n == other) {
-                            Some(name) => Criterion::NeedsSsh(name),
+                            Some(name) => MatchCriterion::NeedsSsh(name),
                             None => return Err(format!("Match: `{name}` is no criterion")),
                         },
                     };
@@ -119,26 +119,26 @@ impl MatchCondition {
     }
 
     /// Judges it. What only ssh can tell matters only where all else holds.
-    pub(crate) fn evaluate(&self, now: &MatchContext<'_>) -> ConditionResult {
+    pub(crate) fn evaluate(&self, context: &MatchContext<'_>) -> MatchConditionResult {
         let mut ask = None;
         for (negated, test) in &self.criteria {
             let yes = match test {
-                Criterion::All => true,
-                Criterion::FinalPass => now.is_final_pass,
-                Criterion::Host(list) => patterns_match(list, &now.host.to_ascii_lowercase()),
-                Criterion::OriginalHost(list) => patterns_match(list, &now.original_host.to_ascii_lowercase()),
-                Criterion::User(list) => patterns_match(list, now.user),
-                Criterion::LocalUser(list) => patterns_match(list, now.local_user),
-                Criterion::NeedsSsh(name) => {
+                MatchCriterion::All => true,
+                MatchCriterion::FinalPass => context.is_final_pass,
+                MatchCriterion::Host(list) => patterns_match(list, &context.host.to_ascii_lowercase()),
+                MatchCriterion::OriginalHost(list) => patterns_match(list, &context.original_host.to_ascii_lowercase()),
+                MatchCriterion::User(list) => patterns_match(list, context.user),
+                MatchCriterion::LocalUser(list) => patterns_match(list, context.local_user),
+                MatchCriterion::NeedsSsh(name) => {
                     ask = ask.or(Some(*name));
                     continue;
                 }
             };
             if yes == *negated {
-                return ConditionResult::No;
+                return MatchConditionResult::No;
             }
         }
-        ask.map_or(ConditionResult::Yes, ConditionResult::NeedsSsh)
+        ask.map_or(MatchConditionResult::Yes, MatchConditionResult::NeedsSsh)
     }
 }
 
@@ -150,14 +150,14 @@ mod tests {
         MatchCondition::parse(&text.split(' ').filter(|w| !w.is_empty()).map(str::to_owned).collect::<Vec<_>>())
     }
 
-    fn evaluate_text(text: &str) -> ConditionResult {
+    fn evaluate_text(text: &str) -> MatchConditionResult {
         let now = MatchContext { host: "gpu01.corp", original_host: "Gpu01", user: "root", local_user: "li", is_final_pass: false };
         parse_condition(text).expect(text).evaluate(&now)
     }
 
     #[test]
     fn host_lines_match_like_openssh() {
-        let speaks = |line: &str, host: &str| patterns_match(&line.split(' ').map(Pattern::parse).collect::<Vec<_>>(), host);
+        let speaks = |line: &str, host: &str| patterns_match(&line.split(' ').map(SshPattern::parse).collect::<Vec<_>>(), host);
         for (line, host, yes) in [
             ("gpu*", "gpu01", true),
             ("gpu0?", "gpu01", true),
@@ -176,21 +176,21 @@ mod tests {
     #[test]
     fn all_match_criteria_must_hold() {
         for (text, result) in [
-            ("all", ConditionResult::Yes),
-            ("!all", ConditionResult::No),
-            ("host gpu*.corp,x", ConditionResult::Yes),
-            ("Host GPU01.CORP", ConditionResult::Yes),
-            ("host gpu01", ConditionResult::No),
-            ("!host gpu01", ConditionResult::Yes),
-            ("originalhost=gpu01 user root,!li", ConditionResult::Yes),
-            ("originalhost gpu01 user !root", ConditionResult::No),
-            ("localuser li !user eve", ConditionResult::Yes),
-            ("canonical", ConditionResult::No),
-            ("!canonical host gpu*", ConditionResult::Yes),
-            ("final all", ConditionResult::No),
-            ("exec true", ConditionResult::NeedsSsh("exec")),
-            ("exec true host nowhere", ConditionResult::No),
-            ("host gpu* !exec true localnetwork 10.0.0.0/8", ConditionResult::NeedsSsh("exec")),
+            ("all", MatchConditionResult::Yes),
+            ("!all", MatchConditionResult::No),
+            ("host gpu*.corp,x", MatchConditionResult::Yes),
+            ("Host GPU01.CORP", MatchConditionResult::Yes),
+            ("host gpu01", MatchConditionResult::No),
+            ("!host gpu01", MatchConditionResult::Yes),
+            ("originalhost=gpu01 user root,!li", MatchConditionResult::Yes),
+            ("originalhost gpu01 user !root", MatchConditionResult::No),
+            ("localuser li !user eve", MatchConditionResult::Yes),
+            ("canonical", MatchConditionResult::No),
+            ("!canonical host gpu*", MatchConditionResult::Yes),
+            ("final all", MatchConditionResult::No),
+            ("exec true", MatchConditionResult::NeedsSsh("exec")),
+            ("exec true host nowhere", MatchConditionResult::No),
+            ("host gpu* !exec true localnetwork 10.0.0.0/8", MatchConditionResult::NeedsSsh("exec")),
         ] {
             assert_eq!(evaluate_text(text), result, "{text}");
         }

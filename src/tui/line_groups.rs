@@ -36,7 +36,7 @@ pub enum LineSegment {
 
 /// Lines that are alike.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LogGroup {
+pub struct LineGroup {
     /// Its number; they follow each other.
     pub id: u64,
     /// When the first came.
@@ -51,7 +51,7 @@ pub struct LogGroup {
     key: Option<String>,
 }
 
-impl LogGroup {
+impl LineGroup {
     /// As one text: `step 1180 loss [2.31..2.32]`.
     pub fn text(&self) -> String {
         self.spans().map(|(text, _)| text).collect()
@@ -69,15 +69,15 @@ impl LogGroup {
 
 /// The groups, the first one first.
 #[derive(Debug, Clone, Default)]
-pub struct LogGroups {
-    groups: VecDeque<LogGroup>,
+pub struct LineGroups {
+    groups: VecDeque<LineGroup>,
     next_id: u64,
     open_by_key: HashMap<String, VecDeque<u64>>,
 }
 
-impl LogGroups {
+impl LineGroups {
     /// Takes a clean line.
-    pub fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, place: u64, line: &str) {
+    pub fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, offset: u64, line: &str) {
         let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
         let (key, pieces) = tokenize_line(&line[..end]);
         if let Some(id) = key
@@ -98,12 +98,12 @@ impl LogGroups {
         if let Some(key) = &key {
             self.open_by_key.entry(key.clone()).or_default().push_back(id);
         }
-        self.groups.push_back(LogGroup {
+        self.groups.push_back(LineGroup {
             id,
             first_at: at,
             segments: pieces,
             logs: vec![log],
-            offset: place,
+            offset,
             members: HashSet::from([log]),
             key,
         });
@@ -132,11 +132,11 @@ impl LogGroups {
     }
 
     /// The group of that number.
-    pub fn get(&self, id: u64) -> Option<&LogGroup> {
+    pub fn get(&self, id: u64) -> Option<&LineGroup> {
         self.groups.get(usize::try_from(id.checked_sub(self.id_range().0)?).ok()?)
     }
 
-    fn get_mut(&mut self, id: u64) -> Option<&mut LogGroup> {
+    fn get_mut(&mut self, id: u64) -> Option<&mut LineGroup> {
         let first = self.id_range().0;
         self.groups.get_mut(usize::try_from(id.checked_sub(first)?).ok()?)
     }
@@ -278,7 +278,7 @@ mod tests {
         (rank / 8, LogFile::Rank { rank, restart: 0 })
     }
 
-    fn group_texts(groups: &LogGroups) -> Vec<String> {
+    fn group_texts(groups: &LineGroups) -> Vec<String> {
         let (from, to) = groups.id_range();
         (from..to)
             .filter_map(|id| groups.get(id))
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn lines_of_all_ranks_fold_with_ranges() {
-        let mut groups = LogGroups::default();
+        let mut groups = LineGroups::default();
         for step in 7..9 {
             for n in (0..16).filter(|n| *n != 5 || step < 8) {
                 groups.add_line(
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn number_only_lines_never_fold() {
-        let mut groups = LogGroups::default();
+        let mut groups = LineGroups::default();
         for n in 0..4 {
             groups.add_line(rank_log(n), 0, 0, "3.14 15 [9, 2]");
         }
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn late_lines_start_a_new_group() {
-        let mut groups = LogGroups::default();
+        let mut groups = LineGroups::default();
         groups.add_line(rank_log(0), 0, 0, "a b");
         groups.add_line(rank_log(1), WINDOW_MS, 0, "a b");
         groups.add_line((0, LogFile::Launcher), 0, 0, "c");
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn groups_are_bounded() {
-        let mut groups = LogGroups::default();
+        let mut groups = LineGroups::default();
         for n in 0..(MAX_GROUPS as u32 * 3) {
             groups.add_line(rank_log(n % 7), 0, 0, &format!("line {} {}", "abcdefg".chars().nth(n as usize % 7).expect("a letter"), n));
             groups.add_line(rank_log(0), 0, 0, &"a".repeat(n as usize % 5_000));

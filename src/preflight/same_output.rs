@@ -14,15 +14,15 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let commands = &scene.job.checks.same_output_commands;
-    let mut cells = scene.check_each_host(|_| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let commands = &context.job.checks.same_output_commands;
+    let mut cells = context.check_each_host(|_| {
         if commands.is_empty() { CheckResult::skipped("checks.same is empty") } else { CheckResult::pass("the same everywhere") }
     });
     for (n, command) in commands.iter().enumerate() {
         let n = n.to_string();
         let short: String = command.chars().take(40).collect();
-        let compared = scene.compare_hosts(Level::Fail, "make it say the same on all hosts, or take it out of checks.same", |host| {
+        let compared = context.compare_hosts(Level::Fail, "make it say the same on all hosts, or take it out of checks.same", |host| {
             if host.probe_output.last_value("inside_failed").is_some() {
                 return Err(CheckResult::skipped("the image could not be looked into"));
             }

@@ -2,7 +2,7 @@
 //!
 //! Uses `pager`. A carriage return starts the row anew, `CSI n A` goes up to four rows back; what a row was before is counted and left out.
 
-use super::log_pager::StoredLine;
+use super::log_source::StoredLine;
 
 /// How many rows back a bar may go.
 const MAX_ROWS_UP: usize = 4;
@@ -11,7 +11,7 @@ const MAX_ROW_BYTES: usize = 16 << 10;
 
 /// A row as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgressRow {
+pub struct TerminalLogRow {
     /// The place of its first byte in the log.
     pub offset: u64,
     /// The place after what was written to it last.
@@ -23,21 +23,21 @@ pub struct ProgressRow {
 }
 
 /// Rows that follow each other, the changing ones as they are in the end.
-pub fn collapse_progress(lines: &[StoredLine]) -> Vec<ProgressRow> {
-    let mut rows: Vec<ProgressRow> = Vec::with_capacity(lines.len());
+pub fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
+    let mut rows: Vec<TerminalLogRow> = Vec::with_capacity(lines.len());
     // Where the cursor is; at the end: on a row that is not there yet.
     let mut cursor = 0;
     let mut open = false;
     for line in lines {
         if !open && memchr::memchr2(b'\r', 0x1b, &line.bytes).is_none() && cursor == rows.len() {
-            rows.push(ProgressRow { offset: line.offset, next_offset: line.next_offset, bytes: line.bytes.clone(), draw_count: 1 });
+            rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: line.bytes.clone(), draw_count: 1 });
         } else {
             for (up, part) in split_at_cursor_up(&line.bytes) {
                 cursor -= up.min(MAX_ROWS_UP).min(cursor);
                 write_row(&mut rows, cursor, line, part);
             }
             if cursor >= rows.len() {
-                rows.push(ProgressRow { offset: line.offset, next_offset: line.next_offset, bytes: Vec::new(), draw_count: 1 });
+                rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: Vec::new(), draw_count: 1 });
             }
         }
         // A piece of a line that goes on stays on its row.
@@ -48,10 +48,10 @@ pub fn collapse_progress(lines: &[StoredLine]) -> Vec<ProgressRow> {
 }
 
 /// Every picture that was drawn, a row each.
-pub fn expand_progress(lines: &[StoredLine]) -> Vec<ProgressRow> {
+pub fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut rows = Vec::new();
     for line in lines {
-        let row = |part: &[u8]| ProgressRow { offset: line.offset, next_offset: line.next_offset, bytes: part.to_vec(), draw_count: 1 };
+        let row = |part: &[u8]| TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: part.to_vec(), draw_count: 1 };
         let before = rows.len();
         let drawn = line.bytes.split(|byte| *byte == b'\r').filter(|part| has_visible_text(part));
         rows.extend(drawn.map(row));
@@ -81,7 +81,7 @@ fn split_at_cursor_up(bytes: &[u8]) -> Vec<(usize, &[u8])> {
 }
 
 /// Writes a text to a row: what stands behind its last carriage return, over what was there.
-fn write_row(rows: &mut Vec<ProgressRow>, cursor: usize, line: &StoredLine, part: &[u8]) {
+fn write_row(rows: &mut Vec<TerminalLogRow>, cursor: usize, line: &StoredLine, part: &[u8]) {
     let mut drawn: u32 = 0;
     let mut last: &[u8] = b"";
     for text in part.split(|byte| *byte == b'\r').filter(|text| has_visible_text(text)) {
@@ -97,7 +97,7 @@ fn write_row(rows: &mut Vec<ProgressRow>, cursor: usize, line: &StoredLine, part
             row.draw_count = row.draw_count.saturating_add(drawn);
             (row.bytes, row.next_offset) = (bytes, row.next_offset.max(line.next_offset));
         }
-        None => rows.push(ProgressRow { offset: line.offset, next_offset: line.next_offset, bytes, draw_count: drawn }),
+        None => rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes, draw_count: drawn }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `paths`: `checks.paths`: there, with the same content.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::mount_content::content_summary;
 use super::mounts::probed_file_value;
 use super::probe::Probe;
@@ -19,25 +19,26 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
-    let paths = &scene.job.checks.same_content_paths;
-    let mut cells = scene.check_each_host(|_| {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
+    let paths = &context.job.checks.same_content_paths;
+    let mut cells = context.check_each_host(|_| {
         if paths.is_empty() { CheckResult::skipped("checks.paths is empty") } else { CheckResult::pass("the same everywhere") }
     });
     for (n, path) in paths.iter().enumerate() {
-        let place = |host: &HostView<'_>| checked_paths(scene.job, host.index).len() - paths.len() + n;
-        let compared = scene.compare_hosts(Level::Fail, "copy what is missing, or mount the same there", |host| {
-            match probed_file_value(host, place(host), "type") {
-                Some("missing") => Err(CheckResult::fail(format!("{path} is not there"), "copy it there, or mount it")),
-                Some("hung") => {
-                    Err(CheckResult::fail(format!("{path} does not answer within 5 s: a stale network mount?"), "mount it again"))
+        let place = |host: &CheckedHost<'_>| checked_paths(context.job, host.index).len() - paths.len() + n;
+        let compared =
+            context.compare_hosts(Level::Fail, "copy what is missing, or mount the same there", |host| {
+                match probed_file_value(host, place(host), "type") {
+                    Some("missing") => Err(CheckResult::fail(format!("{path} is not there"), "copy it there, or mount it")),
+                    Some("hung") => {
+                        Err(CheckResult::fail(format!("{path} does not answer within 5 s: a stale network mount?"), "mount it again"))
+                    }
+                    _ => content_summary(host, place(host))
+                        .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
                 }
-                _ => content_summary(host, place(host))
-                    .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
-            }
-        });
+            });
         let lists: Vec<BTreeSet<&String>> =
-            scene.hosts.iter().map(|h| h.probe_output.values(&format!("in{}", place(h))).iter().collect()).collect();
+            context.hosts.iter().map(|h| h.probe_output.values(&format!("in{}", place(h))).iter().collect()).collect();
         let model = compared.iter().position(|c| c.level == Level::Pass);
         for ((cell, mut found), list) in cells.iter_mut().zip(compared).zip(&lists) {
             if found.majority_size > 0 {

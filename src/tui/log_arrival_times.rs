@@ -13,7 +13,7 @@ const MAX_LOGS: usize = 1 << 16;
 
 /// When each log grew.
 #[derive(Debug, Clone, Default)]
-pub struct LogTimes {
+pub struct LogArrivalTimes {
     logs: BTreeMap<(u32, LogFile), LogGrowth>,
 }
 
@@ -26,7 +26,7 @@ struct LogGrowth {
     last_at: UnixMillis,
 }
 
-impl LogTimes {
+impl LogArrivalTimes {
     /// Bytes from `offset` on came at that time.
     pub fn record_growth(&mut self, log: (u32, LogFile), offset: u64, at: UnixMillis) {
         if self.logs.len() >= MAX_LOGS && !self.logs.contains_key(&log) {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn offsets_and_times_convert() {
-        let mut times = LogTimes::default();
+        let mut times = LogArrivalTimes::default();
         for (offset, at) in [(0, 1_000), (100, 2_000), (200, 5_000)] {
             times.record_growth(LOG, offset, at);
         }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn points_are_bounded_and_sorted() {
-        let mut times = LogTimes::default();
+        let mut times = LogArrivalTimes::default();
         for n in 0..100_000_u64 {
             times.record_growth(LOG, n * 100, i64::try_from(n).expect("small") * 10);
         }

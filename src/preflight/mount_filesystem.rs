@@ -1,7 +1,7 @@
 //! `mount-system`: one kind of file system beneath a mount.
 
 use super::context::CheckContext;
-use super::context::HostView;
+use super::context::CheckedHost;
 use super::mounts::probed_file_value;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -17,9 +17,9 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
+fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     compare_mounts(
-        scene,
+        context,
         |_| true,
         "mount the same there: `df -T` shows what it is",
         |host, at| probed_file_value(host, at, "system").map(str::to_owned),
@@ -28,20 +28,20 @@ fn judge(scene: &CheckContext<'_>) -> Vec<CheckResult> {
 
 /// Compares something of each mount between the hosts that have it; the first that differs is told.
 pub(crate) fn compare_mounts(
-    scene: &CheckContext<'_>,
+    context: &CheckContext<'_>,
     wanted: impl Fn(&Mount) -> bool,
     hint: &str,
-    value: impl Fn(&HostView<'_>, usize) -> Option<String>,
+    value: impl Fn(&CheckedHost<'_>, usize) -> Option<String>,
 ) -> Vec<CheckResult> {
     let mut targets: Vec<&str> = Vec::new();
-    for mount in scene.hosts.iter().filter_map(HostView::container).flat_map(|c| &c.mounts).filter(|m| wanted(m)) {
+    for mount in context.hosts.iter().filter_map(CheckedHost::container).flat_map(|c| &c.mounts).filter(|m| wanted(m)) {
         if !targets.contains(&mount.target.as_str()) {
             targets.push(&mount.target);
         }
     }
-    let mut cells = scene.check_each_host(|_| CheckResult::skipped("no such mounts"));
+    let mut cells = context.check_each_host(|_| CheckResult::skipped("no such mounts"));
     for target in targets {
-        let compared = scene.compare_hosts(Level::Warn, hint, |host| {
+        let compared = context.compare_hosts(Level::Warn, hint, |host| {
             let at = host.container().and_then(|c| c.mounts.iter().position(|m| m.target == *target));
             at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("it could not be looked at"))
         });

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Clear;
 
-use crate::tui::palette::{CommandPalette, PaletteEntry};
+use crate::tui::command_palette::{CommandPalette, PaletteEntry};
 use crate::tui::theme::Theme;
 
 use super::formatting;

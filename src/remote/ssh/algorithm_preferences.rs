@@ -26,11 +26,11 @@ pub(super) fn is_kex_marker(name: &str) -> bool {
 
 /// The lists for one handshake; host keys that are known come first. Certificates are asked for where an authority is known, or where no
 /// plain key is allowed.
-pub(super) fn build_preferred(lists: &AlgorithmLists, trust: &HostKeyVerifier) -> Preferred {
+pub(super) fn build_preferred(lists: &AlgorithmLists, verifier: &HostKeyVerifier) -> Preferred {
     let (certificates, plain): (Vec<String>, Vec<String>) =
         lists.host_keys.names.iter().cloned().partition(|n| algorithms::is_certificate(n));
-    let known = trust.known_key_types();
-    let wanted = if trust.has_cert_authority() || plain.is_empty() { certificates } else { Vec::new() };
+    let known = verifier.known_key_types();
+    let wanted = if verifier.has_cert_authority() || plain.is_empty() { certificates } else { Vec::new() };
     let mut kex: Vec<kex::Name> = lists.kex.names.iter().filter_map(|n| kex::Name::try_from(n.as_str()).ok()).collect();
     kex.extend(KEX_MARKERS);
     Preferred {
@@ -46,7 +46,10 @@ pub(super) fn build_preferred(lists: &AlgorithmLists, trust: &HostKeyVerifier) -
 }
 
 /// The list of ssh_config behind a failed negotiation.
-pub(super) fn find_list<'a>(lists: &'a AlgorithmLists, kind: &russh::AlgorithmKind) -> Option<(AlgorithmCategory, &'a AlgorithmList)> {
+pub(super) fn find_algorithm_list<'a>(
+    lists: &'a AlgorithmLists,
+    kind: &russh::AlgorithmKind,
+) -> Option<(AlgorithmCategory, &'a AlgorithmList)> {
     match kind {
         russh::AlgorithmKind::Kex => Some((AlgorithmCategory::Kex, &lists.kex)),
         russh::AlgorithmKind::Key => Some((AlgorithmCategory::HostKey, &lists.host_keys)),

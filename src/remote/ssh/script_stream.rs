@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{BeginMarkScanner, BoundedBuffer};
-use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, record_message, start_script};
+use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, apply_channel_message, start_script};
 use crate::remote::RemoteError;
 use crate::remote::byte_channel::ByteSender;
 
@@ -76,8 +76,8 @@ impl ScriptSession {
         }
     }
 
-    fn flood_error(&self, most: usize) -> RemoteError {
-        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, most >> 10);
+    fn flood_error(&self, max: usize) -> RemoteError {
+        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, max >> 10);
         RemoteError::Protocol { what }
     }
 
@@ -95,7 +95,7 @@ impl ScriptSession {
                 output.fail(self.lost_error());
                 return;
             };
-            match record_message(message, end) {
+            match apply_channel_message(message, end) {
                 ChannelOutput::Stdout(bytes) => {
                     if !output.send(bytes, |most| self.flood_error(most)) {
                         return;
@@ -130,7 +130,7 @@ impl ScriptSession {
                 () = tokio::time::sleep_until(self.deadline()) => return Err(self.timeout_error()),
             };
             let message = message.ok_or_else(|| self.lost_error())?;
-            match record_message(message, end) {
+            match apply_channel_message(message, end) {
                 ChannelOutput::Stdout(bytes) => {
                     if let Some(rest) = opening.push(&bytes) {
                         return Ok(Some(rest.into()));

@@ -19,7 +19,7 @@ pub struct HopSetting {
 
 /// One hop of the way to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HopSettings {
+pub struct HopReport {
     /// The name it was asked for by.
     pub name: String,
     /// Whether it is a jump host.
@@ -29,7 +29,7 @@ pub struct HopSettings {
 }
 
 /// The settings of one hop; `ssh`: what the inventory says of the host at the end of the way.
-pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopSettings {
+pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopReport {
     let ResolvedHop { hop, options } = step;
     let mut settings: Vec<HopSetting> = Vec::new();
     let mut tell = |name: &'static str, value: String, origin: &SettingOrigin| {
@@ -76,5 +76,5 @@ pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopSett
         let shut = name == "ProxyCommand" && options.is_set("ProxyJump");
         values.iter().filter(|_| !shut).for_each(|v| tell(name, v.text.to_string(), &v.origin));
     }
-    HopSettings { name: hop.name.clone(), is_jump: hop.is_jump, settings }
+    HopReport { name: hop.name.clone(), is_jump: hop.is_jump, settings }
 }

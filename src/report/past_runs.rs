@@ -15,7 +15,7 @@ use crate::state::{ConnectionStatus, RunState};
 
 use super::finding::FindingReport;
 use super::journal::{JOURNAL_FILE, JournalReader};
-use super::log_store::{LogError, LogStore};
+use super::log_store::{LogStore, LogStoreError};
 use super::private_files::{make_dir, private_options};
 use crate::text::sanitize::Sanitizer;
 
@@ -65,7 +65,7 @@ impl RunDir {
     ///
     /// # Errors
     /// When the folder cannot be read or written.
-    pub fn open_logs_for_writing(&self, record: &[String]) -> Result<LogStore, LogError> {
+    pub fn open_logs_for_writing(&self, record: &[String]) -> Result<LogStore, LogStoreError> {
         let mut logs = open_logs(&self.path)?;
         logs.set_default_hosts(record);
         logs.save_node_list()?;
@@ -77,17 +77,17 @@ impl RunDir {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub fn open_logs(run_dir: &Path) -> Result<LogStore, LogError> {
+pub fn open_logs(run_dir: &Path) -> Result<LogStore, LogStoreError> {
     let mut logs = LogStore::open(&run_dir.join("logs"))?;
     // Versions before this one named logs by the places of hosts in the inventory of the command that began the folder.
     if !logs.has_node_list() && !logs.list_files()?.is_empty() {
-        logs.set_default_hosts(&first_hosts(run_dir));
+        logs.set_default_hosts(&read_first_command_hosts(run_dir));
     }
     Ok(logs)
 }
 
 /// The hosts of the first operation in a journal; none where there is no journal.
-fn first_hosts(run_dir: &Path) -> Vec<String> {
+fn read_first_command_hosts(run_dir: &Path) -> Vec<String> {
     let Ok(mut reader) = JournalReader::open(&run_dir.join(JOURNAL_FILE)) else { return Vec::new() };
     for _ in 0..MAX_HEAD_EVENTS {
         match reader.next_event() {
@@ -230,10 +230,10 @@ pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunRepor
 ///
 /// # Errors
 /// When the disk does not take it.
-pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding], cleaner: &Sanitizer) -> io::Result<()> {
+pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding], sanitizer: &Sanitizer) -> io::Result<()> {
     let before = fs::read_to_string(dir.path.join(REPORT_FILE)).ok().and_then(|text| serde_json::from_str::<RunReport>(&text).ok());
     let whole = merge_reports(before, build_report(state, findings));
-    let text = cleaner.mask_json(serde_json::to_string_pretty(&whole)?);
+    let text = sanitizer.mask_json(serde_json::to_string_pretty(&whole)?);
     let draft = dir.path.join(".report.json");
     let mut file = private_options(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
     file.write_all(text.as_bytes())?;

@@ -12,7 +12,7 @@ const MAX_REPLY_CHARS: usize = 64;
 
 /// What came back.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct BackgroundReply {
+pub(super) struct BackgroundColorReply {
     /// How light the background is, 0 to 1.
     pub(super) brightness: Option<f32>,
     /// The last question was answered: nothing more comes.
@@ -24,8 +24,8 @@ pub(super) struct BackgroundReply {
 }
 
 /// Reads all that came.
-pub(super) fn parse_reply(bytes: &[u8]) -> BackgroundReply {
-    let mut answer = BackgroundReply::default();
+pub(super) fn parse_reply(bytes: &[u8]) -> BackgroundColorReply {
+    let mut answer = BackgroundColorReply::default();
     let mut rest = bytes;
     while let Some((first, more)) = rest.split_first() {
         rest = match (*first, more.first()) {
@@ -88,7 +88,7 @@ pub(super) struct LateReplyFilter {
 
 impl LateReplyFilter {
     /// After what came in time.
-    pub(super) fn from_reply(answer: &BackgroundReply) -> LateReplyFilter {
+    pub(super) fn from_reply(answer: &BackgroundColorReply) -> LateReplyFilter {
         LateReplyFilter { reply_pending: !answer.complete, reply_chars: answer.truncated.then_some(0), after_escape: false }
     }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn background_replies_are_parsed() {
-        let near = |answer: &BackgroundReply, light: f32| answer.brightness.is_some_and(|l| (l - light).abs() < 0.01);
+        let near = |answer: &BackgroundColorReply, light: f32| answer.brightness.is_some_and(|l| (l - light).abs() < 0.01);
         let white = parse_reply(b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?65;1c");
         assert!(near(&white, 1.0) && white.complete && white.keys.is_empty(), "{white:?}");
         let dark = parse_reply(b"\x1b]11;rgb:1e/1e/2e\x07");

@@ -20,18 +20,18 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts a created or ended container; returns when its main process lives.
-pub(super) fn start_container(here: &ProgramContext, store: &DockerStore, id: &str, stdin: Stdio) -> Result<(), DockerError> {
+pub(super) fn start_container(context: &ProgramContext, store: &DockerStore, id: &str, stdin: Stdio) -> Result<(), DockerError> {
     let state = store.read_state();
     let container = state.find_container(id).ok_or_else(|| no_such_container(id))?;
     if container.status == ContainerStatus::Running {
         return Ok(());
     }
-    if container.gpus.is_some() && (here.host.faults().no_gpu_runtime || here.host.settings().gpus == 0) {
+    if container.gpus.is_some() && (context.host.faults().no_gpu_runtime || context.host.settings().gpus == 0) {
         return Err(DockerError::new(125, "Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]]."));
     }
     let words: Vec<&String> = container.entrypoint.iter().chain(&container.cmd).collect();
     let Some(program) = words.first() else { return Err(DockerError::new(125, "Error response from daemon: no command specified")) };
-    let variables = container_env(&here.host, store, container);
+    let variables = container_env(&context.host, store, container);
     if let Err(failure) = find_program(store, container, &variables, program) {
         let text = format!(
             "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: {}",
@@ -52,7 +52,7 @@ pub(super) fn start_container(here: &ProgramContext, store: &DockerStore, id: &s
     let mut shim = reexec_as("sandbox-shim")?;
     shim.args(["container", &container.id]).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::null());
     // The supervisor is not a part of the shell that started it: it must survive the end of that session.
-    shim.env_clear().envs(here.host.marker_variables());
+    shim.env_clear().envs(context.host.marker_variables());
     let mut child = shim.spawn()?;
     let mut said = String::new();
     if let Some(mut pipe) = child.stdout.take() {
@@ -77,10 +77,12 @@ fn for_each_container(flags: &ParsedFlags, mut act: impl FnMut(&str) -> Result<S
 }
 
 /// `docker start`.
-pub(super) fn docker_start(here: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
+pub(super) fn docker_start(context: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
     Ok(for_each_container(flags, |word| {
         let id = store.read_state().find_container(word).map(|c| c.id.clone()).ok_or_else(|| no_such_container(word))?;
-        start_container(here, store, &id, Stdio::null()).map_err(|failure| DockerError::new(1, failure.message)).map(|()| word.to_owned())
+        start_container(context, store, &id, Stdio::null())
+            .map_err(|failure| DockerError::new(1, failure.message))
+            .map(|()| word.to_owned())
     }))
 }
 

@@ -25,16 +25,16 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 const MAX_EVENTS_PER_SECOND: usize = 100;
 
 /// Watches one of so many hosts until told to stop. What cannot be seen is no trouble of the run: it is asked again, and its age shows.
-pub async fn stream_metrics(link: Arc<HostConnection>, site: HostContext, hosts: usize, end: CancellationToken) {
-    let command = host_metrics::metrics_command(&site, hosts);
+pub async fn stream_host_metrics(connection: Arc<HostConnection>, context: HostContext, hosts: usize, end: CancellationToken) {
+    let command = host_metrics::metrics_command(&context, hosts);
     let (mut pause, mut unread) = (RETRY_PAUSE, None);
     loop {
         let begun = Instant::now();
         let error = tokio::select! {
             () = end.cancelled() => return,
-            error = read_stream_until_lost(&link, &command, &mut unread) => error,
+            error = read_stream_until_lost(&connection, &command, &mut unread) => error,
         };
-        tracing::debug!(%error, host = link.host_index(), "the host is not watched any more");
+        tracing::debug!(%error, host = connection.host_index(), "the host is not watched any more");
         if begun.elapsed() > MAX_RETRY_PAUSE {
             pause = RETRY_PAUSE;
         }
@@ -47,21 +47,21 @@ pub async fn stream_metrics(link: Arc<HostConnection>, site: HostContext, hosts:
 }
 
 /// Asks one host what nvidia-smi prints and tells the answer, whatever it is, as an event.
-pub async fn query_nvidia_smi(link: &HostConnection) {
-    let (text, error) = match link.exec(&host_metrics::nvidia_smi_command()).await {
+pub async fn query_nvidia_smi(connection: &HostConnection) {
+    let (text, error) = match connection.exec(&host_metrics::nvidia_smi_command()).await {
         Ok(output) if output.is_success() => (output.stdout_text(), String::new()),
         // The status with which `timeout` says that the time was over.
         Ok(output) if output.exit_code == 124 => (output.stdout_text(), "nvidia-smi did not answer within 15 s".to_owned()),
         Ok(output) => (output.stdout_text(), output.error_line()),
         Err(error) => (String::new(), error.to_string()),
     };
-    link.emitter().send(EventKind::NvidiaSmi { host: link.event_host(), text, error });
+    connection.emitter().send(EventKind::NvidiaSmi { host: connection.event_host_index(), text, error });
 }
 
 /// One stream, until it breaks. `unread`: what nvidia-smi was last said to say instead of values; it is told once.
-async fn read_stream_until_lost(link: &HostConnection, command: &RemoteCommand, unread: &mut Option<String>) -> RemoteError {
+async fn read_stream_until_lost(connection: &HostConnection, command: &RemoteCommand, unread: &mut Option<String>) -> RemoteError {
     let lost = |what: &str| RemoteError::Lost { what: what.to_owned(), hint: String::new(), retry: true };
-    let mut stream = match link.open_stream(command).await {
+    let mut stream = match connection.open_stream(command).await {
         Ok(stream) => stream,
         Err(error) => return error,
     };
@@ -75,13 +75,13 @@ async fn read_stream_until_lost(link: &HostConnection, command: &RemoteCommand, 
             Err(_) => return lost("the values stayed away"),
         };
         let at = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let host = link.event_host();
+        let host = connection.event_host_index();
         for news in reader.push(&bytes, at) {
             told = if told.0 == at / 1000 { (told.0, told.1 + 1) } else { (at / 1000, 1) };
             if told.1 > MAX_EVENTS_PER_SECOND {
                 continue;
             }
-            link.emitter().send(match news {
+            connection.emitter().send(match news {
                 MetricsEvent::Gpus(gpus) => {
                     *unread = None;
                     EventKind::Gpus { host, gpus }

@@ -74,9 +74,9 @@ pub(super) fn format_duration(time: Duration) -> String {
 }
 
 /// Tells a report as an event.
-pub(super) fn emit_stream_event(link: &HostConnection, report: &LogStreamEvent) {
-    let host = link.event_host();
-    let kind = match *report {
+pub(super) fn emit_stream_event(connection: &HostConnection, event: &LogStreamEvent) {
+    let host = connection.event_host_index();
+    let kind = match *event {
         LogStreamEvent::ProcessStarted(_, LogFile::Launcher, _) => EventKind::LauncherStarted { host },
         LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, restart }, when) => {
             EventKind::RankStarted { host, rank, restart, started_at: when }
@@ -87,5 +87,5 @@ pub(super) fn emit_stream_event(link: &HostConnection, report: &LogStreamEvent) 
         }
         LogStreamEvent::RunMissing(_) | LogStreamEvent::Log(..) | LogStreamEvent::HostGivenUp(..) => return,
     };
-    link.emitter().send(kind);
+    connection.emitter().send(kind);
 }

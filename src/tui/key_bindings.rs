@@ -24,8 +24,8 @@ pub struct KeyBinding {
 
 impl KeyBinding {
     /// The keys as they are written in the help.
-    pub fn join_keys(&self, between: &str) -> String {
-        self.keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(between)
+    pub fn join_keys(&self, separator: &str) -> String {
+        self.keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(separator)
     }
 
     /// All that its keys ask for, or did before they were taken away.
@@ -69,28 +69,28 @@ pub struct KeyConflict {
 
 impl KeyBindings {
     /// The rows of a place.
-    pub fn bindings_in(&self, place: KeyContext) -> impl Iterator<Item = &KeyBinding> {
-        self.rows.iter().filter(move |row| row.context == place)
+    pub fn bindings_in(&self, context: KeyContext) -> impl Iterator<Item = &KeyBinding> {
+        self.rows.iter().filter(move |row| row.context == context)
     }
 
     /// What a key asks at these places; earlier places win.
-    pub fn command_for_key(&self, key: KeyEvent, places: &[KeyContext]) -> Option<UiCommand> {
+    pub fn command_for_key(&self, key: KeyEvent, contexts: &[KeyContext]) -> Option<UiCommand> {
         let name = key_name(key)?;
-        places
+        contexts
             .iter()
             .find_map(|place| self.bindings_in(*place).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
     }
 
     /// The keys of a command at these places; none where it has none.
-    pub fn keys_for(&self, cmd: UiCommand, places: &[KeyContext]) -> Option<String> {
-        let (.., keys, _) = self.commands(places).into_iter().find(|(known, ..)| *known == cmd)?;
+    pub fn keys_for(&self, cmd: UiCommand, contexts: &[KeyContext]) -> Option<String> {
+        let (.., keys, _) = self.commands(contexts).into_iter().find(|(known, ..)| *known == cmd)?;
         Some(keys).filter(|keys| !keys.is_empty())
     }
 
     /// Every command of these places once, with its keys and what the help says.
-    pub fn commands(&self, places: &[KeyContext]) -> Vec<(UiCommand, String, &'static str)> {
+    pub fn commands(&self, contexts: &[KeyContext]) -> Vec<(UiCommand, String, &'static str)> {
         let mut all: Vec<(UiCommand, String, &'static str)> = Vec::new();
-        for row in places.iter().flat_map(|place| self.bindings_in(*place)) {
+        for row in contexts.iter().flat_map(|place| self.bindings_in(*place)) {
             let [first, other] = row.commands();
             for cmd in if first == other { vec![first] } else { vec![first, other] } {
                 let keys: Vec<&str> = row.keys.iter().filter(|(_, asks)| *asks == cmd).map(|(key, _)| key.as_str()).collect();
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    fn command_for_char(bindings: &KeyBindings, c: char, places: &[KeyContext]) -> Option<UiCommand> {
-        bindings.command_for_key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE), places)
+    fn command_for_char(bindings: &KeyBindings, c: char, contexts: &[KeyContext]) -> Option<UiCommand> {
+        bindings.command_for_key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE), contexts)
     }
 
     #[test]

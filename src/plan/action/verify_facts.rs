@@ -8,7 +8,7 @@ use crate::plan::host_context::HostContext;
 
 /// Judges one host's facts.
 #[derive(Debug, Clone)]
-pub struct CheckFacts {
+pub struct VerifyHostFacts {
     /// Where.
     pub context: HostContext,
     /// The container that will be made; `None`: bare host.
@@ -32,7 +32,7 @@ pub struct HostCheckSummary {
     pub pass_warn_counts: (usize, usize),
 }
 
-impl CheckFacts {
+impl VerifyHostFacts {
     pub(super) fn observe(&self, facts: &HostFacts) -> Observation {
         let mut troubles = Vec::new();
         self.check_docker(facts, &mut troubles);
@@ -67,18 +67,18 @@ impl CheckFacts {
         }
     }
 
-    fn check_docker(&self, facts: &HostFacts, troubles: &mut Vec<Issue>) {
+    fn check_docker(&self, facts: &HostFacts, issues: &mut Vec<Issue>) {
         if self.container.is_none() {
             return;
         }
         let host = &self.context.host;
         if let DockerStatus::Unusable(says) = &facts.docker {
-            troubles.push(docker_issue(says, host, &facts.user, self.context.docker_needs_sudo));
+            issues.push(docker_issue(says, host, &facts.user, self.context.docker_needs_sudo));
         }
-        troubles.extend(fact_rules::container_name_taken(facts, &self.context).map(FactProblem::into_issue));
+        issues.extend(fact_rules::container_name_taken(facts, &self.context).map(FactProblem::into_issue));
     }
 
-    fn check_gpus(&self, facts: &HostFacts, troubles: &mut Vec<Issue>) {
+    fn check_gpus(&self, facts: &HostFacts, issues: &mut Vec<Issue>) {
         let container = self.container.as_ref();
         if !fact_rules::uses_gpus(container, &self.gpus, facts) {
             return;
@@ -90,28 +90,28 @@ impl CheckFacts {
             let idle = super::container::choose_gpus(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
             if there >= *count && idle < *count as usize {
                 let hint = "wait for the others' work to end (`nvidia-smi` there names it), or lower container.gpus";
-                troubles.push(Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));
+                issues.push(Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));
             }
         }
         if there < needed.max(1) {
             let why = facts.gpu_error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
-            troubles.push(Issue::new(
+            issues.push(Issue::new(
                 format!("{there} GPUs on {host}, {needed} needed{why}"),
                 "check `nvidia-smi -L` there; lower launch.nproc_per_node or hosts[].gpus, or set container.gpus: none for a CPU run",
             ));
         }
     }
 
-    fn check_disk(&self, facts: &HostFacts, troubles: &mut Vec<Issue>) {
+    fn check_disk(&self, facts: &HostFacts, issues: &mut Vec<Issue>) {
         let host = &self.context.host;
         if !facts.is_writable {
-            troubles.push(Issue::new(
+            issues.push(Issue::new(
                 format!("{} cannot be made on {host}: {} is not writable for {}", facts.run_dir, facts.nearest_dir, facts.user),
                 "set run_dir to a directory that the ssh user owns",
             ));
         }
         if facts.disk_kib.1 > 0 && facts.disk_kib.0 < fact_rules::MIN_FREE_KIB {
-            troubles.push(Issue::new(
+            issues.push(Issue::new(
                 format!("{} MiB free under {} on {host}, 1024 needed", facts.disk_kib.0 / 1024, facts.run_dir),
                 "free space there, or set run_dir to another disk",
             ));

@@ -16,7 +16,7 @@ const PROGRAM_PREFIX: &str = "orchestrate ";
 
 /// What names the inventory of an operation and reaches its hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CommandAdvice {
+pub struct CommandFormatter {
     /// Inventory files, as words of a shell.
     inventory_files: Vec<String>,
     /// Further words that every command needs: `-F lab.conf`.
@@ -25,11 +25,11 @@ pub struct CommandAdvice {
     ssh_args_by_host: BTreeMap<String, String>,
 }
 
-impl CommandAdvice {
+impl CommandFormatter {
     /// Of these inventory files and flags; `hosts`: the words that reach each host by ssh.
-    pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> CommandAdvice {
+    pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> CommandFormatter {
         let flags = flags.iter().map(|flag| quote(flag)).collect::<Vec<_>>().join(" ");
-        CommandAdvice { inventory_files: files.iter().map(|file| quote(file)).collect(), common_flags: flags, ssh_args_by_host: hosts }
+        CommandFormatter { inventory_files: files.iter().map(|file| quote(file)).collect(), common_flags: flags, ssh_args_by_host: hosts }
     }
 
     /// `orchestrate logs train.yaml --rank 3`.
@@ -82,10 +82,10 @@ impl CommandAdvice {
 mod tests {
     use super::*;
 
-    fn command_advice(files: &[&str], flags: &[&str]) -> CommandAdvice {
+    fn command_advice(files: &[&str], flags: &[&str]) -> CommandFormatter {
         let text = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         let hosts = BTreeMap::from([("lab2".to_owned(), "-p 2222 -i /k ops@10.0.0.2".to_owned())]);
-        CommandAdvice::new(&text(files), &text(flags), hosts)
+        CommandFormatter::new(&text(files), &text(flags), hosts)
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let two = command_advice(&["a.yaml", "b.yaml"], &["-F", "lab.conf"]);
         assert_eq!(two.format_command("ps", ""), "orchestrate ps a.yaml -i b.yaml -F lab.conf");
         assert_eq!(two.format_command("shell", "0"), "orchestrate shell -i a.yaml -i b.yaml -F lab.conf 0");
-        let none = CommandAdvice::default();
+        let none = CommandFormatter::default();
         assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
         assert_eq!(one.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::line::{self, ConfigFile, ConfigStatement};
+use super::config_line::{self, SshConfigFile, SshConfigStatement};
 use super::tokens::home_dir;
 
 /// Where OpenSSH keeps what holds for every user.
@@ -22,11 +22,11 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 4096;
 
 /// Reads the files that hold: `config`, or else the user's and the system's. An error names the file.
-pub(crate) fn read_config_files(config: Option<&Path>, home: &Path) -> Result<Vec<Arc<ConfigFile>>, String> {
+pub(crate) fn read_config_files(config: Option<&Path>, home: &Path) -> Result<Vec<Arc<SshConfigFile>>, String> {
     read_config_files_from(config, home, Path::new(SYSTEM_CONFIG))
 }
 
-fn read_config_files_from(config: Option<&Path>, home: &Path, system: &Path) -> Result<Vec<Arc<ConfigFile>>, String> {
+fn read_config_files_from(config: Option<&Path>, home: &Path, system: &Path) -> Result<Vec<Arc<SshConfigFile>>, String> {
     let mut reader =
         SshConfigReader { home, system_config: system, is_user_config: true, include_stack: Vec::new(), parsed_files: HashMap::new() };
     if let Some(config) = config {
@@ -51,12 +51,12 @@ struct SshConfigReader<'a> {
     is_user_config: bool,
     /// The files that are being read, each included by the one before it.
     include_stack: Vec<PathBuf>,
-    parsed_files: HashMap<(PathBuf, bool), Arc<ConfigFile>>,
+    parsed_files: HashMap<(PathBuf, bool), Arc<SshConfigFile>>,
 }
 
 impl SshConfigReader<'_> {
     /// Reads a file; nothing where there is none. `guard`: others may not be able to write it.
-    fn read_file(&mut self, path: &Path, guard: bool) -> Result<Option<Arc<ConfigFile>>, String> {
+    fn read_file(&mut self, path: &Path, guard: bool) -> Result<Option<Arc<SshConfigFile>>, String> {
         let key = (path.to_owned(), self.is_user_config);
         if let Some(known) = self.parsed_files.get(&key) {
             return Ok(Some(known.clone()));
@@ -70,17 +70,17 @@ impl SshConfigReader<'_> {
             return Err(format!("more than {MAX_FILES} files are included, the last {name}"));
         }
         self.include_stack.push(path.to_owned());
-        let lines = line::parse_lines(&text, |words| self.resolve_include(words));
+        let lines = config_line::parse_config_lines(&text, |words| self.resolve_include(words));
         self.include_stack.pop();
-        let source = Arc::new(ConfigFile { name: name.into(), lines });
+        let source = Arc::new(SshConfigFile { name: name.into(), lines });
         self.parsed_files.insert(key, source.clone());
         Ok(Some(source))
     }
 
-    fn resolve_include(&mut self, words: &[String]) -> Result<ConfigStatement, String> {
+    fn resolve_include(&mut self, words: &[String]) -> Result<SshConfigStatement, String> {
         // Newer versions of ssh fill in tokens; older ones take them literally. ssh itself knows which it is.
         if words.iter().any(|w| w.contains('%') || w.contains("${")) {
-            return Ok(ConfigStatement::IncludeWithTokens);
+            return Ok(SshConfigStatement::IncludeWithTokens);
         }
         let mut sources = Vec::new();
         for word in words {
@@ -93,7 +93,7 @@ impl SshConfigReader<'_> {
                 sources.extend(self.read_file(&path, true).map_err(|what| format!("Include: {what}"))?);
             }
         }
-        Ok(ConfigStatement::Include(sources))
+        Ok(SshConfigStatement::Include(sources))
     }
 
     /// The files that a word of an Include means, in order.
@@ -188,18 +188,18 @@ mod tests {
         home
     }
 
-    fn read_home(home: &tempfile::TempDir) -> Result<Vec<Arc<ConfigFile>>, String> {
+    fn read_home(home: &tempfile::TempDir) -> Result<Vec<Arc<SshConfigFile>>, String> {
         read_config_files_from(None, home.path(), &home.path().join(".ssh/system"))
     }
 
     /// The files in the order in which they are read, and what is wrong with their lines.
-    fn files_and_errors(sources: &[Arc<ConfigFile>]) -> Vec<String> {
+    fn files_and_errors(sources: &[Arc<SshConfigFile>]) -> Vec<String> {
         let mut all = Vec::new();
         for source in sources {
             all.push(source.name.to_string());
             for line in &source.lines {
                 match &line.statement {
-                    Ok(ConfigStatement::Include(files)) => all.extend(files_and_errors(files)),
+                    Ok(SshConfigStatement::Include(files)) => all.extend(files_and_errors(files)),
                     Ok(_) => {}
                     Err(what) => all.push(format!("{}:{}: {what}", source.name, line.number)),
                 }

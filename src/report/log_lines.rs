@@ -47,7 +47,7 @@ enum LogDetail {
 }
 
 #[derive(Default)]
-struct LogFollower {
+struct LogFileState {
     splitter: LineSplitter,
     next_offset: u64,
     error_count: u32,
@@ -60,18 +60,18 @@ struct PendingLine {
 }
 
 /// Turns log chunks into lines for people.
-pub struct LogLineFilter {
+pub struct LogLineMerger {
     selection: LogSelection,
     error_pattern: Option<Regex>,
-    followers: HashMap<(u32, LogFile), LogFollower>,
+    followers: HashMap<(u32, LogFile), LogFileState>,
     pending: Vec<PendingLine>,
     pending_since: UnixMillis,
 }
 
-impl LogLineFilter {
+impl LogLineMerger {
     /// Shows what `logs` says.
     pub fn new(logs: LogSelection) -> Self {
-        LogLineFilter {
+        LogLineMerger {
             selection: logs,
             error_pattern: Regex::new(ERROR_PATTERN).ok(),
             followers: HashMap::new(),
@@ -96,7 +96,7 @@ impl LogLineFilter {
         if share == LogDetail::None {
             return;
         }
-        let LogLineFilter { error_pattern: alarm, followers: follows, .. } = self;
+        let LogLineMerger { error_pattern: alarm, followers: follows, .. } = self;
         let alarm = alarm.as_ref();
         let follow = follows.entry(key).or_default();
         let end = offset + bytes.len() as u64;
@@ -153,33 +153,33 @@ impl LogLineFilter {
     }
 
     /// Lines that have waited long enough, ready to be shown.
-    pub fn take_due(&mut self, now: UnixMillis, state: &RunState, cleaner: &Sanitizer, style: TextStyle) -> Vec<String> {
+    pub fn take_due(&mut self, now: UnixMillis, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
         // Where only one file is shown whole there is nothing to wait for.
         let alone = self.selection == LogSelection::MainRank
             && self.pending.iter().all(|held| matches!(held.files[..], [(_, LogFile::Rank { rank: 0, .. })]));
         let waits = !alone && state.ranks.len() > 1 && now - self.pending_since < MERGE_WINDOW_MS && self.pending.len() < MAX_PENDING_LINES;
-        if waits { Vec::new() } else { self.take_all(state, cleaner, style) }
+        if waits { Vec::new() } else { self.take_all(state, sanitizer, style) }
     }
 
     /// All lines that wait.
-    pub fn take_all(&mut self, state: &RunState, cleaner: &Sanitizer, style: TextStyle) -> Vec<String> {
+    pub fn take_all(&mut self, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
         let mut last = (Vec::new(), String::new());
         let held = std::mem::take(&mut self.pending);
         let text = |held: PendingLine| {
             if held.files != last.0 {
-                let prefix = style.paint(Tone::Dim, &line_prefix(&held.files, state, cleaner));
+                let prefix = style.paint(Tone::Dim, &line_prefix(&held.files, state, sanitizer));
                 last = (held.files, prefix);
             }
-            format!("{} {}", last.1, cleaner.sanitize_line(&held.text))
+            format!("{} {}", last.1, sanitizer.sanitize_line(&held.text))
         };
         held.into_iter().map(text).collect()
     }
 }
 
-impl LogFollower {
+impl LogFileState {
     /// Cuts only what may hold a complaint.
-    fn push_errors(&mut self, bytes: &[u8], alarm: Option<&Regex>, mut out: impl FnMut(String)) {
-        let Some(alarm) = alarm else { return };
+    fn push_errors(&mut self, bytes: &[u8], error_pattern: Option<&Regex>, mut out: impl FnMut(String)) {
+        let Some(alarm) = error_pattern else { return };
         let (Some(first), Some(last)) = (memchr::memchr(b'\n', bytes), memchr::memrchr(b'\n', bytes)) else {
             self.splitter.push(bytes, |_| ());
             return;
@@ -204,18 +204,18 @@ impl LogFollower {
 }
 
 /// `[rank 3 gpu02]`, `[rank 0-15]`, `[gpu02]`.
-fn line_prefix(files: &[(u32, LogFile)], state: &RunState, cleaner: &Sanitizer) -> String {
+fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer) -> String {
     let ranks: Vec<u32> =
         files.iter().filter_map(|(_, file)| if let LogFile::Rank { rank, .. } = file { Some(*rank) } else { None }).collect();
     let nodes: Vec<u32> = files.iter().filter(|(_, file)| *file == LogFile::Launcher).map(|(host, _)| *host).collect();
     let mut words = Vec::new();
     match (&ranks[..], files) {
         ([], _) => {}
-        ([rank], [(host, _)]) => words.push(format!("rank {rank} {}", style::format_hosts(state, cleaner, [host]))),
+        ([rank], [(host, _)]) => words.push(format!("rank {rank} {}", style::format_hosts(state, sanitizer, [host]))),
         (ranks, _) => words.push(format!("rank {}", crate::text::hostlist::fold_numbers(ranks))),
     }
     if !nodes.is_empty() {
-        words.push(style::format_hosts(state, cleaner, &nodes));
+        words.push(style::format_hosts(state, sanitizer, &nodes));
     }
     format!("[{}]", words.join(" "))
 }

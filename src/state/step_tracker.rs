@@ -43,7 +43,7 @@ impl StepStatus {
 
 /// A transition that the table does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TransitionError {
+pub enum StepTransitionError {
     /// No such step.
     #[error("the plan has no step {0}")]
     UnknownStep(u32),
@@ -80,12 +80,12 @@ pub struct StepState {
 
 /// The steps of the plan in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StepTable {
+pub struct StepTracker {
     steps: Vec<StepState>,
     index: HashMap<u32, usize>,
 }
 
-impl StepTable {
+impl StepTracker {
     /// All waiting.
     pub fn new(steps: &[StepInfo]) -> Self {
         let index = steps.iter().enumerate().map(|(at, step)| (step.id, at)).collect();
@@ -98,7 +98,7 @@ impl StepTable {
             started_at: None,
             ended_at: None,
         });
-        StepTable { steps: steps.collect(), index }
+        StepTracker { steps: steps.collect(), index }
     }
 
     /// Every step, in the plan's order.
@@ -120,10 +120,10 @@ impl StepTable {
     ///
     /// # Errors
     /// When there is no such step, or the table does not allow it; nothing is changed then.
-    pub fn set_status(&mut self, id: u32, to: StepStatus, at: UnixMillis) -> Result<&mut StepState, TransitionError> {
-        let step = self.index.get(&id).and_then(|&place| self.steps.get_mut(place)).ok_or(TransitionError::UnknownStep(id))?;
+    pub fn set_status(&mut self, id: u32, to: StepStatus, at: UnixMillis) -> Result<&mut StepState, StepTransitionError> {
+        let step = self.index.get(&id).and_then(|&place| self.steps.get_mut(place)).ok_or(StepTransitionError::UnknownStep(id))?;
         if !step.status.can_become(to) {
-            return Err(TransitionError::NotAllowed { step: id, from: step.status, to });
+            return Err(StepTransitionError::NotAllowed { step: id, from: step.status, to });
         }
         step.status = to;
         if to == StepStatus::Running {
@@ -138,13 +138,13 @@ impl StepTable {
     ///
     /// # Errors
     /// When there is no such step, or it is not running.
-    pub fn record_retry(&mut self, id: u32, why: &str) -> Result<(), TransitionError> {
-        let step = self.index.get(&id).and_then(|&place| self.steps.get_mut(place)).ok_or(TransitionError::UnknownStep(id))?;
+    pub fn record_retry(&mut self, id: u32, reason: &str) -> Result<(), StepTransitionError> {
+        let step = self.index.get(&id).and_then(|&place| self.steps.get_mut(place)).ok_or(StepTransitionError::UnknownStep(id))?;
         if step.status != StepStatus::Running {
-            return Err(TransitionError::NotAllowed { step: id, from: step.status, to: StepStatus::Running });
+            return Err(StepTransitionError::NotAllowed { step: id, from: step.status, to: StepStatus::Running });
         }
         step.retries += 1;
-        why.clone_into(&mut step.note);
+        reason.clone_into(&mut step.note);
         Ok(())
     }
 }
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn illegal_transition_changes_nothing() {
         let info = StepInfo { id: 7, host: 0, phase: Phase::Pull, title: "pull".to_owned() };
-        let mut ledger = StepTable::new(&[info]);
-        assert_eq!(ledger.set_status(1, Running, 0), Err(TransitionError::UnknownStep(1)));
-        assert_eq!(ledger.set_status(7, Done, 0), Err(TransitionError::NotAllowed { step: 7, from: Waiting, to: Done }));
+        let mut ledger = StepTracker::new(&[info]);
+        assert_eq!(ledger.set_status(1, Running, 0), Err(StepTransitionError::UnknownStep(1)));
+        assert_eq!(ledger.set_status(7, Done, 0), Err(StepTransitionError::NotAllowed { step: 7, from: Waiting, to: Done }));
         assert!(ledger.record_retry(7, "again").is_err());
         let before = ledger.clone();
         assert!(ledger.set_status(7, Waiting, 0).is_err());

@@ -2,7 +2,7 @@
 //!
 //! Uses the bindings and the prompt.
 
-use super::bindings::KeyBindings;
+use super::key_bindings::KeyBindings;
 use super::keymap::{KeyContext, UiCommand};
 use super::text_input::{InputOutcome, TextInput};
 
@@ -41,8 +41,8 @@ pub enum PaletteOutcome {
 
 impl CommandPalette {
     /// The commands that match, the best first.
-    pub fn matching_entries(&self, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<PaletteEntry> {
-        let all = bindings.commands(places).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
+    pub fn matching_entries(&self, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<PaletteEntry> {
+        let all = bindings.commands(contexts).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
         let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: cmd.name(), keys, help };
         let mut found: Vec<(i32, PaletteEntry)> =
             all.map(entry).filter_map(|entry| Some((fuzzy_score(&self.prompt.text, &entry.name)?, entry))).collect();
@@ -51,8 +51,8 @@ impl CommandPalette {
     }
 
     /// Takes a key by its name.
-    pub fn handle_key(&mut self, key: &str, bindings: &KeyBindings, places: &[KeyContext]) -> PaletteOutcome {
-        let found = self.matching_entries(bindings, places);
+    pub fn handle_key(&mut self, key: &str, bindings: &KeyBindings, contexts: &[KeyContext]) -> PaletteOutcome {
+        let found = self.matching_entries(bindings, contexts);
         let last = found.len().saturating_sub(1);
         match key {
             "up" | "backtab" | "ctrl-p" => self.selected = self.selected.min(last).checked_sub(1).unwrap_or(last),
