@@ -29,7 +29,6 @@ pub struct Event {
     pub seq: u64,
     /// When the engine learned of it.
     pub at: UnixMillis,
-    /// What happened.
     #[serde(flatten)]
     pub kind: EventKind,
 }
@@ -41,7 +40,6 @@ pub struct StepInfo {
     pub id: u32,
     /// The index of its host in [`RunInfo::hosts`].
     pub host: u32,
-    /// Its column.
     pub phase: Phase,
     /// What it does: `start the container`.
     pub title: String,
@@ -52,7 +50,6 @@ pub struct StepInfo {
 pub struct RunInfo {
     /// The journal's format, [`JOURNAL_FORMAT`].
     pub format: String,
-    /// The inventory's name.
     pub name: String,
     /// The run's id; empty for an operation without a run (`exec`, `down` of nothing).
     #[serde(rename = "run")]
@@ -65,7 +62,6 @@ pub struct RunInfo {
     pub hosts: Vec<String>,
     /// Every rank, if known beforehand.
     pub ranks: Vec<RankInfo>,
-    /// Every step.
     pub steps: Vec<StepInfo>,
     /// The inventory's own metrics: names, and patterns whose group is the value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -76,11 +72,9 @@ pub struct RunInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// All went well.
     Ok,
     /// The run goes on without us.
     Detached,
-    /// The run failed.
     Failed,
     /// The run was stopped, and no signal to this command did it.
     Stopped,
@@ -100,7 +94,6 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunGoal {
-    /// The gang runs.
     Up,
     /// Every rank ends with time to save.
     Stop,
@@ -139,7 +132,6 @@ pub struct Hang {
     pub hosts: Vec<u32>,
     /// Global ranks that it is about; empty: all, or those hosts'.
     pub ranks: Vec<u32>,
-    /// Since when.
     pub since: UnixMillis,
     /// What says so, a line each.
     pub evidence: Vec<String>,
@@ -156,7 +148,6 @@ pub enum EventKind {
         /// Index of the host.
         host: u32,
     },
-    /// A host answers.
     HostConnected {
         /// Index of the host.
         host: u32,
@@ -169,7 +160,6 @@ pub enum EventKind {
     HostLost {
         /// Index of the host.
         host: u32,
-        /// Why.
         error: String,
         /// Whether it is tried again.
         #[serde(rename = "retrying")]
@@ -177,40 +167,29 @@ pub enum EventKind {
     },
     /// A phase begins on all hosts.
     PhaseStarted {
-        /// Which.
         phase: Phase,
     },
-    /// A step begins.
     StepStarted {
-        /// Its number.
         step: u32,
     },
     /// There was nothing to do.
     StepSatisfied {
-        /// Its number.
         step: u32,
-        /// Why not.
         note: String,
     },
     /// A step changed something, or proved it.
     StepDone {
-        /// Its number.
         step: u32,
         /// What it found or did.
         note: String,
     },
     /// A step is tried again.
     StepRetrying {
-        /// Its number.
         step: u32,
-        /// Why.
         error: String,
     },
-    /// A step failed.
     StepFailed {
-        /// Its number.
         step: u32,
-        /// What happened.
         error: String,
         /// What to do next; may be empty.
         hint: String,
@@ -218,9 +197,7 @@ pub enum EventKind {
     /// A check of preflight ended the same on these hosts.
     #[serde(rename = "checked")]
     CheckFinished {
-        /// Its name.
         check: String,
-        /// How.
         level: Level,
         /// Indexes of the hosts.
         hosts: Vec<u32>,
@@ -241,7 +218,6 @@ pub enum EventKind {
     LauncherExited {
         /// Index of the host.
         host: u32,
-        /// How.
         exit: Exit,
         /// When, on our clock (0: unknown).
         #[serde(rename = "when")]
@@ -251,7 +227,6 @@ pub enum EventKind {
     RankStarted {
         /// Index of the host.
         host: u32,
-        /// Global rank.
         rank: u32,
         /// Its launcher's restart count.
         restart: u32,
@@ -264,11 +239,9 @@ pub enum EventKind {
     RankExited {
         /// Index of the host.
         host: u32,
-        /// Global rank.
         rank: u32,
         /// Its launcher's restart count.
         restart: u32,
-        /// How.
         exit: Exit,
         /// When, on our clock corrected for the host's (0: unknown).
         #[serde(rename = "when")]
@@ -293,7 +266,6 @@ pub enum EventKind {
     /// How the hosts say that the run ended, or that it runs: read from its record, statuses and marks.
     #[serde(rename = "run-found")]
     RunEndReported {
-        /// How.
         end: RunOutcome,
         /// When it ended, on our clock (0: unknown, or it runs).
         #[serde(rename = "when")]
@@ -311,7 +283,6 @@ pub enum EventKind {
     Log {
         /// Index of the host.
         host: u32,
-        /// Which file.
         file: LogFile,
         /// The place of the first byte in the host's file.
         offset: u64,
@@ -326,7 +297,6 @@ pub enum EventKind {
     LogTruncated {
         /// Index of the host.
         host: u32,
-        /// Which file.
         file: LogFile,
         /// How many bytes it has there now.
         size: u64,
@@ -335,7 +305,6 @@ pub enum EventKind {
     Gpus {
         /// Index of the host.
         host: u32,
-        /// One a GPU.
         gpus: Vec<GpuSample>,
     },
     /// nvidia-smi gives no values; it is asked again.
@@ -343,7 +312,6 @@ pub enum EventKind {
     GpusUnavailable {
         /// Index of the host.
         host: u32,
-        /// What it said.
         error: String,
     },
     /// The processes on the GPUs of a host.
@@ -368,7 +336,6 @@ pub enum EventKind {
     HostMetrics {
         /// Index of the host.
         host: u32,
-        /// The values.
         #[serde(rename = "vitals")]
         metrics: HostMetrics,
     },
@@ -377,9 +344,7 @@ pub enum EventKind {
     DiskSpace {
         /// Index of the host.
         host: u32,
-        /// Bytes.
         free: u64,
-        /// Bytes.
         total: u64,
     },
     /// What a host knows of a run that failed there: docker, the kernel, its disks.
@@ -394,14 +359,12 @@ pub enum EventKind {
     Notice {
         /// Index of the host it is about.
         host: Option<u32>,
-        /// One line.
         text: String,
         /// Whether it is a warning.
         warn: bool,
     },
     /// What should be the case changed.
     GoalChanged {
-        /// To what.
         goal: RunGoal,
         /// Why: `rank 3 failed`, `Ctrl-C`.
         #[serde(rename = "why")]
@@ -416,7 +379,6 @@ pub enum EventKind {
     },
     /// The last event, always, exactly once.
     RunFinished {
-        /// How it ended.
         outcome: Outcome,
         /// Whether the run's ranks succeeded, where there was a run.
         #[serde(rename = "why")]
@@ -443,10 +405,7 @@ pub enum RunControl {
         reason: String,
     },
     /// End every rank now.
-    Kill {
-        /// Why.
-        reason: String,
-    },
+    Kill { reason: String },
     /// Stop the gang and launch it again.
     Restart,
     /// Stop and remove everything whatever `teardown` says.

@@ -9,19 +9,19 @@ pub mod event;
 pub mod inventory;
 pub mod model;
 pub mod plan;
-pub mod preflight;
+pub(crate) mod preflight;
 pub mod state;
 pub mod text;
 // First floor: what reaches hosts.
 pub mod remote;
 pub mod sandbox;
-pub mod ssh_config;
+pub(crate) mod ssh_config;
 // Second floor: what carries out a plan.
-pub mod engine;
+pub(crate) mod engine;
 // Third floor: what people and files see.
 pub mod report;
 pub mod tui;
 // Fourth floor: the workflows that commands share.
-pub mod lifecycle;
+pub(crate) mod lifecycle;
 // Roof.
 pub mod cli;

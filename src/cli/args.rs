@@ -10,7 +10,7 @@ use super::value_parsers::{RankList, parse_duration, parse_ranks, parse_speed, p
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
 #[command(name = "orchestrate", version, propagate_version = true, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -18,7 +18,7 @@ pub struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Converge and launch; stay attached; tear down at the end
     Up(UpArgs),
     /// The dashboard: follows what runs, or shows the plan and starts it on request
@@ -57,7 +57,7 @@ pub enum Command {
 
 /// Which inventory, which hosts, and how to show it.
 #[derive(Debug, Clone, Args)]
-pub struct CommonArgs {
+pub(crate) struct CommonArgs {
     /// The inventory file [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
     #[arg(value_name = "INVENTORY")]
     pub inventory: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub struct CommonArgs {
 
 impl CommonArgs {
     /// No flags but how it is shown.
-    pub fn with_output(progress: ProgressMode, color: ColorChoice) -> CommonArgs {
+    pub(crate) fn with_output(progress: ProgressMode, color: ColorChoice) -> CommonArgs {
         CommonArgs {
             inventory: None,
             files: Vec::new(),
@@ -122,7 +122,7 @@ impl CommonArgs {
 
 /// How the dashboard is.
 #[derive(Debug, Clone, Default, Args)]
-pub struct DashboardArgs {
+pub(crate) struct DashboardArgs {
     /// Only look: the dashboard (of tui, attach, replay) has no key that changes something
     #[arg(long)]
     pub readonly: bool,
@@ -136,7 +136,7 @@ pub struct DashboardArgs {
 
 /// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ProgressMode {
+pub(crate) enum ProgressMode {
     /// Bars on a terminal, lines else
     Auto,
     /// The dashboard
@@ -153,7 +153,7 @@ pub enum ProgressMode {
 
 /// `--lang`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Language {
+pub(crate) enum Language {
     /// English
     En,
     /// Chinese
@@ -162,7 +162,7 @@ pub enum Language {
 
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ColorChoice {
+pub(crate) enum ColorChoice {
     /// On a terminal
     Auto,
     /// Yes
@@ -173,7 +173,7 @@ pub enum ColorChoice {
 
 /// `--preflight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PreflightLevel {
+pub(crate) enum PreflightLevel {
     /// Only what a launch cannot do without
     Off,
     /// Everything but the inside of the image
@@ -184,7 +184,7 @@ pub enum PreflightLevel {
 
 /// `up`.
 #[derive(Debug, Clone, Args)]
-pub struct UpArgs {
+pub(crate) struct UpArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -219,7 +219,7 @@ pub struct UpArgs {
 
 impl UpArgs {
     /// `up` without flags of its own.
-    pub fn with_common(common: CommonArgs) -> UpArgs {
+    pub(crate) fn with_common(common: CommonArgs) -> UpArgs {
         UpArgs {
             common,
             detach: false,
@@ -237,7 +237,7 @@ impl UpArgs {
 
 /// `tui`.
 #[derive(Debug, Clone, Args)]
-pub struct TuiArgs {
+pub(crate) struct TuiArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -254,7 +254,7 @@ pub struct TuiArgs {
 
 /// `down`.
 #[derive(Debug, Clone, Args)]
-pub struct DownArgs {
+pub(crate) struct DownArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -274,7 +274,7 @@ pub struct DownArgs {
 
 /// `logs`.
 #[derive(Debug, Clone, Args)]
-pub struct LogsArgs {
+pub(crate) struct LogsArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -297,14 +297,14 @@ pub struct LogsArgs {
 
 impl LogsArgs {
     /// The ranks that are wanted; empty: all.
-    pub fn ranks(&self) -> BTreeSet<u32> {
+    pub(crate) fn ranks(&self) -> BTreeSet<u32> {
         self.rank.iter().flat_map(|list| list.0.iter().copied()).collect()
     }
 }
 
 /// `check`.
 #[derive(Debug, Clone, Args)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -327,7 +327,7 @@ pub struct CheckArgs {
 
 /// `stacks`.
 #[derive(Debug, Clone, Args)]
-pub struct StacksArgs {
+pub(crate) struct StacksArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -338,7 +338,7 @@ pub struct StacksArgs {
 
 /// `plan`.
 #[derive(Debug, Clone, Args)]
-pub struct PlanArgs {
+pub(crate) struct PlanArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -355,7 +355,7 @@ pub struct PlanArgs {
 
 /// `render`.
 #[derive(Debug, Clone, Args)]
-pub struct RenderArgs {
+pub(crate) struct RenderArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -369,7 +369,7 @@ pub struct RenderArgs {
 
 /// `init`.
 #[derive(Debug, Clone, Args)]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     /// Take the hosts from a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, or a list of hosts
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
@@ -383,7 +383,7 @@ pub struct InitArgs {
 
 /// `exec`.
 #[derive(Debug, Clone, Args)]
-pub struct ExecArgs {
+pub(crate) struct ExecArgs {
     /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -397,7 +397,7 @@ pub struct ExecArgs {
 
 /// `shell`.
 #[derive(Debug, Clone, Args)]
-pub struct ShellArgs {
+pub(crate) struct ShellArgs {
     /// The host, or the number of a rank: its host, and its variables (RANK, WORLD_SIZE, …) as well
     #[arg(value_name = "HOST|RANK")]
     pub target: String,
@@ -423,7 +423,7 @@ pub struct ShellArgs {
 
 impl ShellArgs {
     /// The same for what every command begins with.
-    pub fn common_args(&self) -> CommonArgs {
+    pub(crate) fn common_args(&self) -> CommonArgs {
         CommonArgs {
             files: self.files.clone(),
             set: self.set.clone(),
@@ -436,7 +436,7 @@ impl ShellArgs {
 
 /// `runs`.
 #[derive(Debug, Clone, Args)]
-pub struct RunsArgs {
+pub(crate) struct RunsArgs {
     /// What to do with them.
     #[command(subcommand)]
     pub verb: Option<RunsVerb>,
@@ -444,7 +444,7 @@ pub struct RunsArgs {
 
 /// What to do with past runs.
 #[derive(Debug, Clone, Subcommand)]
-pub enum RunsVerb {
+pub(crate) enum RunsVerb {
     /// Delete old runs from this laptop
     Prune {
         /// Keep this many of the newest
@@ -455,7 +455,7 @@ pub enum RunsVerb {
 
 /// `replay`.
 #[derive(Debug, Clone, Args)]
-pub struct ReplayArgs {
+pub(crate) struct ReplayArgs {
     /// The run's id as `runs` lists it; the beginning is enough where only one begins so
     #[arg(value_name = "RUN")]
     pub run: String,
@@ -472,7 +472,7 @@ pub struct ReplayArgs {
 
 /// `demo`.
 #[derive(Debug, Clone, Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// How progress is shown
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
@@ -483,7 +483,7 @@ pub struct DemoArgs {
 
 /// `sandbox`.
 #[derive(Debug, Clone, Args)]
-pub struct SandboxArgs {
+pub(crate) struct SandboxArgs {
     /// How many hosts
     #[arg(long, default_value_t = 4)]
     pub hosts: usize,

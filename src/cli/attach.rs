@@ -15,7 +15,7 @@ use crate::lifecycle::stop_ladder::InterruptPolicy;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let loaded = load_inventory(args, LoadMode::ConnectionOnly)?;
     let mut session = open_session("attach", args, loaded, OutputOptions::with_main_rank(args.progress))?;
     let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;

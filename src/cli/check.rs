@@ -24,7 +24,7 @@ use crate::report::preflight_report::{self as page, PreflightReportContext};
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     if args.list {
         print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat()));
         return Ok(Outcome::Ok);

@@ -14,14 +14,14 @@ use crate::tui::feed::Clipboard;
 const TMUX_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The way to tmux and to a folder.
-pub struct LocalClipboard {
+pub(crate) struct LocalClipboard {
     save_dir: PathBuf,
     in_tmux: bool,
 }
 
 impl LocalClipboard {
     /// Files lie in `saved` beside the runs.
-    pub fn new(state_dir: &Path) -> LocalClipboard {
+    pub(crate) fn new(state_dir: &Path) -> LocalClipboard {
         LocalClipboard { save_dir: state_dir.join("saved"), in_tmux: std::env::var_os("TMUX").is_some_and(|value| !value.is_empty()) }
     }
 }

@@ -21,18 +21,16 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DashboardConfig {
+pub(crate) struct DashboardConfig {
     /// The colours; `Some(None)`: as the terminal's background is.
     pub skin: Option<Option<ColorScheme>>,
     /// Whether only ASCII is drawn.
     pub ascii: Option<bool>,
     /// What graphs are drawn with.
     pub graph: Option<GraphStyle>,
-    /// The mouse.
     pub mouse: Option<MouseMode>,
     /// Whether nothing may be changed.
     pub readonly: bool,
-    /// The keys.
     pub bindings: KeyBindings,
 }
 
@@ -41,7 +39,7 @@ pub struct DashboardConfig {
 /// # Errors
 /// Every problem of it.
 #[expect(clippy::disallowed_methods, reason = "a file of this laptop")]
-pub fn read_config(home: &Path) -> Result<DashboardConfig, CliError> {
+pub(crate) fn read_config(home: &Path) -> Result<DashboardConfig, CliError> {
     use std::io::Read as _;
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let path = base.unwrap_or_else(|| home.join(".config")).join("orchestrate/config.toml");
@@ -60,7 +58,7 @@ pub fn read_config(home: &Path) -> Result<DashboardConfig, CliError> {
 ///
 /// # Errors
 /// The names that there are.
-pub fn parse_color_scheme(name: &str) -> Result<Option<ColorScheme>, String> {
+pub(crate) fn parse_color_scheme(name: &str) -> Result<Option<ColorScheme>, String> {
     if name == "auto" {
         return Ok(None);
     }

@@ -20,7 +20,7 @@ const INTRO_TEXT: &str = "a simulated run of a minute: 1 to 7 show its screens, 
 ///
 /// # Errors
 /// Where the sandbox cannot be made.
-pub async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     print_stderr("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
     let sandbox = Sandbox::start(Scenario::with_hosts(4)).await.context("the sandbox could not be started")?;
     let progress = match args.progress {

@@ -17,7 +17,7 @@ use crate::lifecycle::error::worse_outcome;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
     if args.common.progress == ProgressMode::Tui {
         return Err(CliError::Usage("--progress tui: for `up` and `attach`; `down` shows bars or lines".to_owned()));
     }

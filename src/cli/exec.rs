@@ -27,7 +27,7 @@ const MAX_QUEUED_CHUNKS: usize = 64;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("exec", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let command = match args.command.as_slice() {

@@ -6,7 +6,7 @@ use crate::lifecycle::error::WorkflowError;
 
 /// Ended early, with the words for the person.
 #[derive(Debug)]
-pub enum CliError {
+pub(crate) enum CliError {
     /// A usage or inventory error: 2.
     Usage(String),
     /// Every problem of the inventory: 2.
@@ -40,7 +40,7 @@ impl From<Vec<InventoryProblem>> for CliError {
 }
 
 /// The code of an outcome.
-pub fn exit_code(outcome: &Outcome) -> u8 {
+pub(crate) fn exit_code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Ok | Outcome::Detached => 0,
         Outcome::Failed | Outcome::Stopped => 1,

@@ -15,7 +15,7 @@ use crate::inventory::{Inventory, InventorySource};
 ///
 /// # Errors
 /// What must be said to the person.
-pub fn run(args: &InitArgs) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     let (hosts, config) = match &args.from {
         None => (Vec::new(), None),
         Some(file) => read_import_file(file)?,

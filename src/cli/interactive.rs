@@ -25,7 +25,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a talk was left.
 #[derive(Debug)]
-pub enum InteractiveEnd {
+pub(crate) enum InteractiveEnd {
     /// The program ended, with this status.
     Exited(i32),
     /// Nobody reads what it writes (`| head`).
@@ -39,7 +39,7 @@ pub enum InteractiveEnd {
 }
 
 /// The terminal that input and output are, if they are one.
-pub fn local_pty_spec() -> Option<PtySpec> {
+pub(crate) fn local_pty_spec() -> Option<PtySpec> {
     use std::io::IsTerminal as _;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return None;
@@ -59,7 +59,7 @@ fn terminal_size() -> (u16, u16) {
 ///
 /// # Errors
 /// When this system has no thread, pipe or signal for it.
-pub async fn run(channel: InteractiveChannel, in_terminal: bool) -> io::Result<InteractiveEnd> {
+pub(crate) async fn run(channel: InteractiveChannel, in_terminal: bool) -> io::Result<InteractiveEnd> {
     let raw = in_terminal.then(RawModeGuard::enable).transpose()?;
     let InteractiveChannel { output, input, exit: end } = channel;
     let screen = spawn_output_thread(output, in_terminal)?;
@@ -86,7 +86,6 @@ pub async fn run(channel: InteractiveChannel, in_terminal: bool) -> io::Result<I
 struct InteractiveSession {
     keyboard: Option<mpsc::Receiver<Bytes>>,
     pending_input: VecDeque<ChannelInput>,
-    /// Of a terminal.
     escape: Option<EscapeFilter>,
     exit_status: oneshot::Receiver<Result<i32, RemoteError>>,
 }

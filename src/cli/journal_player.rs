@@ -51,12 +51,10 @@ impl<'a> JournalPlayer<'a> {
         }
     }
 
-    /// See [`next_wakeup`].
     pub(super) fn next_wakeup(&self) -> Option<Duration> {
         time_until_next_event(self.clock, self.now, self.fractional_ms, self.events.get(self.next_event).map(|event| event.at))
     }
 
-    /// Time goes by.
     pub(super) fn advance(&mut self, by: Duration) {
         if self.clock.paused {
             return;

@@ -32,12 +32,9 @@ const RESERVED_FILES: usize = 256;
 
 /// Folders and names, read once.
 #[derive(Debug, Clone)]
-pub struct LocalEnv {
-    /// The home folder.
+pub(crate) struct LocalEnv {
     pub home: PathBuf,
-    /// The user's name.
     pub user: String,
-    /// The machine's name.
     pub hostname: String,
     /// `$XDG_STATE_HOME/orchestrate`.
     pub state_dir: PathBuf,
@@ -48,7 +45,7 @@ impl LocalEnv {
     ///
     /// # Errors
     /// Where there is no home folder.
-    pub fn read() -> anyhow::Result<LocalEnv> {
+    pub(crate) fn read() -> anyhow::Result<LocalEnv> {
         let home = std::env::home_dir().filter(|h| !h.as_os_str().is_empty()).context("there is no home folder: set HOME")?;
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
         let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "root".to_owned());
@@ -58,7 +55,7 @@ impl LocalEnv {
     }
 
     /// Who we are to other operators.
-    pub fn lock_identity(&self) -> LockIdentity {
+    pub(crate) fn lock_identity(&self) -> LockIdentity {
         let plain = |s: &str| s.replace([':', '\n', ' ', '/'], "-");
         LockIdentity {
             token: random_hex(8),
@@ -83,7 +80,7 @@ impl LocalEnv {
     }
 
     /// What connections take from this laptop.
-    pub fn connection_settings(&self, base: &Path, args: &CommonArgs) -> SshSettings {
+    pub(crate) fn connection_settings(&self, base: &Path, args: &CommonArgs) -> SshSettings {
         SshSettings {
             home: self.home.clone(),
             inventory_dir: base.to_owned(),
@@ -102,7 +99,7 @@ impl LocalEnv {
 ///
 /// # Errors
 /// That not even one file a host is allowed, with the number that is needed.
-pub fn raise_nofile_limit(hosts: usize) -> Result<(), String> {
+pub(crate) fn raise_nofile_limit(hosts: usize) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let number = |files: usize| u64::try_from(files).unwrap_or(u64::MAX);
     let (least, wanted) =
@@ -124,7 +121,7 @@ pub fn raise_nofile_limit(hosts: usize) -> Result<(), String> {
 }
 
 /// Keeps memory out of core dumps: passwords and secrets are in it. A program that this one starts may allow itself its own.
-pub fn disable_core_dumps() {
+pub(crate) fn disable_core_dumps() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Core);
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum }) {
@@ -183,7 +180,7 @@ impl UserPrompt for TtyPrompt {
 
 /// One line on standard error; a closed one is no reason to stop. The dashboard's screen is not written into: then it is said afterwards.
 /// Whatever is in the text, a terminal gets nothing of it but letters, and no secret.
-pub fn print_stderr(text: &str) {
+pub(crate) fn print_stderr(text: &str) {
     let text = safe_output::to_printable(text);
     if crate::tui::terminal::defer_line_until_restore(&text) {
         return;
@@ -194,21 +191,21 @@ pub fn print_stderr(text: &str) {
 }
 
 /// Text for a person on standard output, cleaned as by `say`. A reader that went away (`| head`) is no error.
-pub fn print_stdout(text: &str) {
+pub(crate) fn print_stdout(text: &str) {
     if safe_output::write_stdout(&safe_output::to_printable(text)).is_err() {
         tracing::debug!("standard output is closed");
     }
 }
 
 /// JSON on standard output: what a terminal might obey is escaped, so that programs read what was meant.
-pub fn print_json(text: &str) {
+pub(crate) fn print_json(text: &str) {
     if safe_output::write_stdout(&safe_output::to_printable_json(text)).is_err() {
         tracing::debug!("standard output is closed");
     }
 }
 
 /// A script or a file on standard output. A pipe or a file gets every byte: it is to be run or read again; a terminal gets it cleaned.
-pub fn print_raw_unless_tty(text: &str) {
+pub(crate) fn print_raw_unless_tty(text: &str) {
     if std::io::stdout().is_terminal() {
         return print_stdout(text);
     }
@@ -219,12 +216,12 @@ pub fn print_raw_unless_tty(text: &str) {
 }
 
 /// Hides the values of the secrets that an inventory names and this environment has; all values that are hidden.
-pub fn hide_known_secrets(inventory: &Inventory) -> Vec<String> {
+pub(crate) fn hide_known_secrets(inventory: &Inventory) -> Vec<String> {
     safe_output::register_secrets(inventory.secret_variables().iter().filter_map(|name| std::env::var(name).ok()).collect())
 }
 
 /// The language that is wanted, or that the environment asks for: LC_ALL before LC_MESSAGES before LANG (POSIX, 8.2).
-pub fn resolve_lang(wanted: Option<Language>) -> Lang {
+pub(crate) fn resolve_lang(wanted: Option<Language>) -> Lang {
     let named = || ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     match wanted {
         Some(Language::Zh) => Lang::Zh,
@@ -235,7 +232,7 @@ pub fn resolve_lang(wanted: Option<Language>) -> Lang {
 }
 
 /// Whether to use colours on standard error.
-pub fn use_color(when: ColorChoice) -> bool {
+pub(crate) fn use_color(when: ColorChoice) -> bool {
     match when {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
@@ -248,7 +245,7 @@ pub fn use_color(when: ColorChoice) -> bool {
 }
 
 /// The columns of the terminal behind standard error; none where it is a file, a pipe, or does not say.
-pub fn terminal_columns() -> Option<u16> {
+pub(crate) fn terminal_columns() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col)
 }
@@ -258,7 +255,7 @@ pub fn terminal_columns() -> Option<u16> {
 ///
 /// # Errors
 /// Where there is no terminal for it; every problem of the settings.
-pub fn dashboard_settings(dashboard_args: &DashboardArgs, when: ColorChoice, farewell: Vec<String>) -> Result<Dashboard, CliError> {
+pub(crate) fn dashboard_settings(dashboard_args: &DashboardArgs, when: ColorChoice, farewell: Vec<String>) -> Result<Dashboard, CliError> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let term = set("TERM");
     crate::tui::terminal::check_terminal_support(term.as_deref()).map_err(CliError::Usage)?;
@@ -295,7 +292,7 @@ pub fn dashboard_settings(dashboard_args: &DashboardArgs, when: ColorChoice, far
 }
 
 /// What makes the commands complete that are advised to who typed these words. `hosts`: those that `ssh` reaches by more than their name.
-pub fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandFormatter {
+pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandFormatter {
     let files: Vec<String> = args.inventory.iter().chain(&args.files).map(|file| file.display().to_string()).collect();
     let config = args.ssh_config.as_ref().map(|file| file.display().to_string());
     let flags = config.iter().flat_map(|file| ["-F", file]).chain(args.set.iter().flat_map(|set| ["--set", set]));
@@ -312,7 +309,7 @@ pub fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> 
 ///
 /// # Errors
 /// A file that cannot be read, named with what to do.
-pub fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySource>, PathBuf), CliError> {
+pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySource>, PathBuf), CliError> {
     let mut files: Vec<PathBuf> = args.inventory.iter().chain(&args.files).cloned().collect();
     if files.is_empty() {
         files = std::env::var_os("ORCHESTRATE_INVENTORY").map(|v| std::env::split_paths(&v).collect()).unwrap_or_default();
@@ -344,7 +341,7 @@ pub fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySource>, 
 ///
 /// # Errors
 /// A file that cannot be read, or what is wrong with it.
-pub fn load_diagnosis_rules(wanted: Option<DiagnosisRuleSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
+pub(crate) fn load_diagnosis_rules(wanted: Option<DiagnosisRuleSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
     let name = match wanted {
         None => return Ok(None),
         Some(DiagnosisRuleSource::Inline(rules)) => return Ok(Some(rules)),

@@ -22,7 +22,7 @@ use crate::report::log_lines::LogSelection;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     for host in args.hosts.iter().filter(|_| args.run.is_none()) {
         if inventory.hosts.iter().all(|h| h.name != *host) {

@@ -18,7 +18,6 @@ use crate::lifecycle::session::{LocalContext, Session};
 /// How much of the inventory must be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadMode {
-    /// All of it.
     Full,
     /// Who the hosts are and how to reach them.
     ConnectionOnly,

@@ -19,7 +19,7 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// Why it cannot be written.
-pub fn write_output(mut chunks: mpsc::Receiver<OutputChunk>, sanitizer: &Sanitizer) -> io::Result<()> {
+pub(crate) fn write_output(mut chunks: mpsc::Receiver<OutputChunk>, sanitizer: &Sanitizer) -> io::Result<()> {
     let mut out = OutputStream::new(io::stdout().as_fd(), sanitizer)?;
     let mut err = OutputStream::new(io::stderr().as_fd(), sanitizer)?;
     let mut batch = Vec::with_capacity(CHUNKS_PER_BATCH);

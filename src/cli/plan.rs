@@ -22,7 +22,7 @@ use crate::remote::SshFleet;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
     let need = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
     let (inventory, base, facts) = match load_with_facts("plan", &args.common, need, args.facts).await? {
         Ok(found) => found,

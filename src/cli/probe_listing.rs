@@ -14,7 +14,7 @@ use crate::preflight::{PreflightCheck, launch_checks};
 use crate::text::hostlist::fold_names;
 
 /// One command and whom it goes to.
-pub struct ListedProbe {
+pub(crate) struct ListedProbe {
     hosts: Vec<usize>,
     command: RemoteCommand,
     /// Its script without what begins every script.
@@ -22,7 +22,7 @@ pub struct ListedProbe {
 }
 
 /// Everything that `up` asks before it launches, by `--preflight fast`.
-pub fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts]) -> Vec<ListedProbe> {
+pub(crate) fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts]) -> Vec<ListedProbe> {
     let checks = launch_checks(job);
     let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
     let (sites, addresses) = (host_contexts(inventory, &known), fabric_addresses(inventory, &known));
@@ -77,7 +77,7 @@ fn host_names(inventory: &Inventory, hosts: &[usize]) -> Vec<String> {
 }
 
 /// For people; `whole`: with every script, else with their names alone.
-pub fn format_text(inventory: &Inventory, probes: &[ListedProbe], with_scripts: bool) -> String {
+pub(crate) fn format_text(inventory: &Inventory, probes: &[ListedProbe], with_scripts: bool) -> String {
     let mut text = "checks: asked before anything changes; --preflight off leaves them out\n".to_owned();
     let mut told = |line: String| {
         text.push_str(&line);
@@ -97,8 +97,7 @@ pub fn format_text(inventory: &Inventory, probes: &[ListedProbe], with_scripts: 
     text
 }
 
-/// For programs.
-pub fn to_json(inventory: &Inventory, probes: &[ListedProbe]) -> Value {
+pub(crate) fn to_json(inventory: &Inventory, probes: &[ListedProbe]) -> Value {
     let one = |question: &ListedProbe| {
         json!({
             "title": question.command.title,

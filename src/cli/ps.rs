@@ -15,7 +15,7 @@ use crate::plan::facts::HostFacts;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(args, LoadMode::ConnectionOnly)?;
     let session = open_session("ps", args, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let answers = session.gather_facts(None).await;
@@ -70,7 +70,7 @@ fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::
 }
 
 /// Columns as wide as their widest cell, the last one open.
-pub fn format_table<const N: usize>(rows: &[[String; N]]) -> String {
+pub(crate) fn format_table<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> =
         (0..N).map(|i| rows.iter().map(|r| unicode_width::UnicodeWidthStr::width(r[i].as_str())).max().unwrap_or(0)).collect();
     let mut text = String::new();

@@ -17,7 +17,7 @@ use crate::plan::render;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
     let (inventory, base, facts) = match load_with_facts("render", &args.common, LoadMode::Full, args.facts).await? {
         Ok(found) => found,
         Err(outcome) => return Ok(outcome),

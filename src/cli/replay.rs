@@ -26,7 +26,7 @@ use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let laptop = LocalEnv::read()?;
     let dir = find_run(&laptop, &args.run)?;
     let ReplayData { events, problems: trouble } = read_journal(&dir)?;

@@ -12,7 +12,7 @@ use crate::report::style;
 ///
 /// # Errors
 /// What must be said to the person.
-pub fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
     let state = LocalEnv::read()?.state_dir;
     let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", state.display()));
     if let Some(RunsVerb::Prune { keep }) = &args.verb {

@@ -15,7 +15,7 @@ use crate::sandbox::{Sandbox, Scenario};
 ///
 /// # Errors
 /// Where the sandbox cannot be made.
-pub async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
     let scenario = match &args.scenario {
         Some(file) => {
             let text = std::fs::read_to_string(file).map_err(|e| CliError::Usage(format!("{}: cannot be read: {e}", file.display())))?;

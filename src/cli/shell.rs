@@ -16,7 +16,6 @@ use crate::plan::shell_command::ExecRequest;
 use crate::remote::RemoteError;
 use crate::report::style::Tone;
 
-/// Where to.
 #[derive(Debug, PartialEq, Eq)]
 enum ShellTarget {
     Host(String),
@@ -27,7 +26,7 @@ enum ShellTarget {
 ///
 /// # Errors
 /// What must be said to the person; the status of what ran there.
-pub async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     let hosts = args.common_args();
     let (mut inventory, base) = load_inventory(&hosts, LoadMode::ConnectionOnly)?;
     let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();

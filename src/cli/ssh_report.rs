@@ -9,7 +9,7 @@ use crate::text::host_patterns::compress_to_pattern;
 use crate::text::width::wrap_with_indent;
 
 /// A host's name and its hops, or what is wrong with its settings.
-pub type HostRoute = (String, Result<Vec<HopReport>, String>);
+pub(crate) type HostRoute = (String, Result<Vec<HopReport>, String>);
 
 /// Columns that a person has.
 const LINE_WIDTH: usize = 80;
@@ -17,7 +17,7 @@ const LINE_WIDTH: usize = 80;
 const MAX_LISTED_ADDRESSES: usize = 3;
 
 /// The ways for people; nothing where there are none.
-pub fn format_text(routes: &[HostRoute]) -> String {
+pub(crate) fn format_text(routes: &[HostRoute]) -> String {
     let mut groups: Vec<(&HostRoute, Vec<&HostRoute>)> = Vec::new();
     for way in routes {
         match groups.iter_mut().find(|(first, _)| has_same_settings(&first.1, &way.1)) {
@@ -49,7 +49,7 @@ pub fn format_text(routes: &[HostRoute]) -> String {
 }
 
 /// The ways for programs: by host, first hop first.
-pub fn to_json(routes: &[HostRoute]) -> serde_json::Value {
+pub(crate) fn to_json(routes: &[HostRoute]) -> serde_json::Value {
     let setting = |s: &HopSetting| serde_json::json!({ "name": s.name, "value": s.value, "origin": s.origin });
     let hop = |h: &HopReport| {
         let settings: Vec<serde_json::Value> = h.settings.iter().map(setting).collect();

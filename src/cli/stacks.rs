@@ -22,7 +22,7 @@ const MAX_FRAMES: usize = 24;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("stacks", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let (mut outcome, mut lost, mut facts) = (Outcome::Ok, Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use crate::event::Outcome;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &TuiArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &TuiArgs) -> Result<Outcome, CliError> {
     let common = CommonArgs { progress: ProgressMode::Tui, ..args.common.clone() };
     let up = UpArgs {
         keep: args.keep,

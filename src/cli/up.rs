@@ -14,7 +14,7 @@ use crate::lifecycle::launch::LaunchEnd;
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
+pub(crate) async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
     let whole = CommonArgs { limit: None, ..args.common.clone() };
     let (inventory, base) = load_inventory(&whole, LoadMode::Full)?;
     run_with_inventory(args, inventory, base).await
@@ -24,7 +24,7 @@ pub async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
 ///
 /// # Errors
 /// What must be said to the person.
-pub async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
+pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
     let (session, end) = launch(args, full_inventory, base).await?;
     let outcome = match end {
         LaunchEnd::Ended(end) => end.outcome,

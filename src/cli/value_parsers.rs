@@ -8,7 +8,7 @@ const MAX_RANKS: u32 = 1 << 16;
 
 /// Global ranks, as a person names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RankList(pub Vec<u32>);
+pub(crate) struct RankList(pub Vec<u32>);
 
 /// Reads `45s`, `5m`, `1h`, `500ms`.
 pub(super) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {

@@ -80,7 +80,6 @@ impl Evidence {
         self.postmortem_hits.clear();
     }
 
-    /// Takes an event.
     pub fn apply(&mut self, event: &Event) {
         let Some(rules) = self.rules.clone() else { return };
         match &event.kind {

@@ -41,7 +41,7 @@ const COMPARED_LINES: usize = 50;
 
 /// What the inventory says about this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HangSettings {
+pub(crate) struct HangSettings {
     /// The longest healthy silence, milliseconds, where it is said.
     pub hang_after: Option<i64>,
     /// Whether a line marks the run as ready.
@@ -50,7 +50,7 @@ pub struct HangSettings {
 
 /// What can be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HangVerdict {
+pub(crate) enum HangVerdict {
     /// Nothing: the run does not run, or not every host is heard.
     Unknown,
     /// It goes on, as far as can be seen.
@@ -68,7 +68,7 @@ enum GpuActivity {
 }
 
 /// Judges at `now`; `heard`: since when every event was taken in as it came.
-pub fn detect_hang(state: &RunState, settings: HangSettings, connected_since: UnixMillis, now: UnixMillis) -> HangVerdict {
+pub(crate) fn detect_hang(state: &RunState, settings: HangSettings, connected_since: UnixMillis, now: UnixMillis) -> HangVerdict {
     let runs = state.goal.0 == RunGoal::Up && state.outcome.is_none() && state.culprit.is_none();
     let heard_now = |host: &HostState| host.connection_status == ConnectionStatus::Connected && host.launcher_started.is_some();
     if !runs || state.hosts.is_empty() || !state.hosts.iter().all(heard_now) {
@@ -92,13 +92,13 @@ pub fn detect_hang(state: &RunState, settings: HangSettings, connected_since: Un
 }
 
 /// Whether `new` tells nothing that `old` has not told.
-pub fn is_same_hang(old: &Hang, new: &Hang) -> bool {
+pub(crate) fn is_same_hang(old: &Hang, new: &Hang) -> bool {
     let quiet = |hang: &Hang| matches!(hang.symptom, HangSymptom::Silent | HangSymptom::Spinning);
     (old.symptom == new.symptom || quiet(old) && quiet(new)) && old.hosts == new.hosts && old.ranks == new.ranks
 }
 
 /// `90 s`, `5 min`, `2 h 10 min`.
-pub fn format_duration(millis: i64) -> String {
+pub(crate) fn format_duration(millis: i64) -> String {
     match millis.max(0) / 1000 {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
@@ -208,7 +208,6 @@ impl HangDetector<'_> {
         Some(self.build_hang(HangSymptom::RankExited, &gone, since, evidence))
     }
 
-    /// No rank writes.
     fn detect_silence(&self) -> Option<Hang> {
         let alive = self.running_ranks();
         let (gpus, line) = self.gpu_activity();

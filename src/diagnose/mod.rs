@@ -6,7 +6,7 @@
 pub mod command_formatter;
 mod diagnoser;
 mod evidence;
-pub mod hang_detector;
+pub(crate) mod hang_detector;
 mod prefilter;
 mod rule_set;
 
@@ -16,15 +16,13 @@ pub use rule_set::RuleSet;
 
 use std::collections::BTreeMap;
 
-pub use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
+pub(crate) use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
 
 /// The language of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lang {
-    /// English.
     #[default]
     En,
-    /// Chinese.
     Zh,
 }
 
@@ -43,7 +41,6 @@ pub struct DiagnosisFinding {
     pub evidence: Vec<String>,
     /// What its groups matched.
     pub groups: BTreeMap<String, String>,
-    /// What happened.
     pub summary: LocalizedTemplate,
     /// Why that happens; may be empty.
     pub explanation: LocalizedTemplate,
@@ -54,7 +51,6 @@ pub struct DiagnosisFinding {
 }
 
 impl DiagnosisFinding {
-    /// What happened.
     pub fn summary(&self, lang: Lang) -> String {
         self.summary.fill(lang == Lang::Zh, &self.groups)
     }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::event::{Event, EventKind, UnixMillis};
 
 /// What is on its way up.
-pub enum EngineMessage {
+pub(crate) enum EngineMessage {
     /// What happened; and, asked for where the bytes must be in the laptop's file before they are acknowledged to the host, whether they are.
     Event(Box<Event>, Option<oneshot::Sender<bool>>),
     /// Asks that every log byte that was stored is on the laptop's disk, and why it is not.
@@ -26,28 +26,27 @@ const SAMPLE_QUEUE_LIMIT: usize = 4096;
 /// stored, tells each start and end once (`HostConnection::is_first_report`), a warning once and of 256 at most (`HostConnection::warn_once`), a disk once a second; a
 /// lost connection is reported once a try. Samples are counted here.
 #[derive(Clone)]
-pub struct Emitter {
+pub(crate) struct Emitter {
     sender: mpsc::UnboundedSender<EngineMessage>,
     queued: Arc<AtomicUsize>,
     seq: Arc<AtomicU64>,
 }
 
-/// The consumer's end.
-pub struct EngineMessageReceiver {
+pub(crate) struct EngineMessageReceiver {
     receiver: mpsc::UnboundedReceiver<EngineMessage>,
     queued: Arc<AtomicUsize>,
 }
 
 impl EngineMessageReceiver {
     /// The next; `None` once every emitter is gone.
-    pub async fn recv(&mut self) -> Option<EngineMessage> {
+    pub(crate) async fn recv(&mut self) -> Option<EngineMessage> {
         let delivery = self.receiver.recv().await?;
         self.queued.fetch_sub(1, Ordering::Relaxed);
         Some(delivery)
     }
 
     /// The next, if there is one now.
-    pub fn try_recv(&mut self) -> Option<EngineMessage> {
+    pub(crate) fn try_recv(&mut self) -> Option<EngineMessage> {
         let delivery = self.receiver.try_recv().ok()?;
         self.queued.fetch_sub(1, Ordering::Relaxed);
         Some(delivery)
@@ -55,13 +54,13 @@ impl EngineMessageReceiver {
 }
 
 /// Milliseconds since 1970 on this laptop.
-pub fn now_unix_millis() -> UnixMillis {
+pub(crate) fn now_unix_millis() -> UnixMillis {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| UnixMillis::try_from(d.as_millis()).unwrap_or(UnixMillis::MAX))
 }
 
 impl Emitter {
     /// An emitter and its consumer's end.
-    pub fn new() -> (Emitter, EngineMessageReceiver) {
+    pub(crate) fn new() -> (Emitter, EngineMessageReceiver) {
         let (up, down) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         (
@@ -81,7 +80,7 @@ impl Emitter {
     }
 
     /// Tells what happened. When nobody listens any more, nobody needs to know.
-    pub fn send(&self, kind: EventKind) {
+    pub(crate) fn send(&self, kind: EventKind) {
         if kind.is_sample() && self.queued.load(Ordering::Relaxed) >= SAMPLE_QUEUE_LIMIT {
             return;
         }
@@ -91,7 +90,7 @@ impl Emitter {
     }
 
     /// Hands log bytes up and waits until they are stored; `false`: they could not be.
-    pub async fn send_and_wait_stored(&self, kind: EventKind) -> bool {
+    pub(crate) async fn send_and_wait_stored(&self, kind: EventKind) -> bool {
         let (stored, answer) = oneshot::channel();
         if !self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), Some(stored))) {
             return false;
@@ -103,7 +102,7 @@ impl Emitter {
     ///
     /// # Errors
     /// Why they are not.
-    pub async fn sync_logs(&self) -> Result<(), String> {
+    pub(crate) async fn sync_logs(&self) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
         if !self.enqueue(EngineMessage::SyncLogs(done)) {
             return Err("the reporter has ended".to_owned());
@@ -112,13 +111,13 @@ impl Emitter {
     }
 
     /// Whether log bytes can be stored again, judged without storing any.
-    pub async fn can_store_logs(&self) -> bool {
+    pub(crate) async fn can_store_logs(&self) -> bool {
         let (asked, answer) = oneshot::channel();
         self.enqueue(EngineMessage::CheckLogSpace(asked)) && answer.await.unwrap_or(false)
     }
 
     /// Something a person should know.
-    pub fn send_notice(&self, host: Option<usize>, text: impl Into<String>, warn: bool) {
+    pub(crate) fn send_notice(&self, host: Option<usize>, text: impl Into<String>, warn: bool) {
         let host = host.map(|h| u32::try_from(h).unwrap_or(u32::MAX));
         self.send(EventKind::Notice { host, text: text.into(), warn });
     }

@@ -22,12 +22,9 @@ const MAX_TRIES: u32 = 4;
 
 /// A step that failed.
 #[derive(Debug, Clone)]
-pub struct FailedStep {
-    /// Its host.
+pub(crate) struct FailedStep {
     pub host: usize,
-    /// Its phase.
     pub phase: Phase,
-    /// What is wrong.
     pub issue: Issue,
     /// Whether the host could not be reached.
     pub unreachable: bool,
@@ -35,8 +32,7 @@ pub struct FailedStep {
 
 /// How a plan was carried out.
 #[derive(Debug, Default)]
-pub struct ExecutionReport {
-    /// What failed.
+pub(crate) struct ExecutionReport {
     pub failed_steps: Vec<FailedStep>,
     /// Steps that changed something.
     pub changed_steps: u32,
@@ -52,7 +48,7 @@ pub struct ExecutionReport {
 
 impl ExecutionReport {
     /// Whether everything was done.
-    pub fn is_ok(&self) -> bool {
+    pub(crate) fn is_ok(&self) -> bool {
         self.failed_steps.is_empty() && !self.lock_lost && !self.interrupted
     }
 }
@@ -67,7 +63,7 @@ enum StepResult {
 impl Engine {
     /// Carries out every step of a plan. `facts`: one a host, what the steps observe. `breaking` ends it before the next step begins; what is
     /// under way is let end within its deadline.
-    pub async fn execute(
+    pub(crate) async fn execute(
         &self,
         plan: &Arc<Plan>,
         facts: &[Option<HostFacts>],

@@ -21,7 +21,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames::LogStreamPurpose;
 
 /// A run to follow.
-pub struct FollowSpec {
+pub(crate) struct FollowSpec {
     /// Its place on every host.
     pub hosts: Vec<HostContext>,
     /// How many workers it has.
@@ -40,10 +40,8 @@ pub struct FollowSpec {
     pub read_only: bool,
 }
 
-/// How following ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FollowOutcome {
-    /// Every launcher ended.
+pub(crate) enum FollowOutcome {
     Ended {
         /// Whether all went well.
         ok: bool,
@@ -103,7 +101,12 @@ struct Follower<'a> {
 
 impl Engine {
     /// Follows a run until it ends, or a control says otherwise.
-    pub async fn follow_run(&self, run: &FollowSpec, offsets: &LogOffsets, controls: &mut mpsc::Receiver<RunControl>) -> FollowOutcome {
+    pub(crate) async fn follow_run(
+        &self,
+        run: &FollowSpec,
+        offsets: &LogOffsets,
+        controls: &mut mpsc::Receiver<RunControl>,
+    ) -> FollowOutcome {
         let (up, mut reports) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
@@ -162,7 +165,7 @@ impl Engine {
 
 impl Engine {
     /// Kills every process of a run on all its hosts, in the session that is kept free for it.
-    pub async fn kill_all_ranks(&self, contexts: &[HostContext]) {
+    pub(crate) async fn kill_all_ranks(&self, contexts: &[HostContext]) {
         let mut tasks = JoinSet::new();
         for (link, site) in self.connections.iter().cloned().zip(contexts.iter().cloned()) {
             tasks.spawn(async move {

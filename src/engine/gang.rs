@@ -9,12 +9,10 @@ use crate::model::log_file::LogFile;
 
 /// One end that was no success.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessFailure {
-    /// Where.
+pub(crate) struct ProcessFailure {
     pub host: usize,
     /// Which rank; `None`: the launcher itself.
     pub rank: Option<u32>,
-    /// How.
     pub exit: Exit,
     /// When on our clock; 0: unknown.
     pub ended_at: UnixMillis,
@@ -24,7 +22,7 @@ pub struct ProcessFailure {
 
 /// The fold of all reports.
 #[derive(Debug, Default)]
-pub struct Gang {
+pub(crate) struct Gang {
     launcher_exits: Vec<Option<Exit>>,
     rank_exits: BTreeMap<u32, Option<Exit>>,
     failures: Vec<ProcessFailure>,
@@ -44,12 +42,12 @@ pub struct Gang {
 
 impl Gang {
     /// A gang of which nothing is known.
-    pub fn new(hosts: usize, restarts: bool) -> Gang {
+    pub(crate) fn new(hosts: usize, restarts: bool) -> Gang {
         Gang { launcher_exits: vec![None; hosts], launcher_restarts_ranks: restarts, ..Gang::default() }
     }
 
     /// The same, needing only so many of its hosts (0: all).
-    pub fn with_min_hosts(self, least: usize) -> Gang {
+    pub(crate) fn with_min_hosts(self, least: usize) -> Gang {
         let spare = if least == 0 { 0 } else { self.launcher_exits.len().saturating_sub(least) };
         Gang { spare_hosts: spare, ..self }
     }
@@ -70,7 +68,7 @@ impl Gang {
     }
 
     /// Takes a report in.
-    pub fn apply_event(&mut self, event: &LogStreamEvent) {
+    pub(crate) fn apply_event(&mut self, event: &LogStreamEvent) {
         match *event {
             LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, .. }, _) => {
                 self.rank_exits.insert(rank, None);
@@ -113,19 +111,19 @@ impl Gang {
     }
 
     /// Notes that a host's launcher cannot run any more, whatever its status was.
-    pub fn mark_launcher_killed(&mut self, host: usize) {
+    pub(crate) fn mark_launcher_killed(&mut self, host: usize) {
         if let Some(node) = self.launcher_exits.get_mut(host) {
             node.get_or_insert(Exit::Killed);
         }
     }
 
     /// Why a host was given up, if it was.
-    pub fn give_up_reason(&self, host: usize) -> Option<&str> {
+    pub(crate) fn give_up_reason(&self, host: usize) -> Option<&str> {
         self.give_up_reasons.get(&host).map(String::as_str)
     }
 
     /// Notes that the gang is told to end: what dies of that has not failed first, however little the clocks can tell.
-    pub fn record_stop_order(&mut self, now: UnixMillis) {
+    pub(crate) fn record_stop_order(&mut self, now: UnixMillis) {
         self.stop_ordered.get_or_insert((self.failures.len(), now));
     }
 
@@ -141,38 +139,38 @@ impl Gang {
     }
 
     /// Launchers that failed while an elastic gang had hosts enough.
-    pub fn tolerated_launcher_failures(&self) -> &[ProcessFailure] {
+    pub(crate) fn tolerated_launcher_failures(&self) -> &[ProcessFailure] {
         &self.tolerated_launcher_failures
     }
 
     /// How many workers have been seen.
-    pub fn started_rank_count(&self) -> usize {
+    pub(crate) fn started_rank_count(&self) -> usize {
         self.rank_exits.len()
     }
 
     /// Whether a host's launcher has ended.
-    pub fn has_launcher_ended(&self, host: usize) -> bool {
+    pub(crate) fn has_launcher_ended(&self, host: usize) -> bool {
         self.launcher_exits.get(host).is_some_and(Option::is_some)
     }
 
     /// Whether every launcher has ended.
-    pub fn have_all_launchers_ended(&self) -> bool {
+    pub(crate) fn have_all_launchers_ended(&self) -> bool {
         self.launcher_exits.iter().all(Option::is_some)
     }
 
     /// Whether all went well.
-    pub fn has_succeeded(&self) -> bool {
+    pub(crate) fn has_succeeded(&self) -> bool {
         self.failures.is_empty() && self.have_all_launchers_ended()
     }
 
     /// The first failure that was reported: enough to stop the gang.
-    pub fn first_reported_failure(&self) -> Option<&ProcessFailure> {
+    pub(crate) fn first_reported_failure(&self) -> Option<&ProcessFailure> {
         self.failures.first()
     }
 
     /// Those who failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only where no
     /// worker failed, since it merely passes on what its workers did.
-    pub fn culprits(&self) -> Vec<&ProcessFailure> {
+    pub(crate) fn culprits(&self) -> Vec<&ProcessFailure> {
         let own = self.failures_not_caused_by_stop();
         let workers: Vec<&ProcessFailure> = own.iter().copied().filter(|f| f.rank.is_some()).collect();
         let candidates = if workers.is_empty() { own } else { workers };

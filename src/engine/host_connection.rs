@@ -24,7 +24,7 @@ const MAX_REPORTED_EVENTS: usize = 2 * 4096 + 16;
 type ReportedEvents = (String, HashSet<(bool, Option<LogFile>)>);
 
 /// One host's connection. The lock is held while connecting, so that several callers share one attempt.
-pub struct HostConnection {
+pub(crate) struct HostConnection {
     host_index: usize,
     connector: Arc<dyn HostConnector>,
     emitter: Emitter,
@@ -40,7 +40,7 @@ pub struct HostConnection {
 
 impl HostConnection {
     /// A way that is not yet gone.
-    pub fn new(host: usize, connect: Arc<dyn HostConnector>, emit: Emitter) -> HostConnection {
+    pub(crate) fn new(host: usize, connect: Arc<dyn HostConnector>, emit: Emitter) -> HostConnection {
         HostConnection {
             host_index: host,
             connector: connect,
@@ -56,18 +56,17 @@ impl HostConnection {
         }
     }
 
-    /// The host's number.
-    pub fn host_index(&self) -> usize {
+    pub(crate) fn host_index(&self) -> usize {
         self.host_index
     }
 
     /// The host's number as events carry it.
-    pub fn event_host_index(&self) -> u32 {
+    pub(crate) fn event_host_index(&self) -> u32 {
         u32::try_from(self.host_index).unwrap_or(u32::MAX)
     }
 
     /// Seconds on the host's clock as milliseconds on ours, and how wrong that may be. 0 stays 0: unknown.
-    pub fn to_local_time(&self, host_seconds: f64) -> (UnixMillis, i64) {
+    pub(crate) fn to_local_time(&self, host_seconds: f64) -> (UnixMillis, i64) {
         if host_seconds <= 0.0 {
             return (0, 0);
         }
@@ -83,7 +82,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn get_or_connect(&self) -> Result<Arc<dyn Remote>, RemoteError> {
+    pub(crate) async fn get_or_connect(&self) -> Result<Arc<dyn Remote>, RemoteError> {
         let mut current = self.remote.lock().await;
         if let Some(remote) = current.as_ref().filter(|r| !r.is_closed()) {
             return Ok(remote.clone());
@@ -104,7 +103,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn connect_dedicated(&self) -> Result<Arc<dyn Remote>, RemoteError> {
+    pub(crate) async fn connect_dedicated(&self) -> Result<Arc<dyn Remote>, RemoteError> {
         self.connector.connect(self.host_index).await
     }
 
@@ -117,12 +116,12 @@ impl HostConnection {
     }
 
     /// For how long it is tried again after an error that no retry mends.
-    pub fn retry_window(&self) -> Duration {
+    pub(crate) fn retry_window(&self) -> Duration {
         self.connector.retry_window(self.host_index)
     }
 
     /// Notes that the connection is of no use any more.
-    pub async fn drop_connection(&self, error: &RemoteError, retrying: bool) {
+    pub(crate) async fn drop_connection(&self, error: &RemoteError, retrying: bool) {
         let gone = self.remote.lock().await.take();
         if let Some(remote) = gone {
             remote.close().await;
@@ -136,7 +135,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn exec(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
+    pub(crate) async fn exec(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
         let remote = self.get_or_connect().await?;
         let answer = remote.exec(command).await;
         self.log_command_duration(command, &answer);
@@ -150,7 +149,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn exec_priority(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
+    pub(crate) async fn exec_priority(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
         let remote = self.get_or_connect().await?;
         let answer = remote.exec_priority(command).await;
         self.log_command_duration(command, &answer);
@@ -164,7 +163,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why it did not come to its end.
-    pub async fn exec_streaming(&self, command: &RemoteCommand, chunks: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
+    pub(crate) async fn exec_streaming(&self, command: &RemoteCommand, chunks: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
         let remote = self.get_or_connect().await?;
         remote.exec_streaming(command, chunks).await
     }
@@ -173,7 +172,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn open_stream(&self, command: &RemoteCommand) -> Result<RemoteStream, RemoteError> {
+    pub(crate) async fn open_stream(&self, command: &RemoteCommand) -> Result<RemoteStream, RemoteError> {
         let remote = self.get_or_connect().await?;
         let answer = remote.open_stream(command).await;
         if answer.is_err() && remote.is_closed() {
@@ -186,17 +185,17 @@ impl HostConnection {
     ///
     /// # Errors
     /// Where it cannot be told.
-    pub async fn probe_tcp(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
+    pub(crate) async fn probe_tcp(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
         self.get_or_connect().await?.probe_tcp(address, port, within).await
     }
 
     /// Says that a step is tried again.
-    pub fn emit_step_retry(&self, step: u32, error: &RemoteError) {
+    pub(crate) fn emit_step_retry(&self, step: u32, error: &RemoteError) {
         self.emitter.send(EventKind::StepRetrying { step, error: error.to_string() });
     }
 
     /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
-    pub fn report_disk_space(&self, free: u64, total: u64) {
+    pub(crate) fn report_disk_space(&self, free: u64, total: u64) {
         let mut told = self.disk_reported_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A host may say it as often as it likes.
         if told.is_some_and(|when| when.elapsed() < Duration::from_secs(1)) {
@@ -215,7 +214,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// When it is one more than a host can have to tell.
-    pub fn is_first_report(&self, run: &str, event: &LogStreamEvent) -> Result<bool, String> {
+    pub(crate) fn is_first_report(&self, run: &str, event: &LogStreamEvent) -> Result<bool, String> {
         let what = match event {
             LogStreamEvent::Log(..) => return Ok(true),
             LogStreamEvent::ProcessStarted(_, file, _) => (false, Some(*file)),
@@ -233,7 +232,7 @@ impl HostConnection {
     }
 
     /// A warning about this host, unless it was said before: a resumed stream says again what it found. After 256 nothing more is said.
-    pub fn warn_once(&self, text: String) {
+    pub(crate) fn warn_once(&self, text: String) {
         let mut warnings = self.sent_warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if warnings.len() < 256 && warnings.insert(text.clone()) {
             self.emitter.send_notice(Some(self.host_index), text, true);
@@ -241,7 +240,7 @@ impl HostConnection {
     }
 
     /// Where events about this host go.
-    pub fn emitter(&self) -> &Emitter {
+    pub(crate) fn emitter(&self) -> &Emitter {
         &self.emitter
     }
 
@@ -260,7 +259,7 @@ impl HostConnection {
     }
 
     /// Notes how far the host's clock is from ours, milliseconds, where that is known better than before.
-    pub fn set_clock_offset(&self, offset: f64, uncertain: f64) {
+    pub(crate) fn set_clock_offset(&self, offset: f64, uncertain: f64) {
         self.clock_offset.store(offset as i64, Ordering::Relaxed);
         self.clock_uncertainty.store(uncertain.ceil() as i64, Ordering::Relaxed);
     }
@@ -269,7 +268,7 @@ impl HostConnection {
     ///
     /// # Errors
     /// Why there are none.
-    pub async fn connect_and_gather_facts(&self, command: &RemoteCommand) -> Result<HostFacts, RemoteError> {
+    pub(crate) async fn connect_and_gather_facts(&self, command: &RemoteCommand) -> Result<HostFacts, RemoteError> {
         let mut tries = 0;
         loop {
             let asked = match self.get_or_connect().await {
@@ -311,8 +310,7 @@ impl HostConnection {
         Ok(facts)
     }
 
-    /// Says goodbye.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let gone = self.remote.lock().await.take();
         if let Some(remote) = gone {
             remote.close().await;

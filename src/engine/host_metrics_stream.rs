@@ -18,14 +18,13 @@ use crate::remote::RemoteError;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Before another try; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// The longest pause.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
 /// The most that a host is heard to say in a second: a few every two seconds are asked for.
 const MAX_EVENTS_PER_SECOND: usize = 100;
 
 /// Watches one of so many hosts until told to stop. What cannot be seen is no trouble of the run: it is asked again, and its age shows.
-pub async fn stream_host_metrics(connection: Arc<HostConnection>, context: HostContext, hosts: usize, end: CancellationToken) {
+pub(crate) async fn stream_host_metrics(connection: Arc<HostConnection>, context: HostContext, hosts: usize, end: CancellationToken) {
     let command = host_metrics::metrics_command(&context, hosts);
     let (mut pause, mut unread) = (RETRY_PAUSE, None);
     loop {
@@ -47,7 +46,7 @@ pub async fn stream_host_metrics(connection: Arc<HostConnection>, context: HostC
 }
 
 /// Asks one host what nvidia-smi prints and tells the answer, whatever it is, as an event.
-pub async fn query_nvidia_smi(connection: &HostConnection) {
+pub(crate) async fn query_nvidia_smi(connection: &HostConnection) {
     let (text, error) = match connection.exec(&host_metrics::nvidia_smi_command()).await {
         Ok(output) if output.is_success() => (output.stdout_text(), String::new()),
         // The status with which `timeout` says that the time was over.

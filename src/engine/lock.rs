@@ -18,16 +18,12 @@ use crate::remote::RemoteError;
 /// How often the holder shows that he lives.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Who locks.
 #[derive(Debug, Clone)]
-pub struct LockIdentity {
-    /// A random word.
+pub(crate) struct LockIdentity {
     pub token: String,
     /// `user@laptop`.
     pub owner: String,
-    /// Which laptop.
     pub local_machine_id: String,
-    /// Our pid.
     pub pid: u32,
     /// Whether a process of this laptop lives.
     pub is_process_alive: fn(u32) -> bool,
@@ -35,29 +31,21 @@ pub struct LockIdentity {
 
 /// Why a name could not be locked.
 #[derive(Debug, thiserror::Error)]
-pub enum LockError {
+pub(crate) enum LockError {
     /// Another operator holds it.
     #[error("{owner} holds the lock on {host} (since {age} s)")]
     Held {
-        /// Where.
         host: String,
-        /// Who.
         owner: String,
         /// The age of its last sign of life.
         age: i64,
     },
     /// A host did not answer.
     #[error("{host}: {error}")]
-    Remote {
-        /// Which.
-        host: String,
-        /// Why.
-        error: RemoteError,
-    },
+    Remote { host: String, error: RemoteError },
     /// The lock cannot be made.
     #[error("{host}: could not take the lock: {message}")]
     AcquireFailed {
-        /// Where.
         host: String,
         /// What the host said.
         message: String,
@@ -65,7 +53,7 @@ pub enum LockError {
 }
 
 /// A held lock. It must be released; dropped, it becomes stale by itself.
-pub struct HeldLock {
+pub(crate) struct HeldLock {
     /// The run that was current on each host when it was locked; empty: none.
     pub current_runs: Vec<(usize, String)>,
     hosts: Vec<(usize, HostContext)>,
@@ -79,7 +67,7 @@ impl Engine {
     ///
     /// # Errors
     /// Who holds it, or which host did not answer; what was taken is given back.
-    pub async fn lock_hosts(
+    pub(crate) async fn lock_hosts(
         &self,
         contexts: Vec<(usize, HostContext)>,
         identity: &LockIdentity,
@@ -94,7 +82,7 @@ impl Engine {
     ///
     /// # Errors
     /// Who holds it; what was taken is given back.
-    pub async fn lock_available_hosts(
+    pub(crate) async fn lock_available_hosts(
         &self,
         contexts: Vec<(usize, HostContext)>,
         identity: &LockIdentity,
@@ -147,7 +135,7 @@ impl Engine {
     }
 
     /// Gives a lock back; a host that does not answer loses it by age.
-    pub async fn unlock_hosts(&self, held: HeldLock) {
+    pub(crate) async fn unlock_hosts(&self, held: HeldLock) {
         held.heartbeat_cancel.cancel();
         if held.heartbeat_task.await.is_err() {
             tracing::debug!("the lock's heartbeat ended early");

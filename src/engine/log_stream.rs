@@ -22,7 +22,7 @@ use crate::plan::protocol::log_frames::{LogFrame, LogFrameReader, LogStreamPurpo
 use crate::remote::{RemoteError, RemoteStream};
 
 /// What the laptop already has of each file of a host.
-pub type LogOffsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
+pub(crate) type LogOffsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
 
 /// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,10 +40,8 @@ const MAX_LOG_FILES: usize = 4097;
 
 /// Why a stream ended early.
 #[derive(Debug)]
-pub enum LogStreamError {
-    /// The connection.
+pub(crate) enum LogStreamError {
     Remote(RemoteError),
-    /// The laptop's disk.
     NotStored,
     /// What was stored may not survive a power cut, and why.
     NotSynced(String),
@@ -51,8 +49,7 @@ pub enum LogStreamError {
 
 /// What a fetch brought.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct FetchedLogs {
-    /// How many bytes.
+pub(crate) struct FetchedLogs {
     pub bytes: u64,
     /// Files that shrank on the host meanwhile: what was in them before may be lost.
     pub truncated_files: BTreeSet<LogFile>,
@@ -99,7 +96,7 @@ struct LogStreamSession<'a> {
 
 /// Follows a host until told to stop; a lost connection is made again without end, and after an error that no retry mends the host is given up
 /// in the end. While the laptop cannot store logs, starts and ends go on to come. `terms`: how many hosts are followed, and why.
-pub async fn follow_logs(
+pub(crate) async fn follow_logs(
     connection: Arc<HostConnection>,
     context: HostContext,
     offsets: LogOffsets,
@@ -180,7 +177,7 @@ async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, event
 ///
 /// # Errors
 /// The connection, or the laptop's disk.
-pub async fn fetch_and_sync_logs(
+pub(crate) async fn fetch_and_sync_logs(
     connection: &Arc<HostConnection>,
     context: &HostContext,
     offsets: &LogOffsets,
@@ -195,7 +192,7 @@ pub async fn fetch_and_sync_logs(
 ///
 /// # Errors
 /// The connection, or the laptop's disk.
-pub async fn fetch_logs(
+pub(crate) async fn fetch_logs(
     connection: &Arc<HostConnection>,
     context: &HostContext,
     offsets: &LogOffsets,

@@ -10,7 +10,7 @@ use crate::model::log_file::LogFile;
 
 /// What a watcher saw.
 #[derive(Debug, Clone, PartialEq)]
-pub enum LogStreamEvent {
+pub(crate) enum LogStreamEvent {
     /// A wrapper was recorded: when on our clock.
     ProcessStarted(usize, LogFile, UnixMillis),
     /// A wrapper ended: how, when on our clock, and how wrong that may be.

@@ -16,7 +16,6 @@ use crate::remote::{HostConnector, InteractiveChannel, OutputChunk, PtySpec, Rem
 enum HostBehavior {
     /// It cannot be reached.
     Unreachable,
-    /// It refuses us.
     RefusesConnection,
     /// It says this, then nothing more.
     Sends(&'static str),

@@ -2,19 +2,19 @@
 //!
 //! Uses `plan`, `event`, `state` and `remote`. Knows no screen, no file of the laptop and no diagnosis. It decides when, never what.
 
-pub mod emitter;
-pub mod executor;
-pub mod follow;
-pub mod gang;
-pub mod host_connection;
-pub mod host_metrics_stream;
-pub mod lock;
-pub mod log_stream;
-pub mod log_stream_event;
+pub(crate) mod emitter;
+pub(crate) mod executor;
+pub(crate) mod follow;
+pub(crate) mod gang;
+pub(crate) mod host_connection;
+pub(crate) mod host_metrics_stream;
+pub(crate) mod lock;
+pub(crate) mod log_stream;
+pub(crate) mod log_stream_event;
 mod log_stream_reporting;
-pub mod postmortem;
-pub mod probes;
-pub mod scheduler;
+pub(crate) mod postmortem;
+pub(crate) mod probes;
+pub(crate) mod scheduler;
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::remote::{HostConnector, RemoteError};
 
 /// The hosts of one operation and the words about them.
 #[derive(Clone)]
-pub struct Engine {
+pub(crate) struct Engine {
     connections: Vec<Arc<HostConnection>>,
     emitter: Emitter,
     forks: Arc<Semaphore>,
@@ -39,23 +39,22 @@ pub struct Engine {
 
 impl Engine {
     /// An engine for `hosts` hosts; at most `forks` remote commands run at once.
-    pub fn new(connect: &Arc<dyn HostConnector>, hosts: usize, forks: usize, emit: Emitter) -> Engine {
+    pub(crate) fn new(connect: &Arc<dyn HostConnector>, hosts: usize, forks: usize, emit: Emitter) -> Engine {
         let links = (0..hosts).map(|host| Arc::new(HostConnection::new(host, connect.clone(), emit.clone()))).collect();
         Engine { connections: links, emitter: emit, forks: Arc::new(Semaphore::new(forks.max(1))) }
     }
 
     /// The way to each host.
-    pub fn connections(&self) -> &[Arc<HostConnection>] {
+    pub(crate) fn connections(&self) -> &[Arc<HostConnection>] {
         &self.connections
     }
 
-    /// Where events go.
-    pub fn emitter(&self) -> &Emitter {
+    pub(crate) fn emitter(&self) -> &Emitter {
         &self.emitter
     }
 
     /// Connects to every host and asks for its facts; one answer a host, in their order.
-    pub async fn gather_facts(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<Result<HostFacts, RemoteError>> {
+    pub(crate) async fn gather_facts(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<Result<HostFacts, RemoteError>> {
         self.emitter.send(EventKind::PhaseStarted { phase: Phase::Connect });
         let mut tasks = JoinSet::new();
         for (index, command) in commands {
@@ -78,7 +77,7 @@ impl Engine {
     }
 
     /// Runs one command on each of the given hosts; answers in the order in which they come, through `done`.
-    pub async fn fan_out(
+    pub(crate) async fn fan_out(
         &self,
         commands: Vec<(usize, RemoteCommand)>,
         mut done: impl FnMut(usize, Result<crate::model::remote_command::CommandOutput, RemoteError>),
@@ -100,14 +99,14 @@ impl Engine {
     }
 
     /// Asks a host what nvidia-smi prints; the answer is an event. Does nothing where there is no such host.
-    pub async fn query_nvidia_smi(&self, host: u32) {
+    pub(crate) async fn query_nvidia_smi(&self, host: u32) {
         if let Some(link) = self.connections.get(host as usize) {
             host_metrics_stream::query_nvidia_smi(link).await;
         }
     }
 
     /// Says goodbye to every host.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let mut tasks = JoinSet::new();
         for link in &self.connections {
             let link = link.clone();

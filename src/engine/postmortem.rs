@@ -15,14 +15,14 @@ const MAX_HOSTS: usize = 16;
 
 /// Who was asked, and who has not answered yet.
 #[derive(Debug, Default)]
-pub struct Postmortem {
+pub(crate) struct Postmortem {
     requested_hosts: BTreeSet<usize>,
     tasks: JoinSet<()>,
 }
 
 impl Postmortem {
     /// Asks a host, once.
-    pub fn request(&mut self, connection: &Arc<HostConnection>, context: &HostContext) {
+    pub(crate) fn request(&mut self, connection: &Arc<HostConnection>, context: &HostContext) {
         if self.requested_hosts.len() >= MAX_HOSTS || !self.requested_hosts.insert(connection.host_index()) {
             return;
         }
@@ -44,7 +44,7 @@ impl Postmortem {
     }
 
     /// Waits for the answers, each of which has its deadline.
-    pub async fn wait_for_answers(&mut self) {
+    pub(crate) async fn wait_for_answers(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 }

@@ -29,28 +29,24 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is asked of one host besides its facts.
 #[derive(Clone, Default)]
-pub struct HostProbes {
+pub(crate) struct HostProbes {
     /// Whatever needs no other host.
     pub host_command: Option<RemoteCommand>,
     /// Which questions that answers; told where it has no answer.
     pub probes: Vec<Probe>,
-    /// The clock.
     pub clock_command: Option<RemoteCommand>,
 }
 
 /// A way that is tried between two hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostPair {
-    /// From which host.
+pub(crate) struct HostPair {
     pub from: usize,
-    /// To which.
     pub to: usize,
 }
 
 /// What is tried between the hosts.
 #[derive(Clone, Copy)]
-pub struct ConnectivityProbe<'a> {
-    /// The hosts.
+pub(crate) struct ConnectivityProbe<'a> {
     pub contexts: &'a [HostContext],
     /// Their addresses; an empty one is not tried.
     pub addresses: &'a [String],
@@ -85,7 +81,7 @@ struct ListenerStatus {
 
 impl Engine {
     /// Connects to every host; asks for its facts and, side by side, the questions.
-    pub async fn gather_facts_and_probes(
+    pub(crate) async fn gather_facts_and_probes(
         &self,
         facts: Vec<RemoteCommand>,
         probes: Vec<HostProbes>,
@@ -109,7 +105,7 @@ impl Engine {
     }
 
     /// Asks hosts one more thing each; the answers go into `told`.
-    pub async fn run_extra_probe(&self, commands: Vec<(usize, RemoteCommand)>, probe: Probe, probe_outputs: &mut [ProbeOutput]) {
+    pub(crate) async fn run_extra_probe(&self, commands: Vec<(usize, RemoteCommand)>, probe: Probe, probe_outputs: &mut [ProbeOutput]) {
         let asked = commands.into_iter().filter_map(|(host, command)| Some((host, self.connections.get(host)?, command)));
         let answers = join_all(asked.map(|(host, link, command)| async move {
             let _turn = self.forks.acquire().await;
@@ -132,7 +128,7 @@ impl Engine {
 
     /// Listens on every host that has an address and tries the pairs; on host 0 the master's port as well, from every pair that leads there.
     /// What came of it is in the output of the host that tried.
-    pub async fn probe_connectivity(&self, asked: ConnectivityProbe<'_>, outputs: &mut [ProbeOutput]) {
+    pub(crate) async fn probe_connectivity(&self, asked: ConnectivityProbe<'_>, outputs: &mut [ProbeOutput]) {
         let opened = self.open_listeners(&asked).await;
         let mut planned = Vec::new();
         for pair in asked.pairs {

@@ -5,20 +5,16 @@ use crate::plan::{Plan, PlanStep};
 
 /// Where a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepProgress {
-    /// Not begun.
+pub(crate) enum StepProgress {
     Waiting,
-    /// Under way.
     Running,
-    /// It ended well.
     Done,
-    /// It failed.
     Failed,
 }
 
 /// Which failures end what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailurePolicy {
+pub(crate) enum FailurePolicy {
     /// A failure ends everything: no further step is begun (a launch).
     FailFast,
     /// A failure ends nothing, but a log that could not be fetched is not deleted, nor the directory by which a run is found again that may
@@ -27,7 +23,7 @@ pub enum FailurePolicy {
 }
 
 /// The steps to begin now. A phase is a barrier; within it each host goes through its steps in order, side by side with the others.
-pub fn next_steps(plan: &Plan, progress: &[StepProgress], failure_policy: FailurePolicy) -> Vec<u32> {
+pub(crate) fn next_steps(plan: &Plan, progress: &[StepProgress], failure_policy: FailurePolicy) -> Vec<u32> {
     let standing = |id: u32| progress.get(id as usize).copied().unwrap_or(StepProgress::Failed);
     let failed: Vec<&PlanStep> = plan.steps.iter().filter(|s| standing(s.id) == StepProgress::Failed).collect();
     if failure_policy == FailurePolicy::FailFast && !failed.is_empty() {

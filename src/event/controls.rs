@@ -14,7 +14,6 @@ pub enum DashboardRole {
 /// What can be asked for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardCapabilities {
-    /// Who sits here.
     pub role: DashboardRole,
     /// The plan is shown and waits for a word: what starting it would do.
     pub start_summary: Option<String>,
@@ -52,7 +51,6 @@ pub enum UserAction {
     QueryNvidiaSmi(u32),
     /// A shell on this host, with the variables of this rank.
     OpenShell(u32, Option<u32>),
-    /// Ctrl-C.
     Interrupt,
     /// Leave now, whatever is under way.
     LeaveNow,
@@ -62,7 +60,6 @@ pub enum UserAction {
     DashboardPanicked,
     /// Stop or go on playing.
     TogglePause,
-    /// The next event.
     StepEvent,
     /// Play this many times as fast as until now.
     ScaleSpeed(f64),

@@ -9,7 +9,7 @@ use super::schema::{self, nearest_word};
 use super::yaml_tree::{YamlKind, shorten};
 
 /// Every check by its stable name, in the order in which they are told.
-pub const CHECK_NAMES: [&str; 45] = [
+pub(crate) const CHECK_NAMES: [&str; 45] = [
     "clock",
     "arch",
     "cpus",
@@ -58,7 +58,7 @@ pub const CHECK_NAMES: [&str; 45] = [
 ];
 
 /// What was probably meant by a word that names no check.
-pub fn suggest_check_name(word: &str) -> String {
+pub(crate) fn suggest_check_name(word: &str) -> String {
     match nearest_word(word, CHECK_NAMES) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`orchestrate check --list` names them all".to_owned(),

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 pub struct ContainerSettings {
     /// `DOCKER_HOST`.
     pub engine_host: Option<String>,
-    /// Image reference.
     pub image: String,
-    /// When to pull.
     pub pull: PullPolicy,
     /// What `--gpus` gets.
     pub gpus: ContainerGpus,
@@ -36,7 +34,6 @@ pub struct ContainerSettings {
 pub enum PullPolicy {
     /// Where the host lacks the image.
     Missing,
-    /// Each time.
     Always,
     /// The image must be there.
     Never,
@@ -51,7 +48,6 @@ pub enum ContainerGpus {
     None,
     /// So many idle ones.
     Count(u32),
-    /// These indexes.
     List(Vec<u32>),
 }
 
@@ -69,7 +65,6 @@ pub enum EntrypointMode {
 pub struct RegistrySettings {
     /// What `docker login` gets.
     pub server: String,
-    /// Who logs in.
     pub username: String,
     /// The NAME of the laptop's variable that holds the password.
     pub password_variable: String,
@@ -88,7 +83,6 @@ pub enum ContainerUser {
     Ids(String),
 }
 
-/// A bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// On the host: absolute, or `~/…` of the ssh user.

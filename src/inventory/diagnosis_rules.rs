@@ -30,9 +30,7 @@ pub enum Blame {
 /// A text in both languages; `{name}` stands for what a group of that name matched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocalizedTemplate {
-    /// English.
     pub en: String,
-    /// Chinese.
     pub zh: String,
 }
 
@@ -42,28 +40,19 @@ pub enum RuleMatcher {
     /// Lines of logs and of errors.
     Lines(Vec<Regex>),
     /// How a process ended by itself.
-    Exits {
-        /// Exit codes.
-        codes: Vec<i32>,
-        /// Signals.
-        signals: Vec<i32>,
-    },
+    Exits { codes: Vec<i32>, signals: Vec<i32> },
     /// Nothing: it is found by comparing ranks, and the table has its words only.
     RankComparison,
 }
 
-/// One rule.
 #[derive(Debug, Clone)]
 pub struct DiagnosisRule {
-    /// Its stable name.
     pub id: String,
     /// Who is to blame.
     pub blame: Blame,
     /// What it looks at.
     pub matcher: RuleMatcher,
-    /// What happened.
     pub summary: LocalizedTemplate,
-    /// Why that happens.
     pub explanation: LocalizedTemplate,
     /// What to do next: a command where there is one.
     pub next_step: LocalizedTemplate,
@@ -76,7 +65,6 @@ pub struct DiagnosisRule {
 pub enum DiagnosisRuleSource {
     /// In a file of the laptop, relative to the inventory's folder.
     File(String),
-    /// In the inventory.
     Inline(Vec<DiagnosisRule>),
 }
 

@@ -35,7 +35,6 @@ pub(super) fn is_builtin_name(name: &str) -> bool {
 /// What the names are made of.
 #[derive(Clone)]
 pub(super) struct EvalInputs<'a> {
-    /// The merged file.
     pub(super) tree: &'a YamlNode,
     /// Each host's own mapping, in rank order.
     pub(super) host_nodes: &'a [YamlNode],

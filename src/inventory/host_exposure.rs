@@ -9,7 +9,6 @@ const ESCAPE_CAPABILITIES: [&str; 5] = ["ALL", "SYS_ADMIN", "DAC_READ_SEARCH", "
 /// How the names of disks and of memory begin below `/dev`.
 const ESCAPE_DEVICES: [&str; 11] = ["sd", "hd", "vd", "xvd", "nvme", "md", "dm-", "mapper", "loop", "mem", "kmem"];
 
-/// Where engines listen.
 const ENGINE_SOCKETS: [&str; 6] = [
     "/run/docker.sock",
     "/var/run/docker.sock",

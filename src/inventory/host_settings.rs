@@ -41,7 +41,6 @@ pub enum GpuSelection {
 pub struct HostSshSettings {
     /// User on the host.
     pub user: Option<String>,
-    /// Port of sshd.
     pub port: Option<u16>,
     /// Private key files of the laptop, `~` and relative paths not yet resolved.
     pub identity_files: Vec<String>,

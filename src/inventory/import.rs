@@ -10,7 +10,7 @@ use crate::text::host_patterns;
 
 /// What a file was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportFormat {
+pub(crate) enum ImportFormat {
     /// `name slots=8`.
     Hostfile,
     /// `[group]` and `name ansible_host=…`.
@@ -25,7 +25,7 @@ pub enum ImportFormat {
 
 /// A host as the other file knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ImportedHost {
+pub(crate) struct ImportedHost {
     name: String,
     address: Option<String>,
     user: Option<String>,
@@ -38,7 +38,7 @@ pub struct ImportedHost {
 ///
 /// # Errors
 /// What keeps it from being read, for a person.
-pub fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>), String> {
+pub(crate) fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>), String> {
     let form = detect_format(text);
     let hosts = match form {
         ImportFormat::Hostfile => parse_hostfile(text)?,
@@ -63,7 +63,7 @@ pub fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>), Strin
 }
 
 /// The form in words.
-pub fn describe_format(format: ImportFormat) -> &'static str {
+pub(crate) fn describe_format(format: ImportFormat) -> &'static str {
     match format {
         ImportFormat::Hostfile => "a DeepSpeed hostfile",
         ImportFormat::AnsibleIni => "an Ansible inventory (INI)",
@@ -240,7 +240,7 @@ fn parse_plain_list(text: &str) -> Result<Vec<ImportedHost>, String> {
 }
 
 /// A commented inventory. `ssh_config`: the file to be used instead of the user's own.
-pub fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&str>, ssh_config: Option<&str>) -> String {
+pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&str>, ssh_config: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(from) = from {
         text.push_str(&format!("# Hosts from {from}.\n"));

@@ -62,7 +62,6 @@ pub struct JobHost {
 /// `launch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSettings {
-    /// Which launcher.
     pub launcher: Launcher,
     /// Fixed port; `None`: `auto`.
     pub master_port: Option<u16>,
@@ -166,7 +165,6 @@ pub enum LaunchCommand {
 pub enum StartOrder {
     /// The master, the gate, then the others.
     MasterFirst,
-    /// All at once.
     Together,
 }
 
@@ -177,14 +175,12 @@ pub enum StartGate {
     MasterPort,
     /// The master's launcher runs.
     MasterStarted,
-    /// Nothing.
     None,
 }
 
 /// `teardown`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Teardown {
-    /// Whatever happened.
     Always,
     /// Only when the run succeeded.
     OnSuccess,

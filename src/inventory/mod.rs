@@ -4,8 +4,8 @@
 //! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch needs,
 //! with every template evaluated once, for the whole run, from [`RuntimeValues`] values.
 
-pub mod check_settings;
-pub mod constraint;
+pub(crate) mod check_settings;
+pub(crate) mod constraint;
 mod container;
 mod container_settings;
 pub mod diagnosis_rules;
@@ -15,11 +15,11 @@ mod fingerprint;
 mod host_exposure;
 mod host_settings;
 mod hosts;
-pub mod import;
+pub(crate) mod import;
 mod job;
 mod job_settings;
 mod launch;
-pub mod lint;
+pub(crate) mod lint;
 mod load;
 mod log_settings;
 mod metric_patterns;
@@ -29,24 +29,28 @@ mod problem;
 mod reserved_flags;
 mod schema;
 mod secrets;
-pub mod smoke_test;
+pub(crate) mod smoke_test;
 mod ssh_args;
 mod template;
 mod validated;
-pub mod yaml_pairs;
+pub(crate) mod yaml_pairs;
 mod yaml_parser;
 mod yaml_tree;
 
-pub use container_settings::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
-pub use host_settings::{Become, ContainerEngine, GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost, RuntimeValues};
-pub use job_settings::{
+pub(crate) use container_settings::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
+pub(crate) use host_settings::{Become, ContainerEngine, RuntimeValues};
+pub use host_settings::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
+pub(crate) use job_settings::{
     CheckSettings, DeepspeedLauncher, GpuVisibility, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, OnFailure, Rendezvous,
     StartGate, StartOrder, Teardown,
 };
-pub use name_syntax::{is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user};
-pub use problem::{InventoryProblem, InventorySource};
+pub(crate) use name_syntax::{
+    is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user,
+};
+pub(crate) use problem::InventoryProblem;
+pub use problem::InventorySource;
 pub(crate) use schema::nearest_word;
-pub use validated::{FingerprintText, Inventory};
+pub(crate) use validated::{FingerprintText, Inventory};
 
 #[cfg(test)]
 mod tests;

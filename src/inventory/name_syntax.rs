@@ -15,31 +15,31 @@ const MAX_USER_LENGTH: usize = 255;
 const MAX_NAME_LENGTH: usize = 40;
 
 /// Whether a text can name a host of an inventory, or one in ssh_config.
-pub fn is_valid_host_name(text: &str) -> bool {
+pub(crate) fn is_valid_host_name(text: &str) -> bool {
     host_patterns::is_host_name(text)
 }
 
 /// Whether a text can be a user on a host: letters, digits and `_ . + -`, and `CORP\\li` of a directory service. Stricter than OpenSSH's
 /// `valid_ruser`: nothing that any shell would interpret.
-pub fn is_valid_user(text: &str) -> bool {
+pub(crate) fn is_valid_user(text: &str) -> bool {
     let letter = |c: char| c.is_alphanumeric() || "_.+-\\".contains(c);
     let ends = text.starts_with(|c: char| c.is_alphanumeric() || c == '_') && !text.ends_with('\\');
     ends && text.len() <= MAX_USER_LENGTH && text.chars().all(letter)
 }
 
 /// Whether a text can be where ssh connects: an IP address or a host's name.
-pub fn is_valid_address(text: &str) -> bool {
+pub(crate) fn is_valid_address(text: &str) -> bool {
     validate_address(text).is_ok()
 }
 
 /// Whether a text is a jump host: `[user@]host[:port]`.
-pub fn is_valid_jump_host(text: &str) -> bool {
+pub(crate) fn is_valid_jump_host(text: &str) -> bool {
     host_patterns::parse_destination(text)
         .is_ok_and(|short| host_patterns::is_host_name(&short.host) && short.user.as_deref().is_none_or(is_valid_user))
 }
 
 /// Whether a text is the id of a run: `20261122-054703-04da`.
-pub fn is_valid_run_id(text: &str) -> bool {
+pub(crate) fn is_valid_run_id(text: &str) -> bool {
     let digits = |text: &str, count| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
     match text.split('-').collect::<Vec<_>>()[..] {
         [day, time, random] => {
@@ -50,7 +50,7 @@ pub fn is_valid_run_id(text: &str) -> bool {
 }
 
 /// Whether a text can be the `name` of an inventory.
-pub fn is_valid_inventory_name(text: &str) -> bool {
+pub(crate) fn is_valid_inventory_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     text.len() <= MAX_NAME_LENGTH && text.bytes().next().is_some_and(plain) && text.bytes().all(|b| plain(b) || b == b'-')
 }

@@ -5,9 +5,7 @@ use std::fmt;
 /// A file as it was read: its name as given, and its text.
 #[derive(Debug, Clone)]
 pub struct InventorySource {
-    /// For messages.
     pub name: String,
-    /// The whole text.
     pub text: String,
 }
 

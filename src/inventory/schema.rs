@@ -5,7 +5,6 @@
 /// Whether this version has a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeySupport {
-    /// It has.
     Supported,
     /// It comes with a later version.
     Planned,
@@ -18,7 +17,6 @@ use KeySupport::{Planned, Supported};
 pub(super) struct KeySchema {
     /// Where it stands: `container`.
     pub(super) path: &'static str,
-    /// Its keys.
     pub(super) keys: &'static [(&'static str, KeySupport)],
 }
 

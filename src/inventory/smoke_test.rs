@@ -22,7 +22,7 @@ pub struct SmokeTest<'a> {
 }
 
 /// The name under which a smoke is on the hosts. No inventory can be called so.
-pub fn smoke_test_name(of: &str) -> String {
+pub(crate) fn smoke_test_name(of: &str) -> String {
     format!("{of}.smoke")
 }
 

@@ -1,6 +1,6 @@
 //! Templates: `{{ … }}` in a value becomes what it says, once, for the whole run. Nothing else in a text is special.
 //!
-//! Uses minijinja's expressions and [`Evaluator`](super::scope::Scope)'s names. Knows nothing of what the values are for.
+//! Values are minijinja expressions over the names of the evaluator.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use super::yaml_parser;
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode};
 
-/// The longest expression.
 pub(super) const EXPRESSION_LIMIT: usize = 2000;
 /// The longest text and the most values that one template may become.
 const TEXT_LIMIT: usize = 1 << 20;

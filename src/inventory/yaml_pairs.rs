@@ -6,7 +6,7 @@ use super::yaml_parser;
 use super::yaml_tree::{YamlKind, YamlNode};
 
 /// The pairs in the order of the file; nothing of a file that is no YAML.
-pub fn read_yaml_pairs(text: &str) -> Vec<(String, String)> {
+pub(crate) fn read_yaml_pairs(text: &str) -> Vec<(String, String)> {
     let (node, _) = yaml_parser::parse_document("", text);
     let mut found = Vec::new();
     if let Some(node) = node {

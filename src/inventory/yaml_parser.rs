@@ -13,7 +13,6 @@ use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath};
 
 /// The longest text that is read.
 pub(super) const TEXT_LIMIT: usize = 1 << 20;
-/// The deepest nesting.
 pub(super) const DEPTH_LIMIT: usize = 64;
 /// The most values, each alias counted as often as it is used.
 pub(super) const NODE_LIMIT: usize = 50_000;

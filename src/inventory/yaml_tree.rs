@@ -133,7 +133,6 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// One value.
 #[derive(Debug, Clone)]
 pub(super) struct YamlNode {
     pub(super) location: SourceLocation,

@@ -25,7 +25,6 @@ pub(crate) struct CheckedHosts {
     runtime_values: RuntimeValues,
 }
 
-/// Asks and judges.
 pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[PreflightCheck]) -> CheckedHosts {
     let (mut facts, mut probes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     for (name, (answer, told)) in session.host_names().into_iter().zip(gather_facts_and_probes(session, draft, checks).await) {

@@ -22,7 +22,6 @@ use crate::plan::protocol::run_record::RunRecord;
 pub(crate) enum FollowMode {
     /// Look, and nothing else.
     ReadOnly,
-    /// End the run.
     MayStop,
     /// End it, and launch it again.
     MayRestart,

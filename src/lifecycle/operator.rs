@@ -38,7 +38,6 @@ pub(crate) trait DashboardView: Send + Sync {
     fn set_run_dir(&self, path: &Path);
 }
 
-/// An open dashboard.
 pub(crate) struct DashboardHandle {
     pub(crate) view: Arc<dyn DashboardView>,
     /// One action for a key that a person presses; taken once.

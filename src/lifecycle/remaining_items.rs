@@ -9,7 +9,6 @@ use crate::plan::facts::{DockerStatus, HostFacts};
 /// What of this name is on the hosts beside what a teardown removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnremovedItems {
-    /// Nothing.
     None,
     /// What belongs to other people.
     OtherUsers,
@@ -17,7 +16,6 @@ pub(crate) enum UnremovedItems {
     OwnElsewhere,
 }
 
-/// Names it.
 pub(crate) fn report_unremoved_items(session: &Session, facts: &[Option<HostFacts>]) -> UnremovedItems {
     let mut found = UnremovedItems::None;
     let names = session.host_names();

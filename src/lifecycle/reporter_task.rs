@@ -35,7 +35,6 @@ enum ReporterRequest {
 /// What was told in the end.
 #[derive(Default)]
 pub(crate) struct ReporterOutcome {
-    /// The final state.
     pub(crate) state: Box<RunState>,
     /// What went wrong, the first cause first.
     pub(crate) findings: Vec<DiagnosisFinding>,
@@ -201,7 +200,6 @@ impl ReporterHandle {
         answer.await.map(|s| *s).unwrap_or_default()
     }
 
-    /// What hides secrets.
     pub(crate) fn sanitizer(&self) -> &Sanitizer {
         &self.sanitizer
     }
@@ -211,7 +209,6 @@ impl ReporterHandle {
         &self.advice
     }
 
-    /// Colours.
     pub(crate) fn style(&self) -> TextStyle {
         self.style
     }
@@ -253,7 +250,6 @@ impl ReporterHandle {
         ended
     }
 
-    /// The recap's context.
     pub(crate) fn recap_context(&self, logs: Option<String>, columns: Option<u16>) -> recap::RecapContext {
         recap::RecapContext {
             style: self.style,

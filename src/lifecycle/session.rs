@@ -50,11 +50,8 @@ impl LocalContext {
 pub(crate) struct Session {
     /// Who the hosts are.
     pub(crate) inventory: Inventory,
-    /// This laptop.
     pub(crate) local: LocalContext,
-    /// The conductor.
     pub(crate) engine: Engine,
-    /// The reporter.
     pub(crate) reporter: ReporterHandle,
     /// The run's folder, once there is one.
     pub(crate) run_dir: Option<RunDir>,
@@ -278,7 +275,6 @@ impl Session {
         self.close(outcome, recap).await
     }
 
-    /// The final event.
     pub(crate) fn emit_run_finished(&self, outcome: &Outcome, why: &str) {
         self.engine.emitter().send(EventKind::RunFinished { outcome: outcome.clone(), reason: why.to_owned() });
     }

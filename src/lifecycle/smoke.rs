@@ -31,7 +31,6 @@ pub(crate) struct SmokeInputs<'a> {
     pub(crate) draft: &'a Job,
     /// What is known of the hosts.
     pub(crate) runtime_values: &'a RuntimeValues,
-    /// What they are.
     pub(crate) facts: &'a [Option<HostFacts>],
     /// Why there is to be none; nothing: there is.
     pub(crate) skip_reason: Option<&'a str>,
@@ -46,7 +45,6 @@ pub(crate) enum SmokeStart {
 
 /// A smoke that is to be launched.
 pub(crate) struct SmokePlan {
-    /// What is launched.
     pub(crate) inventory: Inventory,
     host_names: Vec<String>,
     ranks: Vec<RankInfo>,

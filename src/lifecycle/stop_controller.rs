@@ -13,7 +13,6 @@ use crate::lifecycle::stop_ladder::{InterruptPolicy, StopInput, StopLadder};
 
 /// What signals turn into.
 pub(crate) struct StopController {
-    /// For the follower.
     pub(crate) controls: mpsc::Receiver<RunControl>,
     /// Cancelled by the first stop: no further step is begun.
     pub(crate) stop_token: CancellationToken,

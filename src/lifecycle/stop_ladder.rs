@@ -21,14 +21,11 @@ const DASHBOARD_REASON: &str = "asked for on the dashboard";
 pub(crate) enum InterruptPolicy {
     /// Ctrl-C stops the run, then kills it, then leaves at once.
     Stop,
-    /// Ctrl-C detaches.
     Detach,
 }
 
-/// What came in.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StopInput {
-    /// Ctrl-C.
     Interrupt,
     Terminate,
     Hangup,
@@ -38,7 +35,6 @@ pub(crate) enum StopInput {
 /// What follows from it, in this order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StopResponse {
-    /// For standard error.
     pub(crate) message: Option<String>,
     /// No further step begins.
     pub(crate) cancel_steps: bool,
@@ -46,7 +42,6 @@ pub(crate) struct StopResponse {
     pub(crate) leave_now: bool,
     /// Start what the plan shows.
     pub(crate) start: bool,
-    /// For the engine.
     pub(crate) control: Option<RunControl>,
 }
 
@@ -78,7 +73,6 @@ impl StopLadder {
         StopLadder { policy, asked: Asked::Never, first_signal: None, stopped_by_key: false }
     }
 
-    /// Takes one input.
     pub(crate) fn handle(&mut self, input: StopInput) -> StopResponse {
         match input {
             StopInput::Interrupt | StopInput::Action(UserAction::Interrupt) => self.handle_signal(2, "Ctrl-C"),

@@ -23,7 +23,6 @@ pub(crate) const UNREACHABLE_LEFTOVER: &str = "unreachable: it may still hold so
 /// What is to be left, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeardownOptions {
-    /// What it leaves.
     pub(crate) scope: TeardownScope,
     /// Whether ranks are killed at once.
     pub(crate) kill_at_once: bool,

@@ -18,14 +18,11 @@ pub struct GpuSample {
     pub utilization: Option<f32>,
     /// Memory in use, MiB.
     pub memory_used: Option<f32>,
-    /// Memory, MiB.
     pub memory_total: Option<f32>,
-    /// Power, watt.
     pub power: Option<f32>,
     /// The most power that it may draw, watt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit: Option<f32>,
-    /// Temperature, degrees Celsius.
     pub temperature: Option<f32>,
     /// The clock of its multiprocessors, MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +57,6 @@ pub struct GpuProcess {
     pub memory: Option<f32>,
     /// Its owner on the host; empty where it was not told.
     pub user: String,
-    /// What it runs.
     pub name: String,
     /// Whether it belongs to this run.
     #[serde(rename = "ours")]
@@ -69,7 +65,7 @@ pub struct GpuProcess {
 
 /// Why a GPU's clock is held below what it could be, in words; idleness and clocks that a person has set are no such reasons. The bits are
 /// NVML's `nvmlClocksEventReasons`.
-pub fn throttle_reason_names(reasons: u64) -> Vec<&'static str> {
+pub(crate) fn throttle_reason_names(reasons: u64) -> Vec<&'static str> {
     const REASONS: [(u64, &str); 5] =
         [(0x04, "power cap"), (0x08, "hardware slowdown"), (0x20, "too hot"), (0x40, "hardware: too hot"), (0x80, "hardware: power brake")];
     REASONS.iter().filter(|(bit, _)| reasons & bit != 0).map(|(_, why)| *why).collect()

@@ -17,7 +17,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Level::Pass => "pass",

@@ -17,7 +17,6 @@ pub enum LogFile {
     Launcher,
     /// One worker's output; a restart begins a new file.
     Rank {
-        /// The global rank.
         rank: u32,
         /// How often its launcher had restarted it.
         restart: u32,

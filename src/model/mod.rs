@@ -1,11 +1,11 @@
 //! The nouns that every room shares: phases, levels, exits, log files, ranks, GPUs, remote commands. Uses `text` alone.
 
-pub mod exit;
-pub mod gpu;
-pub mod level;
+pub(crate) mod exit;
+pub(crate) mod gpu;
+pub(crate) mod level;
 pub mod log_file;
-pub mod phase;
-pub mod rank;
+pub(crate) mod phase;
+pub(crate) mod rank;
 pub mod remote_command;
-pub mod script_frame;
+pub(crate) mod script_frame;
 pub mod tcp_reachability;

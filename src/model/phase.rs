@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The SSH connection.
     Connect,
     /// One read-only script a host.
     Facts,
@@ -14,7 +13,6 @@ pub enum Phase {
     Preflight,
     /// Taking the name's lock.
     Lock,
-    /// The image.
     Pull,
     /// The container that stays, or the keeper of a bare host.
     Container,
@@ -23,11 +21,8 @@ pub enum Phase {
     Environment,
     /// Node rank 0.
     Master,
-    /// All other nodes.
     Workers,
-    /// Ending ranks.
     Stop,
-    /// Removing the container.
     Remove,
     /// Fetching what the laptop lacks of every log.
     Fetch,

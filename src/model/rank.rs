@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// One rank as planned; under a rendezvous that hands out ranks itself the host is where it was first seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankInfo {
-    /// The global rank.
     pub rank: u32,
     /// The index of its host.
     pub host: u32,

@@ -17,7 +17,6 @@ pub const OUTPUT_LIMIT: usize = 8 << 20;
 pub struct RemoteCommand {
     /// What it does, for people: `start the container`.
     pub title: String,
-    /// The POSIX-sh text.
     pub script: String,
     /// How long the answer may take, from the moment it is sent.
     pub timeout: Duration,

@@ -8,13 +8,13 @@ const MAX_EXIT_DIGITS: usize = 4;
 /// The whole is one brace group: a shell parses it to the end before it runs any of it, so a script that was cut on the way does nothing.
 /// A caller that writes more to the shell's input must wait for the begin mark first: some shells read ahead.
 #[derive(Debug, Clone)]
-pub struct ScriptFrame {
+pub(crate) struct ScriptFrame {
     nonce: String,
 }
 
 /// What the bytes of an answer hold of its end mark.
 #[derive(Debug, PartialEq, Eq)]
-pub enum EndMarker {
+pub(crate) enum EndMarker {
     /// Nothing: all of them belong to the answer.
     None,
     /// From this place on they may be a mark that is not whole yet.
@@ -25,30 +25,30 @@ pub enum EndMarker {
 
 impl ScriptFrame {
     /// A frame whose marks carry `nonce`, which the remote side cannot guess beforehand.
-    pub fn new(nonce: impl Into<String>) -> Self {
+    pub(crate) fn new(nonce: impl Into<String>) -> Self {
         ScriptFrame { nonce: nonce.into() }
     }
 
     /// The text to write to `/bin/sh -s`.
-    pub fn wrap(&self, script: &str) -> String {
+    pub(crate) fn wrap(&self, script: &str) -> String {
         let nonce = &self.nonce;
         format!("{{ printf '\\036begin-{nonce}\\n'; (\n{script}\n) </dev/null; printf '\\036end-{nonce} %d\\n' \"$?\"; exit; }}\n")
     }
 
     /// The text to write to `/bin/sh -s` for a script that goes on reading the shell's input (only after the begin mark was seen) and
     /// whose output has no end mark.
-    pub fn wrap_streaming(&self, script: &str) -> String {
+    pub(crate) fn wrap_streaming(&self, script: &str) -> String {
         let nonce = &self.nonce;
         format!("{{ printf '\\036begin-{nonce}\\n'; {{\n{script}\n}}; exit; }}\n")
     }
 
     /// The line that stands before the script's first byte.
-    pub fn begin_marker(&self) -> Vec<u8> {
+    pub(crate) fn begin_marker(&self) -> Vec<u8> {
         format!("\u{1e}begin-{}\n", self.nonce).into_bytes()
     }
 
     /// Looks for the end mark in bytes that came after the begin mark.
-    pub fn find_end_marker(&self, bytes: &[u8]) -> EndMarker {
+    pub(crate) fn find_end_marker(&self, bytes: &[u8]) -> EndMarker {
         let Some(last) = memchr::memrchr(0x1e, bytes) else { return EndMarker::None };
         let mark = format!("\u{1e}end-{} ", self.nonce);
         let at = memchr::memmem::find(bytes, mark.as_bytes()).unwrap_or(last);

@@ -3,7 +3,6 @@
 /// What a host found when it tried a TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TcpReachability {
-    /// It was opened.
     Open,
     /// The other end refused it: nothing listens, and the path is open.
     Refused,
@@ -16,7 +15,6 @@ pub enum TcpReachability {
 /// What a try says of the path between two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState<'a> {
-    /// It is open.
     Open,
     /// A firewall refuses connections to a port that listens.
     Rejected,

@@ -15,8 +15,7 @@ use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_co
 
 /// What is decided outside: who launches, under which id.
 #[derive(Debug, Clone, Default)]
-pub struct RunIdentity {
-    /// The run's id.
+pub(crate) struct RunIdentity {
     pub run_id: String,
     /// The lock's token; `None` in a plan that is only shown.
     pub lock_token: Option<String>,
@@ -30,18 +29,14 @@ pub struct RunIdentity {
 
 /// Everything that a launch is made of.
 #[derive(Debug, Clone, Copy)]
-pub struct LaunchInputs<'a> {
+pub(crate) struct LaunchInputs<'a> {
     /// Who the hosts are.
     pub inventory: &'a Inventory,
-    /// What they do.
     pub job: &'a Job,
-    /// What they are.
     pub facts: &'a [HostFacts],
     /// Container and launch text of each host, what "equal" is decided by.
     pub config_texts: &'a [(String, String)],
-    /// Ids.
     pub identity: &'a RunIdentity,
-    /// Names and values.
     pub secrets: &'a [(String, String)],
     /// Names and values of the variables that hold registries' passwords.
     pub registry_passwords: &'a [(String, String)],
@@ -58,7 +53,7 @@ const LAUNCH_OVERHEAD_SECS: u64 = 30 + 180 + 120 + 60 + 30 + 60;
 ///
 /// # Errors
 /// The hosts whose address cannot be told, with the remedy.
-pub fn resolve_addresses(inventory: &Inventory, facts: &[HostFacts]) -> Result<Vec<String>, Vec<(usize, Issue)>> {
+pub(crate) fn resolve_addresses(inventory: &Inventory, facts: &[HostFacts]) -> Result<Vec<String>, Vec<(usize, Issue)>> {
     let mut troubles = Vec::new();
     let mut found = Vec::new();
     for (index, (host, facts)) in inventory.hosts.iter().zip(facts).enumerate() {
@@ -71,7 +66,7 @@ pub fn resolve_addresses(inventory: &Inventory, facts: &[HostFacts]) -> Result<V
 }
 
 /// The container hash of a host: its text and the keeper that would run in it.
-pub fn compute_container_hash(text: &str) -> String {
+pub(crate) fn compute_container_hash(text: &str) -> String {
     short_hash(&format!("{text}\n{}", include_str!("../../assets/keeper.sh")))
 }
 
@@ -79,7 +74,7 @@ pub fn compute_container_hash(text: &str) -> String {
 ///
 /// # Errors
 /// The hosts that cannot take part, with the remedy.
-pub fn plan_launch(inputs: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>> {
+pub(crate) fn plan_launch(inputs: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>> {
     let LaunchInputs { inventory, job, facts, identity: ids, .. } = inputs;
     let addresses = resolve_addresses(inventory, facts)?;
     let world = RankLayout::new(job, addresses);
@@ -316,12 +311,12 @@ fn run_record_host(host: &InventoryHost, fabric: &str) -> RunRecordHost {
 }
 
 /// The ports beside the job's at which a smoke may meet, the first one before the others.
-pub fn nearby_ports(port: u16) -> Vec<u16> {
+pub(crate) fn nearby_ports(port: u16) -> Vec<u16> {
     (1..=8).filter_map(|n| port.checked_add(n)).chain((1..=8).filter_map(|n| port.checked_sub(n)).filter(|p| *p >= 1024)).take(8).collect()
 }
 
 /// What the facts script is asked on each host for this job.
-pub fn facts_request(inventory: &Inventory, job: Option<&Job>, host: usize) -> crate::plan::facts::FactsRequest {
+pub(crate) fn facts_request(inventory: &Inventory, job: Option<&Job>, host: usize) -> crate::plan::facts::FactsRequest {
     let part = job.and_then(|j| j.hosts.get(host));
     let container = part.and_then(|p| p.container.as_ref());
     crate::plan::facts::FactsRequest {

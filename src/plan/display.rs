@@ -11,7 +11,7 @@ use crate::text::shell_quote::{join_quoted, quote};
 
 /// The plan for people, with the commands of every step. `facts`: where known, what is already in order is said; `scripts`: every script
 /// whole, with what begins each of them and with the files that it writes.
-pub fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> String {
+pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> String {
     let mut text = String::new();
     let mut engines: Vec<String> = plan.hosts.iter().map(HostContext::docker_command).collect();
     engines.dedup();
@@ -95,7 +95,7 @@ fn explain_variable(name: &str, launch_spec: &HostLaunchSpec) -> &'static str {
 }
 
 /// The plan for programs: one object a step.
-pub fn plan_to_json(plan: &Plan) -> serde_json::Value {
+pub(crate) fn plan_to_json(plan: &Plan) -> serde_json::Value {
     let steps: Vec<serde_json::Value> = plan
         .steps
         .iter()

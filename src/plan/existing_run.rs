@@ -4,23 +4,18 @@ use crate::model::exit::{Exit, RunOutcome};
 use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus};
 use crate::plan::protocol::run_record::diff_config_texts;
 
-/// The case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExistingRun {
+pub(crate) enum ExistingRun {
     /// Nothing of this name is anywhere, or only kept containers without a run.
     NoRun,
     /// A whole gang runs; what differs from what was asked for (nothing: equal).
     Live {
-        /// The run's id.
         run_id: String,
         /// `launch.nproc_per_node: 4 → 8`.
         differences: Vec<String>,
     },
     /// A run has ended on every host where it was.
-    Ended {
-        /// The run's id.
-        run_id: String,
-    },
+    Ended { run_id: String },
     /// Some of a gang runs, some does not.
     Partial {
         /// Why it is no gang.
@@ -30,19 +25,16 @@ pub enum ExistingRun {
 
 /// One host's part in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostRunState {
-    /// No run.
+pub(crate) enum HostRunState {
     None,
     /// Its directory is there and nothing was started.
     NotStarted,
-    /// The launcher runs.
     Running,
-    /// It ended.
     Ended(Exit),
 }
 
 /// One host's part in its current run.
-pub fn host_run_state(facts: &HostFacts) -> HostRunState {
+pub(crate) fn host_run_state(facts: &HostFacts) -> HostRunState {
     if facts.current_run.is_none() {
         return HostRunState::None;
     }
@@ -61,12 +53,12 @@ pub fn host_run_state(facts: &HostFacts) -> HostRunState {
 }
 
 /// Whether docker does not say what is on the host.
-pub fn is_docker_state_unknown(facts: &HostFacts) -> bool {
+pub(crate) fn is_docker_state_unknown(facts: &HostFacts) -> bool {
     matches!(facts.docker, DockerStatus::Unusable(_)) && facts.containers.is_empty()
 }
 
 /// How the current run of these hosts ended, or that it runs, and the second of its end on the hosts' clocks; `None`: nothing was started.
-pub fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
+pub(crate) fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
     let facts: Vec<&HostFacts> = facts.iter().copied().filter(|f| f.current_run.is_some()).collect();
     let parts: Vec<HostRunState> = facts.iter().map(|f| host_run_state(f)).collect();
     let file = facts.iter().find_map(|f| f.run_record());
@@ -88,7 +80,7 @@ pub fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
 }
 
 /// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
-pub fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
+pub(crate) fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
     facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
         DockerStatus::Unusable(says) if facts.current_run.is_some() && facts.runs_in_container(true) => Some((host, facts, says.as_str())),
         _ => None,
@@ -96,7 +88,7 @@ pub fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &H
 }
 
 /// Decides the case. `wanted`: container and launch text of each host as asked for now; empty where nothing is asked for.
-pub fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(String, String)]) -> ExistingRun {
+pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(String, String)]) -> ExistingRun {
     let parts: Vec<HostRunState> = facts.iter().map(host_run_state).collect();
     let runs: Vec<&String> = facts.iter().filter_map(|f| f.current_run.as_ref()).collect();
     let Some(run) = runs.first().map(|r| (*r).clone()) else { return ExistingRun::NoRun };
@@ -134,7 +126,7 @@ pub fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(S
 }
 
 /// The facts as they will be when the run that is live has been stopped: what it holds is free then.
-pub fn facts_after_stop(facts: &[HostFacts]) -> Vec<HostFacts> {
+pub(crate) fn facts_after_stop(facts: &[HostFacts]) -> Vec<HostFacts> {
     let stopped = |facts: &HostFacts| {
         let mut facts = facts.clone();
         if host_run_state(&facts) == HostRunState::Running {

@@ -9,17 +9,15 @@ use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 
 /// The checks that judge by these rules.
-pub const CHECKS: [&str; 6] = ["docker", "container-name", "disk", "gpu-count", "mounts", "master-port"];
+pub(crate) const CHECKS: [&str; 6] = ["docker", "container-name", "disk", "gpu-count", "mounts", "master-port"];
 
 /// KiB that must be free under the run directory: a rank whose log cannot grow dies.
-pub const MIN_FREE_KIB: u64 = 1 << 20;
+pub(crate) const MIN_FREE_KIB: u64 = 1 << 20;
 
 /// A problem as a check says it, beside the host's name, and as the plan says it, which names the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FactProblem {
-    /// The check's words.
+pub(crate) struct FactProblem {
     pub finding: String,
-    /// The plan's words.
     pub message: String,
     /// What to do next.
     pub hint: String,
@@ -27,13 +25,13 @@ pub struct FactProblem {
 
 impl FactProblem {
     /// In the plan's words.
-    pub fn into_issue(self) -> Issue {
+    pub(crate) fn into_issue(self) -> Issue {
         Issue::new(self.message, self.hint)
     }
 }
 
 /// Our container's name is another container's.
-pub fn container_name_taken(facts: &HostFacts, context: &HostContext) -> Option<FactProblem> {
+pub(crate) fn container_name_taken(facts: &HostFacts, context: &HostContext) -> Option<FactProblem> {
     let labels = facts.container_name_holder.as_ref()?;
     let (name, host) = (context.container_name(), &context.host);
     (*labels != format!("{}/{host}", context.name)).then(|| FactProblem {
@@ -44,7 +42,7 @@ pub fn container_name_taken(facts: &HostFacts, context: &HostContext) -> Option<
 }
 
 /// The source of a mount is missing.
-pub fn mount_missing(path: &str, host: &str) -> FactProblem {
+pub(crate) fn mount_missing(path: &str, host: &str) -> FactProblem {
     FactProblem {
         finding: format!("{path} is not there"),
         message: format!("{path} is not on {host}"),
@@ -53,7 +51,7 @@ pub fn mount_missing(path: &str, host: &str) -> FactProblem {
 }
 
 /// Something listens on the port of the rendezvous.
-pub fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<FactProblem> {
+pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<FactProblem> {
     facts.busy_ports.contains(&port).then(|| FactProblem {
         finding: format!("port {port} is already in use"),
         message: format!("port {port} is already in use on the master {host}"),
@@ -62,7 +60,7 @@ pub fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<Fa
 }
 
 /// Whether the job is to use GPUs on a host.
-pub fn uses_gpus(container: Option<&ContainerSettings>, host: &GpuSelection, facts: &HostFacts) -> bool {
+pub(crate) fn uses_gpus(container: Option<&ContainerSettings>, host: &GpuSelection, facts: &HostFacts) -> bool {
     match container {
         Some(container) => container.gpus != ContainerGpus::None,
         None => *host != GpuSelection::Any || !facts.gpu_lines.is_empty(),
@@ -70,7 +68,7 @@ pub fn uses_gpus(container: Option<&ContainerSettings>, host: &GpuSelection, fac
 }
 
 /// How many GPUs a host must have. `any`: where the inventory names none of them.
-pub fn required_gpu_count(container: Option<&ContainerSettings>, host: &GpuSelection, any: u32) -> u32 {
+pub(crate) fn required_gpu_count(container: Option<&ContainerSettings>, host: &GpuSelection, any: u32) -> u32 {
     let listed = |list: &[u32]| list.iter().max().map_or(0, |m| m + 1);
     match (container.map(|c| &c.gpus), host) {
         (Some(ContainerGpus::List(list)), _) => listed(list),
@@ -82,7 +80,7 @@ pub fn required_gpu_count(container: Option<&ContainerSettings>, host: &GpuSelec
 }
 
 /// What is wrong with docker, in words that say what to do.
-pub fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) -> Issue {
+pub(crate) fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) -> Issue {
     let says = message.trim();
     let low = says.to_lowercase();
     if sudo && (low.contains("password is required") || low.contains("a terminal is required") || low.contains("not allowed")) {

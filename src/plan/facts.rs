@@ -67,10 +67,8 @@ pub fn facts_command(context: &HostContext, request: &FactsRequest) -> RemoteCom
 /// Docker as the host's user finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DockerStatus {
-    /// Nobody asked.
     #[default]
     NotQueried,
-    /// The engine's version.
     Usable(String),
     /// What docker or the shell said.
     Unusable(String),
@@ -84,14 +82,11 @@ pub enum LauncherStatus {
     NotStarted,
     /// Its wrapper was recorded, with this pid in its own pid namespace, and left no status; `seen`: the host itself sees it alive.
     Started {
-        /// Pid.
         pid: u32,
         /// Alive in the host's own view.
         alive_on_host: bool,
     },
-    /// It ended.
     Ended {
-        /// How.
         exit: Exit,
         /// Seconds on the host's clock, as written.
         ended_at: f64,
@@ -105,13 +100,9 @@ pub struct HostFacts {
     pub clock_range: (f64, f64),
     /// `Linux x86_64`.
     pub system: String,
-    /// The ssh user.
     pub user: String,
-    /// Its uid.
     pub uid: u32,
-    /// Its gid.
     pub gid: u32,
-    /// Its home.
     pub home: String,
     /// `<run_dir>`, absolute.
     pub run_dir: String,
@@ -141,7 +132,6 @@ pub struct HostFacts {
     pub busy_gpus: BTreeSet<String>,
     /// Why there are none.
     pub gpu_error: Option<String>,
-    /// Docker.
     pub docker: DockerStatus,
     /// Containers of this name and host, but for those of checks.
     pub containers: Vec<ContainerFacts>,
@@ -165,7 +155,6 @@ pub struct HostFacts {
     pub legacy_layout: bool,
     /// Whether a smoke of this name left something.
     pub has_leftover_smoke: bool,
-    /// The lock.
     pub lock: Option<LockRecord>,
     /// Whether the container is to stay.
     pub keep_container: bool,
@@ -175,9 +164,7 @@ pub struct HostFacts {
     pub current_run: Option<String>,
     /// Whether an order has stopped it, before it ended by itself.
     pub stop_requested: bool,
-    /// Every run directory.
     pub run_ids: Vec<String>,
-    /// Its launcher.
     pub launcher: LauncherStatus,
     /// Its workers: rank, restart, and the exit if it ended.
     pub ranks: Vec<(u32, u32, Option<TimedExit>)>,

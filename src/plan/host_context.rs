@@ -15,7 +15,6 @@ pub const SAFE_READ_SH: &str = include_str!("../../assets/read.sh");
 /// Where on a host a run lives and how its processes are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostContext {
-    /// The inventory's name.
     pub name: String,
     /// The host's name in the inventory.
     pub host: String,

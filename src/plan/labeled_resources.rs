@@ -10,13 +10,11 @@ use crate::plan::protocol::run_record::RunRecord;
 /// A container that carries our labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContainerFacts {
-    /// Full id.
     pub id: String,
     /// `running`, `exited`, `created`, `paused`, `dead`…
     pub status: String,
     /// Host pid of its first process; 0 when it does not run.
     pub pid: u32,
-    /// Its exit status.
     pub exit_code: i32,
     /// Whether the kernel ended it for its memory.
     pub oom_killed: bool,
@@ -74,7 +72,6 @@ impl ContainerFacts {
 pub struct RunProcess {
     /// Its number on the host.
     pub pid: u32,
-    /// The run.
     pub run_id: String,
     /// The name that the host had in that run.
     pub host: String,

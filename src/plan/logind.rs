@@ -28,7 +28,6 @@ pub enum SystemdUnitKind {
     Session,
     /// A unit of the user's manager.
     UserManager,
-    /// Neither.
     Other,
 }
 

@@ -3,21 +3,21 @@
 //! Uses `shell`, `inventory` and `gpu`. Pure: facts and inventory come in, steps go out; the engine decides when, never what.
 
 pub mod action;
-pub mod build;
-pub mod display;
-pub mod existing_run;
-pub mod fact_rules;
+pub(crate) mod build;
+pub(crate) mod display;
+pub(crate) mod existing_run;
+pub(crate) mod fact_rules;
 pub mod facts;
 pub mod host_context;
-pub mod labeled_resources;
-pub mod launcher;
+pub(crate) mod labeled_resources;
+pub(crate) mod launcher;
 pub mod logind;
 pub mod postmortem;
 pub mod protocol;
-pub mod rank_layout;
-pub mod render;
-pub mod shell_command;
-pub mod teardown;
+pub(crate) mod rank_layout;
+pub(crate) mod render;
+pub(crate) mod shell_command;
+pub(crate) mod teardown;
 
 use crate::model::phase::Phase;
 use crate::model::rank::RankInfo;
@@ -34,7 +34,6 @@ pub struct PlanStep {
     pub host: usize,
     /// Its column; a barrier.
     pub phase: Phase,
-    /// What it does.
     pub action: Action,
 }
 

@@ -13,7 +13,6 @@ pub const POSTMORTEM_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most lines of a host.
 const MAX_LINES: usize = 60;
 
-/// Asks a host.
 pub fn postmortem_command(context: &HostContext) -> RemoteCommand {
     let mut script = format!(
         "{}F={}\ncontainer=\ninit=\nboot=\n{{ read -r boot <{}; }} 2>/dev/null\n",

@@ -9,16 +9,14 @@ use crate::inventory::{GpuSelection, InventoryHost, Job, Launcher};
 use crate::model::rank::RankInfo;
 use crate::plan::facts::HostFacts;
 
-/// The gang.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RankLayout {
+pub(crate) struct RankLayout {
     /// Fabric address of each host, in node-rank order.
     pub fabric_addresses: Vec<String>,
     /// Worker processes of each host, in node-rank order; `None` in a plan made without asking the hosts.
     pub nproc: Vec<Option<u32>>,
     /// The rendezvous port on the master; `None`: `auto`, in a plan made without asking the hosts.
     pub master_port: Option<u16>,
-    /// Hosts.
     pub nodes: u32,
     /// How the ranks start.
     pub launcher: Launcher,
@@ -26,19 +24,19 @@ pub struct RankLayout {
 
 impl RankLayout {
     /// The gang of a job.
-    pub fn new(job: &Job, addresses: Vec<String>) -> RankLayout {
+    pub(crate) fn new(job: &Job, addresses: Vec<String>) -> RankLayout {
         let hosts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         let nproc = (0..addresses.len()).map(|host| job.nproc(host)).collect();
         RankLayout { fabric_addresses: addresses, nproc, master_port: job.launch.master_port, nodes: hosts, launcher: job.launch.launcher }
     }
 
     /// Fabric address of node rank 0.
-    pub fn master_address(&self) -> &str {
+    pub(crate) fn master_address(&self) -> &str {
         self.fabric_addresses.first().map_or("", String::as_str)
     }
 
     /// Worker processes that run on a host; 0 where that is not known.
-    pub fn local_world_size(&self, host: usize) -> u32 {
+    pub(crate) fn local_world_size(&self, host: usize) -> u32 {
         match self.launcher {
             Launcher::Torchrun(_) | Launcher::Accelerate | Launcher::Deepspeed(_) | Launcher::Processes => {
                 self.known_nproc(host).unwrap_or(0)
@@ -52,32 +50,32 @@ impl RankLayout {
     }
 
     /// Whether the numbers of processes are not known yet.
-    pub fn is_incomplete(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         self.launcher != Launcher::Script && self.nproc.iter().any(Option::is_none)
     }
 
     /// Worker processes in all; 0 where that is not known.
-    pub fn world_size(&self) -> u32 {
+    pub(crate) fn world_size(&self) -> u32 {
         if self.is_incomplete() { 0 } else { self.first_rank(self.nproc.len()) }
     }
 
     /// The rank of a host's first worker: as many as run on the hosts before it.
-    pub fn first_rank(&self, host: usize) -> u32 {
+    pub(crate) fn first_rank(&self, host: usize) -> u32 {
         (0..host).fold(0, |sum, before| sum.saturating_add(self.local_world_size(before)))
     }
 
     /// GPUs of a host, as text for a flag or a variable.
-    pub fn nproc_text(&self, host: usize) -> String {
+    pub(crate) fn nproc_text(&self, host: usize) -> String {
         self.known_nproc(host).map_or_else(|| "<from the hosts: GPU count>".to_owned(), |n| n.to_string())
     }
 
     /// The rendezvous port, as text for a flag or a variable.
-    pub fn port_text(&self) -> String {
+    pub(crate) fn port_text(&self) -> String {
         self.master_port.map_or_else(|| "<from the master: free port>".to_owned(), |port| port.to_string())
     }
 
     /// Processes that train in all, as text: under `script` one a GPU, whatever starts them.
-    pub fn process_count_text(&self) -> String {
+    pub(crate) fn process_count_text(&self) -> String {
         let all: Option<Vec<u32>> = self.nproc.iter().copied().collect();
         all.map_or_else(
             || "<from the hosts: world size>".to_owned(),
@@ -86,7 +84,7 @@ impl RankLayout {
     }
 
     /// Every rank, where its place is known beforehand.
-    pub fn ranks(&self) -> Vec<RankInfo> {
+    pub(crate) fn ranks(&self) -> Vec<RankInfo> {
         if self.launcher.has_dynamic_ranks() {
             return Vec::new();
         }
@@ -101,7 +99,7 @@ impl RankLayout {
 ///
 /// # Errors
 /// None of these is there, or the routes leave from several addresses.
-pub fn resolve_fabric_address(host: &InventoryHost, facts: &HostFacts) -> Result<String, String> {
+pub(crate) fn resolve_fabric_address(host: &InventoryHost, facts: &HostFacts) -> Result<String, String> {
     if let Some(address) = &host.fabric_address {
         return Ok(normalize_address(address));
     }
@@ -137,7 +135,7 @@ fn normalize_address(address: &str) -> String {
 }
 
 /// How many GPUs the inventory and the host give to this run.
-pub fn usable_gpu_count(host: &InventoryHost, facts: &HostFacts) -> u32 {
+pub(crate) fn usable_gpu_count(host: &InventoryHost, facts: &HostFacts) -> u32 {
     match &host.gpus {
         GpuSelection::Any => u32::try_from(facts.gpu_lines.len()).unwrap_or(0),
         GpuSelection::Count(count) => *count,

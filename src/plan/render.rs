@@ -13,7 +13,7 @@ use crate::text::shell_quote::quote;
 const INTERNAL_VARIABLES: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOSTFILE"];
 
 /// A script for each host, in node-rank order. `ssh`: the words that reach a host by ssh.
-pub fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
+pub(crate) fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
     let all = plan.hosts.iter().enumerate().filter_map(|(host, site)| {
         let of = |wanted: usize| plan.steps.iter().filter(move |step| step.host == wanted).map(|step| &step.action);
         let start = of(host).find_map(|action| match action {
@@ -30,7 +30,7 @@ pub fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> V
 }
 
 /// What stands in the scripts for what only the hosts know.
-pub fn find_placeholders(scripts: &[(String, String)]) -> Vec<String> {
+pub(crate) fn find_placeholders(scripts: &[(String, String)]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (_, text) in scripts {
         let mut rest = text.as_str();

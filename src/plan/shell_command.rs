@@ -21,9 +21,8 @@ const RANK_VARIABLE_PATTERN: &str = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE
 const SET_TTY_SIZE_SH: &str = "case $(stty size 2>/dev/null) in ''|'0 0') if [ -n \"$ORCH_SIZE\" ]; then\n\
                     stty rows \"${ORCH_SIZE% *}\" cols \"${ORCH_SIZE#* }\" 2>/dev/null; fi;; esac; unset ORCH_SIZE\n";
 
-/// The way in.
 #[derive(Debug, Clone)]
-pub struct ExecRequest<'a> {
+pub(crate) struct ExecRequest<'a> {
     /// Where, with the run directory that the host told and its current run.
     pub context: HostContext,
     /// What the host answered.
@@ -38,7 +37,7 @@ pub struct ExecRequest<'a> {
 
 impl<'a> ExecRequest<'a> {
     /// The way in to where `site` is, as the host is found.
-    pub fn new(
+    pub(crate) fn new(
         mut context: HostContext,
         facts: &'a HostFacts,
         rank: Option<u32>,
@@ -54,7 +53,7 @@ impl<'a> ExecRequest<'a> {
     }
 
     /// Where it leads, for people.
-    pub fn describe_target(&self) -> String {
+    pub(crate) fn describe_target(&self) -> String {
         let site = &self.context;
         let who = self.rank.map_or_else(String::new, |rank| format!("rank {rank} on "));
         let run = if site.run_id.is_empty() { String::new() } else { format!(" of run {}", site.run_id) };
@@ -69,7 +68,7 @@ impl<'a> ExecRequest<'a> {
     ///
     /// # Errors
     /// Where there is nothing to enter.
-    pub fn build_command(&self) -> Result<RemoteCommand, Issue> {
+    pub(crate) fn build_command(&self) -> Result<RemoteCommand, Issue> {
         let inside = self.inner_script();
         let script = if self.context.in_container {
             self.running_container()?;

@@ -13,7 +13,7 @@ use crate::plan::host_context::HostContext;
 
 /// What a teardown is to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TeardownScope {
+pub(crate) enum TeardownScope {
     /// Every rank ends; container, logs and directories stay.
     Ranks,
     /// Every rank ends, the logs are fetched and the ended run's directory goes; the container stays for the next run.
@@ -24,8 +24,7 @@ pub enum TeardownScope {
 
 /// How a teardown is done.
 #[derive(Debug, Clone, Copy)]
-pub struct TeardownSpec {
-    /// What it leaves.
+pub(crate) struct TeardownSpec {
     pub scope: TeardownScope,
     /// From TERM to KILL; `None`: KILL at once.
     pub grace: Option<Duration>,
@@ -35,7 +34,7 @@ pub struct TeardownSpec {
 
 /// Plans it for the hosts that answered; a host whose facts are `None` has no steps. `sites` carry the lock's token and, where the host has a
 /// current run, that run's id.
-pub fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFacts>], spec: TeardownSpec) -> Plan {
+pub(crate) fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFacts>], spec: TeardownSpec) -> Plan {
     let mut plan = Plan::empty(contexts);
     plan.run_record = facts.iter().flatten().find_map(|f| f.run_record().cloned());
     let known: Vec<&HostFacts> = facts.iter().flatten().collect();

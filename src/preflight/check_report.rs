@@ -9,28 +9,24 @@ use crate::plan::action::verify_facts::HostCheckSummary;
 
 /// What a check is about: a column of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CheckArea {
-    /// The machine.
+pub(crate) enum CheckArea {
     Host,
     /// Docker and what is left of earlier runs.
     Docker,
     /// The image and what is in it.
     Image,
-    /// The GPUs.
     Gpu,
     /// Mounts, paths, outputs that must be equal.
     Files,
-    /// Addresses, ports, cards.
     Network,
 }
 
 impl CheckArea {
     /// All, in their order.
-    pub const ALL: [CheckArea; 6] =
+    pub(crate) const ALL: [CheckArea; 6] =
         [CheckArea::Host, CheckArea::Docker, CheckArea::Image, CheckArea::Gpu, CheckArea::Files, CheckArea::Network];
 
-    /// Its word.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             CheckArea::Host => "host",
             CheckArea::Docker => "docker",
@@ -42,9 +38,8 @@ impl CheckArea {
     }
 }
 
-/// One check.
 #[derive(Debug, Clone, Copy)]
-pub struct PreflightCheck {
+pub(crate) struct PreflightCheck {
     /// Its stable name, one of [`CHECK_NAMES`](crate::inventory::check_settings::CHECK_NAMES).
     pub name: &'static str,
     /// What it is about.
@@ -58,7 +53,7 @@ pub struct PreflightCheck {
 }
 
 /// What the checks found on one host, for the plan's preflight step.
-pub fn summarize_host(reports: &[CheckReport], host: usize) -> HostCheckSummary {
+pub(crate) fn summarize_host(reports: &[CheckReport], host: usize) -> HostCheckSummary {
     let mut found = HostCheckSummary::default();
     for report in reports {
         let Some((_, result)) = report.results.iter().find(|(h, _)| *h == host) else { continue };
@@ -76,8 +71,7 @@ pub fn summarize_host(reports: &[CheckReport], host: usize) -> HostCheckSummary 
 
 /// What one check found on all hosts that answered.
 #[derive(Debug, Clone)]
-pub struct CheckReport {
-    /// Which.
+pub(crate) struct CheckReport {
     pub check: PreflightCheck,
     /// The host's index in the inventory, and its cell.
     pub results: Vec<(usize, CheckResult)>,
@@ -85,7 +79,7 @@ pub struct CheckReport {
 
 /// Equal cells of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckResultGroup {
+pub(crate) struct CheckResultGroup {
     /// The indexes of the hosts in the inventory.
     pub hosts: Vec<usize>,
     /// What was found on each of them.
@@ -94,12 +88,12 @@ pub struct CheckResultGroup {
 
 impl CheckReport {
     /// The worst of its cells; without any it was not looked at.
-    pub fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> Level {
         self.results.iter().map(|(_, cell)| cell.level).max().unwrap_or(Level::Skipped)
     }
 
     /// Equal cells put together, the worst first.
-    pub fn groups(&self) -> Vec<CheckResultGroup> {
+    pub(crate) fn groups(&self) -> Vec<CheckResultGroup> {
         let mut groups: Vec<CheckResultGroup> = Vec::new();
         for (host, cell) in &self.results {
             match groups.iter_mut().find(|g| {

@@ -5,8 +5,7 @@ use crate::plan::fact_rules::FactProblem;
 
 /// What a check found on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckResult {
-    /// How it ended.
+pub(crate) struct CheckResult {
     pub level: Level,
     /// What was found; for [`Level::Skipped`] why it was not looked at. Names no host.
     pub message: String,
@@ -23,29 +22,25 @@ impl CheckResult {
         CheckResult { level, message: message.into(), hint: hint.into(), evidence: Vec::new(), majority_size: 0 }
     }
 
-    /// In order.
-    pub fn pass(message: impl Into<String>) -> CheckResult {
+    pub(crate) fn pass(message: impl Into<String>) -> CheckResult {
         CheckResult::new(Level::Pass, message, "")
     }
 
-    /// Not looked at.
-    pub fn skipped(reason: impl Into<String>) -> CheckResult {
+    pub(crate) fn skipped(reason: impl Into<String>) -> CheckResult {
         CheckResult::new(Level::Skipped, reason, "")
     }
 
-    /// A warning.
-    pub fn warn(message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+    pub(crate) fn warn(message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
         CheckResult::new(Level::Warn, message, hint)
     }
 
-    /// A failure.
-    pub fn fail(message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
+    pub(crate) fn fail(message: impl Into<String>, hint: impl Into<String>) -> CheckResult {
         CheckResult::new(Level::Fail, message, hint)
     }
 
     /// With the lines that show it.
     #[must_use]
-    pub fn with_evidence(mut self, lines: impl IntoIterator<Item = String>) -> CheckResult {
+    pub(crate) fn with_evidence(mut self, lines: impl IntoIterator<Item = String>) -> CheckResult {
         self.evidence.extend(lines.into_iter().take(8));
         self
     }

@@ -14,7 +14,6 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-/// Milliseconds.
 const DEFAULT_MAX_SKEW_MS: f64 = 500.0;
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {

@@ -7,7 +7,7 @@ use crate::model::tcp_reachability::{PathState, TcpReachability};
 
 /// Where a connection leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionTarget {
+pub(crate) enum ConnectionTarget {
     /// The port of the rendezvous, on the master.
     MasterPort,
     /// A port of the kernel's choice, on the host with this index.
@@ -37,8 +37,7 @@ impl FromStr for ConnectionTarget {
 
 /// A try to connect, by the host whose answer it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionAttempt {
-    /// To where.
+pub(crate) struct ConnectionAttempt {
     pub target: ConnectionTarget,
     /// Whether a listener of ours was there.
     pub has_listener: bool,
@@ -62,12 +61,12 @@ impl ConnectionAttempt {
     }
 
     /// The word by which `assets/check/reach.sh` names it.
-    pub fn label(target: ConnectionTarget, has_listener: bool) -> String {
+    pub(crate) fn label(target: ConnectionTarget, has_listener: bool) -> String {
         format!("{target}/{}", if has_listener { "yes" } else { "no" })
     }
 
     /// What it says of the path.
-    pub fn path_state(&self) -> PathState<'_> {
+    pub(crate) fn path_state(&self) -> PathState<'_> {
         self.found.path_state(self.has_listener)
     }
 }

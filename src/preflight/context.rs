@@ -13,7 +13,7 @@ use super::CheckResult;
 use super::probe_output::ProbeOutput;
 
 /// What there is to judge.
-pub struct CheckContext<'a> {
+pub(crate) struct CheckContext<'a> {
     /// Who the hosts are.
     pub inventory: &'a Inventory,
     /// What they are to do.
@@ -26,17 +26,14 @@ pub struct CheckContext<'a> {
     pub before_launch: bool,
 }
 
-/// One host.
-pub struct CheckedHost<'a> {
+pub(crate) struct CheckedHost<'a> {
     /// Its place in the inventory.
     pub index: usize,
     /// The inventory's word on it.
     pub host: &'a InventoryHost,
     /// Its part of the job.
     pub job_host: &'a JobHost,
-    /// Its facts.
     pub facts: &'a HostFacts,
-    /// Its answers.
     pub probe_output: &'a ProbeOutput,
     /// The address that ranks use; `None`: it cannot be told.
     pub fabric_address: Option<&'a str>,
@@ -45,23 +42,22 @@ pub struct CheckedHost<'a> {
 }
 
 impl<'a> CheckedHost<'a> {
-    /// Its name.
-    pub fn name(&self) -> &'a str {
+    pub(crate) fn name(&self) -> &'a str {
         &self.host.name
     }
 
     /// The container that will be made.
-    pub fn container(&self) -> Option<&'a ContainerSettings> {
+    pub(crate) fn container(&self) -> Option<&'a ContainerSettings> {
         self.job_host.container.as_ref()
     }
 
     /// Whether the job is to use GPUs here.
-    pub fn wants_gpus(&self) -> bool {
+    pub(crate) fn wants_gpus(&self) -> bool {
         uses_gpus(self.container(), &self.host.gpus, self.facts)
     }
 
     /// The indexes of the GPUs that the inventory allows; `None`: all.
-    pub fn allowed_gpus(&self) -> Option<&'a [u32]> {
+    pub(crate) fn allowed_gpus(&self) -> Option<&'a [u32]> {
         match (self.container().map(|c| &c.gpus), &self.host.gpus) {
             (Some(ContainerGpus::List(list)), _) | (_, GpuSelection::List(list)) => Some(list),
             _ => None,
@@ -71,26 +67,21 @@ impl<'a> CheckedHost<'a> {
 
 impl<'a> CheckContext<'a> {
     /// A cell for each host.
-    pub fn check_each_host(&self, judge: impl Fn(&CheckedHost<'a>) -> CheckResult) -> Vec<CheckResult> {
+    pub(crate) fn check_each_host(&self, judge: impl Fn(&CheckedHost<'a>) -> CheckResult) -> Vec<CheckResult> {
         self.hosts.iter().map(judge).collect()
     }
 
     /// A cell for each host that is to use GPUs and could be asked about them.
-    pub fn check_each_gpu_host(&self, judge: impl Fn(&CheckedHost<'a>) -> CheckResult) -> Vec<CheckResult> {
+    pub(crate) fn check_each_gpu_host(&self, judge: impl Fn(&CheckedHost<'a>) -> CheckResult) -> Vec<CheckResult> {
         self.check_each_host(|host| match gpu_skip_result(host) {
             Some(cell) => cell,
             None => judge(host),
         })
     }
 
-    /// The master, if it answered.
-    pub fn master(&self) -> Option<&CheckedHost<'a>> {
-        self.hosts.first().filter(|h| h.index == 0)
-    }
-
     /// Compares one value of all hosts: those who differ from the most common one (from the first host's, where none is more common) get
     /// `level`. A host without a value gets the cell that it has instead.
-    pub fn compare_hosts(
+    pub(crate) fn compare_hosts(
         &self,
         level: Level,
         hint: &str,

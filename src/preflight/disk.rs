@@ -37,7 +37,6 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
 /// One line of `df` of a place that matters.
 pub(crate) struct DiskUsage<'a> {
     pub(crate) path: &'a str,
-    /// KiB.
     pub(crate) free_kib: Option<u64>,
     pub(crate) total_inodes: Option<u64>,
     pub(crate) free_inodes: Option<u64>,

@@ -5,12 +5,12 @@
 
 mod arch;
 mod cgroup;
-pub mod check_report;
-pub mod check_result;
+pub(crate) mod check_report;
+pub(crate) mod check_result;
 mod clock;
-pub mod connection;
+pub(crate) mod connection;
 mod container_name;
-pub mod context;
+pub(crate) mod context;
 mod cpus;
 mod disk;
 mod docker;
@@ -43,8 +43,8 @@ mod nccl_conf;
 mod nic;
 mod nvidia_runtime;
 mod persistence;
-pub mod probe;
-pub mod probe_output;
+pub(crate) mod probe;
+pub(crate) mod probe_output;
 mod reach_ephemeral;
 mod reach_master;
 mod row_remap;
@@ -52,7 +52,7 @@ mod run_dir;
 mod same_content;
 mod same_output;
 mod shm;
-pub mod smoke;
+pub(crate) mod smoke;
 mod userns_remap;
 mod xid;
 
@@ -66,13 +66,13 @@ mod tests;
 use crate::inventory::Job;
 use crate::inventory::check_settings::{CHECK_NAMES, suggest_check_name};
 
-pub use crate::preflight::check_report::{CheckArea, CheckReport, CheckResultGroup, PreflightCheck, summarize_host};
-pub use crate::preflight::check_result::CheckResult;
+pub(crate) use crate::preflight::check_report::{CheckArea, CheckReport, CheckResultGroup, PreflightCheck, summarize_host};
+pub(crate) use crate::preflight::check_result::CheckResult;
 use crate::preflight::context::CheckContext;
 use crate::preflight::probe::Probe;
 
 /// Every check, in the order of [`CHECK_NAMES`].
-pub const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
+pub(crate) const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
     clock::CHECK,
     arch::CHECK,
     cpus::CHECK,
@@ -124,7 +124,7 @@ pub const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
 ///
 /// # Errors
 /// A word that names neither, with what was probably meant.
-pub fn select_checks(only: &[String], skip: &[String], skipped: &[String]) -> Result<Vec<PreflightCheck>, String> {
+pub(crate) fn select_checks(only: &[String], skip: &[String], skipped: &[String]) -> Result<Vec<PreflightCheck>, String> {
     let known = |word: &&String| ALL_CHECKS.iter().all(|c| c.name != word.as_str() && c.area.as_str() != word.as_str());
     if let Some(word) = only.iter().chain(skip).find(known) {
         return Err(format!("there is no check `{word}`; {}", suggest_check_name(word)));
@@ -138,7 +138,7 @@ pub fn select_checks(only: &[String], skip: &[String], skipped: &[String]) -> Re
 
 /// The checks that every launch is preceded by: all but those that look inside the image. What the user wrote down is looked at whatever it
 /// takes.
-pub fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
+pub(crate) fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
     let wanted = |check: &PreflightCheck| {
         !check.probes.contains(&Probe::Environment) || (check.name == "same" && !job.checks.same_output_commands.is_empty())
     };
@@ -146,7 +146,7 @@ pub fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
 }
 
 /// Judges all hosts of the scene by each of these checks.
-pub fn evaluate_checks(context: &CheckContext<'_>, checks: &[PreflightCheck]) -> Vec<CheckReport> {
+pub(crate) fn evaluate_checks(context: &CheckContext<'_>, checks: &[PreflightCheck]) -> Vec<CheckReport> {
     checks
         .iter()
         .map(|check| {

@@ -15,7 +15,7 @@ const MAX_LINE_BYTES: usize = 2000;
 
 /// The answers of one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProbeOutput {
+pub(crate) struct ProbeOutput {
     values_by_key: BTreeMap<String, Vec<String>>,
     line_count: usize,
     missing_reasons: BTreeMap<Probe, String>,
@@ -24,7 +24,7 @@ pub struct ProbeOutput {
 
 impl ProbeOutput {
     /// Takes the lines of an answer in. Keys that nobody asks for do no harm.
-    pub fn push_text(&mut self, text: &str) {
+    pub(crate) fn push_text(&mut self, text: &str) {
         for line in text.lines() {
             if self.line_count >= MAX_LINES {
                 return;
@@ -40,7 +40,7 @@ impl ProbeOutput {
     }
 
     /// Takes in what came of a connection; a reason is the host's text, and as bounded as a line.
-    pub fn push_connection(&mut self, mut attempt: ConnectionAttempt) {
+    pub(crate) fn push_connection(&mut self, mut attempt: ConnectionAttempt) {
         if self.line_count >= MAX_LINES {
             return;
         }
@@ -53,12 +53,12 @@ impl ProbeOutput {
     }
 
     /// What came of the first connection to there; `None`: it was not tried.
-    pub fn connection(&self, target: ConnectionTarget) -> Option<&ConnectionAttempt> {
+    pub(crate) fn connection(&self, target: ConnectionTarget) -> Option<&ConnectionAttempt> {
         self.connections.iter().find(|attempt| attempt.target == target)
     }
 
     /// Takes all that another answer has.
-    pub fn merge(&mut self, other: ProbeOutput) {
+    pub(crate) fn merge(&mut self, other: ProbeOutput) {
         for (key, values) in other.values_by_key {
             self.line_count += values.len();
             self.values_by_key.entry(key).or_default().extend(values);
@@ -71,37 +71,37 @@ impl ProbeOutput {
     }
 
     /// Notes why a question has no answer.
-    pub fn set_missing_reason(&mut self, probe: Probe, reason: impl Into<String>) {
+    pub(crate) fn set_missing_reason(&mut self, probe: Probe, reason: impl Into<String>) {
         self.missing_reasons.entry(probe).or_insert_with(|| reason.into());
     }
 
     /// Whether a question was answered to its end.
-    pub fn is_complete(&self, probe: Probe) -> bool {
+    pub(crate) fn is_complete(&self, probe: Probe) -> bool {
         self.values("did").iter().any(|word| word == probe.as_str())
     }
 
     /// Why it was not.
-    pub fn missing_reason(&self, probe: Probe) -> String {
+    pub(crate) fn missing_reason(&self, probe: Probe) -> String {
         self.missing_reasons.get(&probe).cloned().unwrap_or_else(|| "the host did not answer this question".to_owned())
     }
 
     /// The values of a key, in their order.
-    pub fn values(&self, key: &str) -> &[String] {
+    pub(crate) fn values(&self, key: &str) -> &[String] {
         self.values_by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// The last value of a key, if it says something.
-    pub fn last_value(&self, key: &str) -> Option<&str> {
+    pub(crate) fn last_value(&self, key: &str) -> Option<&str> {
         self.values(key).last().map(String::as_str).filter(|value| !value.trim().is_empty())
     }
 
     /// The last value of a key as a number.
-    pub fn last_number(&self, key: &str) -> Option<u64> {
+    pub(crate) fn last_number(&self, key: &str) -> Option<u64> {
         self.last_value(key)?.trim().parse().ok()
     }
 
     /// The values of a key whose first word is this, without it.
-    pub fn values_starting_with<'a>(&'a self, key: &str, word: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn values_starting_with<'a>(&'a self, key: &str, word: &'a str) -> impl Iterator<Item = &'a str> {
         self.values(key).iter().filter_map(move |value| {
             let (first, rest) = value.split_once(' ').unwrap_or((value.as_str(), ""));
             (first == word).then_some(rest)
@@ -109,7 +109,7 @@ impl ProbeOutput {
     }
 
     /// The rows of the GPU query: the value of each field by its name; `[N/A]` and the like are left out.
-    pub fn gpu_rows(&self) -> Vec<BTreeMap<&str, &str>> {
+    pub(crate) fn gpu_rows(&self) -> Vec<BTreeMap<&str, &str>> {
         let fields: Vec<&str> = self.last_value("gpu_fields").unwrap_or_default().split(',').collect();
         let odd = |value: &str| value.is_empty() || value.starts_with('[') || matches!(value, "N/A" | "ERR!");
         let name = fields.iter().position(|f| *f == "name").unwrap_or(fields.len());

@@ -14,7 +14,6 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-/// KiB.
 const MIN_SHM_KIB: u64 = 1 << 20;
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {

@@ -8,11 +8,10 @@ use serde::Deserialize;
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// Its stable name.
-pub const CHECK_NAME: &str = "smoke";
+pub(crate) const CHECK_NAME: &str = "smoke";
 
 /// See its `looks`.
-pub const CHECK: PreflightCheck = PreflightCheck {
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: CHECK_NAME,
     area: CheckArea::Network,
     description: "only with --smoke: an all-reduce of about 30 s over all hosts in the image (NCCL, without GPUs gloo): who does not arrive, what stops, how fast the ring and each pair of hosts are",
@@ -25,7 +24,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
 }
 
 /// What each process runs: the job's interpreter with our script, or the word that there is none. `None` stands for the interpreter.
-pub const COMMAND_TEMPLATE: [Option<&str>; 6] = [
+pub(crate) const COMMAND_TEMPLATE: [Option<&str>; 6] = [
     Some("sh"),
     Some("-c"),
     Some(
@@ -98,7 +97,7 @@ enum SmokeStage {
 
 /// What one rank told.
 #[derive(Debug, Clone, Default)]
-pub struct SmokeRankLog {
+pub(crate) struct SmokeRankLog {
     /// The index of its host.
     pub host: usize,
     stage: SmokeStage,
@@ -123,7 +122,7 @@ const MAX_LINE_BYTES: usize = 20_000;
 
 impl SmokeRankLog {
     /// Reads a rank's log. Lines that are not the script's, or not right, are passed over.
-    pub fn parse(host: usize, log: &str) -> SmokeRankLog {
+    pub(crate) fn parse(host: usize, log: &str) -> SmokeRankLog {
         let mut heard = SmokeRankLog { host, ..SmokeRankLog::default() };
         for line in log.lines().take(MAX_LINES) {
             match line.strip_prefix(LINE_PREFIX).filter(|text| text.len() <= MAX_LINE_BYTES).map(serde_json::from_str) {
@@ -180,8 +179,7 @@ impl SmokeRankLog {
 
 /// What is known beside the ranks' words.
 #[derive(Debug, Clone, Copy)]
-pub struct SmokeContext<'a> {
-    /// The hosts' names.
+pub(crate) struct SmokeContext<'a> {
     pub hosts: &'a [String],
     /// Where they meet: `10.0.0.1:29501`.
     pub store_address: &'a str,
@@ -194,7 +192,7 @@ pub struct SmokeContext<'a> {
 }
 
 /// A cell for each host, from what every rank told, in the order of the ranks.
-pub fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
+pub(crate) fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     if ranks.iter().any(|rank| rank.skip_reason.is_some()) {
         return missing_dependency_results(context, ranks);
     }

@@ -20,7 +20,6 @@ pub(super) enum AlgorithmCategory {
     CaSignature,
 }
 
-/// An evaluated list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AlgorithmList {
     /// What is offered, the most wanted first.
@@ -146,7 +145,6 @@ impl AlgorithmCategory {
 }
 
 impl AlgorithmList {
-    /// Our own list.
     pub(super) fn default_for(kind: AlgorithmCategory) -> Self {
         AlgorithmList { names: kind.defaults().into_iter().map(str::to_owned).collect(), ..AlgorithmList::default() }
     }

@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 /// What a piece weighs beside its bytes.
 const CHUNK_OVERHEAD: usize = 128;
 
-/// The reading end.
 #[derive(Debug)]
 pub struct ByteReceiver<E> {
     chunks: mpsc::UnboundedReceiver<Result<Bytes, E>>,

@@ -25,9 +25,7 @@ pub(super) struct BindOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProxyCommand {
     pub(super) command: String,
-    /// What runs it.
     pub(super) shell: String,
-    /// Where it stands.
     pub(super) origin: String,
 }
 

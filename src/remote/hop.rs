@@ -36,7 +36,6 @@ pub(super) enum AddressFamily {
 pub(super) enum KeyFileSource {
     /// The inventory names it: it must be there.
     Inventory,
-    /// ssh_config names it.
     Config,
     /// OpenSSH would try it.
     Default,
@@ -47,7 +46,6 @@ pub(super) enum KeyFileSource {
 pub(super) struct KeyFile {
     pub(super) path: PathBuf,
     pub(super) source: KeyFileSource,
-    /// Who says so.
     pub(super) origin: SettingOrigin,
 }
 
@@ -64,7 +62,6 @@ pub(super) struct Hop {
     pub(super) key_files: Vec<KeyFile>,
     /// Certificates of user keys.
     pub(super) certificate_files: Vec<PathBuf>,
-    /// IdentitiesOnly.
     pub(super) identities_only: bool,
     pub(super) agent_socket: Option<PathBuf>,
     pub(super) host_key_policy: HostKeyPolicy,

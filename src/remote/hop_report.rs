@@ -11,7 +11,6 @@ use crate::ssh_config::SettingOrigin;
 pub struct HopSetting {
     /// The keyword of ssh_config.
     pub name: &'static str,
-    /// Its values.
     pub value: String,
     /// `inventory`, `file:line`, `default`, or `ssh -G`, which does not say where it found it.
     pub origin: String,

@@ -69,11 +69,9 @@ pub(super) struct HostKeyVerifier {
 /// What to do with an offered key.
 #[derive(Debug)]
 pub(super) enum HostKeyDecision {
-    /// Go on.
     Accept,
     /// Go on, and note the key.
     AcceptAndRecord,
-    /// Stop.
     Reject(RemoteError),
 }
 

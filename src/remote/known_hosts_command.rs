@@ -27,7 +27,6 @@ pub(super) struct KnownHostsCommand {
     pub(super) order_args: Vec<String>,
     /// Its words once the host has shown its key (`%I` is HOSTNAME), with [`KEY_TYPE_PLACEHOLDER`], [`FINGERPRINT_PLACEHOLDER`] and [`KEY_PLACEHOLDER`] to be replaced.
     pub(super) key_args: Vec<String>,
-    /// Where it stands.
     pub(super) origin: String,
 }
 

@@ -17,7 +17,6 @@ const FORMAT_VERSION: u32 = 1;
 pub(super) struct RevocationQuery<'a> {
     /// The plain key's blob.
     pub(super) key: &'a [u8],
-    /// Its certificate.
     pub(super) certificate: Option<CertificateId<'a>>,
 }
 

@@ -7,7 +7,7 @@ mod auth_options;
 pub(crate) mod byte_channel;
 mod connection_options;
 mod hop;
-pub mod hop_report;
+pub(crate) mod hop_report;
 mod hop_target;
 mod host_certificate;
 mod host_key;
@@ -18,9 +18,9 @@ mod name_validation;
 mod presented_key;
 mod process;
 mod route_resolver;
-pub mod ssh;
+pub(crate) mod ssh;
 pub(super) mod ssh_g;
-pub mod ssh_settings;
+pub(crate) mod ssh_settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,12 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::byte_channel::ByteReceiver;
-pub use self::hop_report::{HopReport, HopSetting};
+pub(crate) use self::byte_channel::ByteReceiver;
+pub(crate) use self::hop_report::{HopReport, HopSetting};
 pub use self::ssh::SshFleet;
 pub use self::ssh_settings::{SshSettings, UserPrompt};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::tcp_reachability::TcpReachability;
-pub use crate::ssh_config::EnvLookup;
 
 /// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
 pub trait Remote: Send + Sync {
@@ -82,9 +81,7 @@ pub trait Remote: Send + Sync {
 pub struct PtySpec {
     /// `$TERM`.
     pub term: String,
-    /// Its size.
     pub columns: u16,
-    /// Its size.
     pub rows: u16,
 }
 
@@ -112,7 +109,6 @@ pub enum ChannelInput {
 /// A part of what a script writes.
 #[derive(Debug)]
 pub enum OutputChunk {
-    /// To standard output.
     Stdout(Bytes),
     /// To standard error, login noise included.
     Stderr(Bytes),
@@ -168,26 +164,13 @@ pub enum RemoteError {
     },
     /// No answer within the deadline.
     #[error("no answer to `{title}` within {after:?}")]
-    Timeout {
-        /// The command's title.
-        title: String,
-        /// The deadline.
-        after: Duration,
-    },
+    Timeout { title: String, after: Duration },
     /// The host does not keep to the protocol: it is cut off.
     #[error("{what}")]
-    Protocol {
-        /// What it did.
-        what: String,
-    },
+    Protocol { what: String },
     /// It ended without an end mark: the outcome is not known.
     #[error("`{title}` was cut off: {what}")]
-    Truncated {
-        /// The command's title.
-        title: String,
-        /// What is known.
-        what: String,
-    },
+    Truncated { title: String, what: String },
     /// The laptop's settings are wrong (ssh_config, key file): no host was asked.
     #[error("{what}")]
     InvalidConfig {

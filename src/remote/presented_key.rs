@@ -16,7 +16,6 @@ pub(super) struct PresentedKey {
 }
 
 impl PresentedKey {
-    /// Type and fingerprint.
     pub(super) fn describe(&self) -> String {
         format!("{} {}", self.key_type, known_hosts::fingerprint(&self.key))
     }

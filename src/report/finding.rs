@@ -14,9 +14,7 @@ use crate::text::sanitize::Sanitizer;
 /// A text in both languages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BilingualText {
-    /// English.
     pub en: String,
-    /// Chinese.
     pub zh: String,
 }
 
@@ -27,11 +25,8 @@ pub struct FindingReport {
     pub rule: String,
     /// Ranks, ascending; empty: it is about hosts.
     pub ranks: Vec<u32>,
-    /// Names of hosts.
     pub hosts: Vec<String>,
-    /// What happened.
     pub what: BilingualText,
-    /// Why that happens.
     pub why: BilingualText,
     /// What to do next.
     pub next: BilingualText,
@@ -61,7 +56,7 @@ impl FindingReport {
 }
 
 /// `rank 2 on gpu02`, `ranks 0-3`, `gpu[01-02]`: where it was, clean.
-pub fn format_location(finding: &DiagnosisFinding, state: &RunState, sanitizer: &Sanitizer) -> String {
+pub(crate) fn format_location(finding: &DiagnosisFinding, state: &RunState, sanitizer: &Sanitizer) -> String {
     let hosts = style::format_hosts(state, sanitizer, &finding.hosts);
     match finding.ranks.len() {
         0 => hosts,
@@ -70,7 +65,7 @@ pub fn format_location(finding: &DiagnosisFinding, state: &RunState, sanitizer: 
 }
 
 /// How a run seems to hang, on one line, clean: `waiting for: gpu03 (2 min)`.
-pub fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanitizer: &Sanitizer) -> String {
+pub(crate) fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanitizer: &Sanitizer) -> String {
     let hosts = style::format_hosts(state, sanitizer, &hang.hosts);
     // All ranks of its hosts: then the hosts say it.
     let whole = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
@@ -86,6 +81,6 @@ pub fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanitizer: &
 }
 
 /// What happened, why, and what to do next, clean; the last two may be empty.
-pub fn finding_texts(finding: &DiagnosisFinding, lang: Lang, sanitizer: &Sanitizer) -> [String; 3] {
+pub(crate) fn finding_texts(finding: &DiagnosisFinding, lang: Lang, sanitizer: &Sanitizer) -> [String; 3] {
     [finding.summary(lang), finding.explanation(lang), finding.next_step(lang)].map(|text| sanitizer.sanitize_line(&text).trim().to_owned())
 }

@@ -37,7 +37,6 @@ const MAX_LINE_BYTES: u64 = 32 << 20;
 pub struct JournalHeader {
     /// `major.minor`.
     pub format: String,
-    /// Who wrote it.
     pub orchestrate: String,
 }
 
@@ -217,28 +216,20 @@ pub enum JournalError {
     /// The file is not there or not readable.
     #[error("could not read {path}")]
     Io {
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// It does not begin as a journal does.
     #[error("{path} is not a journal: {what}")]
     NotAJournal {
-        /// The file.
         path: String,
         /// What is wrong with it.
         what: String,
     },
     /// A newer program wrote it.
     #[error("{path} has format {format}, this program reads {JOURNAL_FORMAT}")]
-    UnsupportedFormat {
-        /// The file.
-        path: String,
-        /// Its format.
-        format: String,
-    },
+    UnsupportedFormat { path: String, format: String },
 }
 
 /// Reads a journal, event by event.
@@ -288,7 +279,6 @@ impl<R: BufRead> JournalReader<R> {
         Ok(JournalReader { input, path, header, unknown_records: 0, damaged_lines: 0, line: Vec::new() })
     }
 
-    /// The first record.
     pub fn header(&self) -> &JournalHeader {
         &self.header
     }

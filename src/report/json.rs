@@ -51,8 +51,7 @@ struct PendingLog {
     bytes: Vec<u8>,
 }
 
-/// Prints JSON.
-pub struct JsonSink<O> {
+pub(crate) struct JsonSink<O> {
     out: O,
     sanitizer: Sanitizer,
     pending_logs: HashMap<(u32, LogFile), PendingLog>,
@@ -61,7 +60,7 @@ pub struct JsonSink<O> {
 
 impl<O: LineOutput> JsonSink<O> {
     /// Prints to `out`.
-    pub fn new(out: O, sanitizer: Sanitizer) -> Self {
+    pub(crate) fn new(out: O, sanitizer: Sanitizer) -> Self {
         JsonSink { out, sanitizer, pending_logs: HashMap::new(), header_written: false }
     }
 

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use crate::text::sanitize::PrintableText;
 
 /// Takes lines without their newline.
-pub trait LineOutput: Send {
+pub(crate) trait LineOutput: Send {
     /// Adds a line.
     ///
     /// # Errors
@@ -35,25 +35,23 @@ impl LineOutput for Vec<String> {
 
 /// A stream that lines are written to, and a door to the terminal: whatever comes is cleaned.
 #[derive(Debug)]
-pub struct SanitizedLineWriter<W: Write>(BufWriter<W>);
+pub(crate) struct SanitizedLineWriter<W: Write>(BufWriter<W>);
 
 impl<W: Write> SanitizedLineWriter<W> {
     /// Writes to `writer`.
-    pub fn new(writer: W) -> Self {
+    pub(crate) fn new(writer: W) -> Self {
         SanitizedLineWriter(BufWriter::with_capacity(64 << 10, writer))
     }
 }
 
 impl SanitizedLineWriter<io::Stdout> {
-    /// Standard output.
-    pub fn stdout() -> Self {
+    pub(crate) fn stdout() -> Self {
         Self::new(io::stdout())
     }
 }
 
 impl SanitizedLineWriter<io::Stderr> {
-    /// Standard error.
-    pub fn stderr() -> Self {
+    pub(crate) fn stderr() -> Self {
         Self::new(io::stderr())
     }
 }

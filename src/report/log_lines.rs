@@ -26,15 +26,12 @@ const ERROR_PATTERN: &str = r"(?i-u)traceback \(most recent|\werror:|\wexception
 
 /// Whose lines are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum LogSelection {
-    /// No log lines.
+pub(crate) enum LogSelection {
     None,
     /// Rank 0 whole, and what the others complain of.
     #[default]
     MainRank,
-    /// Everything.
     All,
-    /// These ranks, whole.
     Ranks(BTreeSet<u32>),
 }
 
@@ -60,7 +57,7 @@ struct PendingLine {
 }
 
 /// Turns log chunks into lines for people.
-pub struct LogLineMerger {
+pub(crate) struct LogLineMerger {
     selection: LogSelection,
     error_pattern: Option<Regex>,
     followers: HashMap<(u32, LogFile), LogFileState>,
@@ -70,7 +67,7 @@ pub struct LogLineMerger {
 
 impl LogLineMerger {
     /// Shows what `logs` says.
-    pub fn new(logs: LogSelection) -> Self {
+    pub(crate) fn new(logs: LogSelection) -> Self {
         LogLineMerger {
             selection: logs,
             error_pattern: Regex::new(ERROR_PATTERN).ok(),
@@ -91,7 +88,7 @@ impl LogLineMerger {
     }
 
     /// Takes bytes of a log.
-    pub fn push(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], at: UnixMillis) {
+    pub(crate) fn push(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], at: UnixMillis) {
         let share = self.detail_for(key.1);
         if share == LogDetail::None {
             return;
@@ -121,17 +118,17 @@ impl LogLineMerger {
     }
 
     /// What follows are the logs of another run.
-    pub fn start_next_run(&mut self) {
+    pub(crate) fn start_next_run(&mut self) {
         self.followers.clear();
     }
 
     /// A file begins again at its first byte.
-    pub fn restart_file(&mut self, key: (u32, LogFile)) {
+    pub(crate) fn restart_file(&mut self, key: (u32, LogFile)) {
         self.followers.remove(&key);
     }
 
     /// A file has ended: what is left of it without a newline is a line.
-    pub fn flush_partial_lines(&mut self, at: UnixMillis) {
+    pub(crate) fn flush_partial_lines(&mut self, at: UnixMillis) {
         let whole: Vec<(u32, LogFile)> = self.followers.keys().copied().filter(|key| self.detail_for(key.1) == LogDetail::All).collect();
         for key in whole {
             if let Some(line) = self.followers.get_mut(&key).and_then(|follow| follow.splitter.finish_line()) {
@@ -153,7 +150,7 @@ impl LogLineMerger {
     }
 
     /// Lines that have waited long enough, ready to be shown.
-    pub fn take_due(&mut self, now: UnixMillis, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
+    pub(crate) fn take_due(&mut self, now: UnixMillis, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
         // Where only one file is shown whole there is nothing to wait for.
         let alone = self.selection == LogSelection::MainRank
             && self.pending.iter().all(|held| matches!(held.files[..], [(_, LogFile::Rank { rank: 0, .. })]));
@@ -162,7 +159,7 @@ impl LogLineMerger {
     }
 
     /// All lines that wait.
-    pub fn take_all(&mut self, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
+    pub(crate) fn take_all(&mut self, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
         let mut last = (Vec::new(), String::new());
         let held = std::mem::take(&mut self.pending);
         let text = |held: PendingLine| {

@@ -35,9 +35,7 @@ pub enum LogStoreError {
     /// The bytes do not follow what is there.
     #[error("{name} has {len} bytes, the next come from {offset}")]
     Gap {
-        /// The file.
         name: String,
-        /// Its length.
         len: u64,
         /// Where the bytes belong.
         offset: u64,
@@ -47,16 +45,13 @@ pub enum LogStoreError {
     Io {
         /// `write`, `read`, `make`, `sync`, `rename`.
         what: &'static str,
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Some of the disk stays free.
     #[error("{path}: {} are free here, and {} stay free", format_size(*.free), format_size(*.reserved))]
     LowDiskSpace {
-        /// The folder.
         path: String,
         /// How much is free.
         free: u64,
@@ -432,7 +427,6 @@ impl LogStore {
         Ok(names)
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -4,23 +4,23 @@
 //! run. A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
 
 mod disk_reserve;
-pub mod finding;
+pub(crate) mod finding;
 pub mod journal;
-pub mod json;
-pub mod line_writer;
-pub mod log_lines;
-pub mod log_store;
+pub(crate) mod json;
+pub(crate) mod line_writer;
+pub(crate) mod log_lines;
+pub(crate) mod log_store;
 mod node_list;
 pub mod past_runs;
-pub mod plain;
-pub mod preflight_report;
+pub(crate) mod plain;
+pub(crate) mod preflight_report;
 mod private_files;
-pub mod progress_bars;
-pub mod recap;
-pub mod replay_source;
-pub mod safe_output;
-pub mod style;
-pub mod threaded_sink;
+pub(crate) mod progress_bars;
+pub(crate) mod recap;
+pub(crate) mod replay_source;
+pub(crate) mod safe_output;
+pub(crate) mod style;
+pub(crate) mod threaded_sink;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -148,7 +148,6 @@ impl Reporter {
         Ok(())
     }
 
-    /// What is known.
     pub fn state(&self) -> &RunState {
         &self.state
     }
@@ -163,7 +162,6 @@ impl Reporter {
         self.run_dir.as_ref()
     }
 
-    /// Adds a face.
     pub fn add_sink(&mut self, sink: Box<dyn ReportSink>) {
         self.sinks.push(sink);
     }

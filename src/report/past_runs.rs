@@ -50,7 +50,6 @@ impl RunDir {
         !run.is_empty() && self.path.file_name().is_some_and(|name| name == run)
     }
 
-    /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -109,17 +108,13 @@ fn read_first_command_hosts(run_dir: &Path) -> Vec<String> {
 pub struct RunReport {
     /// The format of the journal beside it.
     pub format: String,
-    /// The run's id.
     pub run: String,
-    /// The inventory's name.
     pub name: String,
     /// The operation that ended last.
     pub command: String,
-    /// The attempt.
     pub attempt: u32,
     /// How that operation ended; none: it has not.
     pub outcome: Option<Outcome>,
-    /// Why.
     pub why: String,
     /// How the run ended, or that it runs; none: it did not begin, or a version before 1.5 wrote this.
     #[serde(default)]
@@ -134,9 +129,7 @@ pub struct RunReport {
     pub began: Option<UnixMillis>,
     /// When the last operation on it ended.
     pub ended: UnixMillis,
-    /// Every host.
     pub hosts: Vec<HostReport>,
-    /// Every rank.
     pub ranks: Vec<RankReport>,
     /// The ranks that failed first.
     #[serde(rename = "culprit")]
@@ -151,13 +144,11 @@ pub struct RunReport {
 /// A host in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
-    /// Its name.
     pub name: String,
     /// Steps that went well.
     pub ok: u32,
     /// Steps that changed something.
     pub changed: u32,
-    /// Steps that failed.
     pub failed: u32,
     /// Whether it was given up.
     pub unreachable: bool,
@@ -168,13 +159,10 @@ pub struct HostReport {
 /// A rank in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankReport {
-    /// The global rank.
     pub rank: u32,
-    /// Its host.
     pub host: String,
     /// How often its launcher restarted it.
     pub restart: u32,
-    /// How it ended.
     pub exit: Option<Exit>,
     /// How long it ran, milliseconds.
     pub duration: Option<i64>,
@@ -277,19 +265,14 @@ fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
 /// A past run as it is listed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// The run's id.
     pub run: String,
-    /// The inventory's name.
     pub name: String,
     /// The operation that ended last.
     pub command: String,
-    /// When it began.
     pub began: Option<UnixMillis>,
     /// How long it ran, milliseconds; none: that is not known, or it runs.
     pub took: Option<i64>,
-    /// How many hosts.
     pub hosts: usize,
-    /// How many ranks.
     pub ranks: usize,
     /// How the last operation on it ended; none: it was cut off.
     pub outcome: Option<Outcome>,

@@ -58,8 +58,7 @@ struct PhaseTally {
     started: bool,
 }
 
-/// Prints lines.
-pub struct PlainSink<O> {
+pub(crate) struct PlainSink<O> {
     out: O,
     sanitizer: Sanitizer,
     style: TextStyle,
@@ -80,7 +79,7 @@ pub struct PlainSink<O> {
 
 impl<O: LineOutput> PlainSink<O> {
     /// Prints to `out`.
-    pub fn new(out: O, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub(crate) fn new(out: O, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
         PlainSink {
             out,
             sanitizer,
@@ -101,12 +100,12 @@ impl<O: LineOutput> PlainSink<O> {
 
     /// Advises commands as the person has to type them.
     #[must_use]
-    pub fn with_advice(self, advice: CommandFormatter) -> Self {
+    pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
         PlainSink { advice, ..self }
     }
 
     /// Where the lines go.
-    pub fn output(&mut self) -> &mut O {
+    pub(crate) fn output(&mut self) -> &mut O {
         &mut self.out
     }
 
@@ -207,7 +206,6 @@ impl<O: LineOutput> PlainSink<O> {
         self.pending_groups[place].ranks.extend(rank);
     }
 
-    /// Tells what waits.
     fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
         for line in self.log_filter.take_all(state, &self.sanitizer, self.style) {
             self.out.write_line(&line)?;

@@ -17,7 +17,6 @@ use crate::text::hostlist::fold_names;
 use crate::text::sanitize::Sanitizer;
 use crate::text::width::wrap_with_indent;
 
-/// Columns.
 const PAGE_WIDTH: usize = 80;
 /// How many sorts of trouble of one check are shown.
 const MAX_GROUPS_PER_CHECK: usize = 4;
@@ -25,14 +24,12 @@ const MAX_GROUPS_PER_CHECK: usize = 4;
 const MAX_HOST_ROWS: usize = 20;
 
 /// What the page is about.
-pub struct PreflightReportContext<'a> {
-    /// The inventory's name.
+pub(crate) struct PreflightReportContext<'a> {
     pub name: &'a str,
     /// All hosts, in node-rank order.
     pub hosts: &'a [String],
     /// Hosts that could not be reached: name, why, what to do next.
     pub unreachable: &'a [(String, String, String)],
-    /// Colours.
     pub style: TextStyle,
     /// What must not be shown.
     pub sanitizer: Sanitizer,
@@ -41,7 +38,7 @@ pub struct PreflightReportContext<'a> {
 }
 
 /// A cell's words with the number of those who agree on something else.
-pub fn result_text(result: &CheckResult) -> String {
+pub(crate) fn result_text(result: &CheckResult) -> String {
     match result.majority_size {
         0 => result.message.clone(),
         n => format!("{}; {} agree", result.message, count_noun(n, "host")),
@@ -70,8 +67,7 @@ fn level_label(level: Level) -> (&'static str, Tone) {
     }
 }
 
-/// The page.
-pub fn render_text(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> String {
+pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> String {
     let mut lines = vec![header_line(context, reports)];
     lines.extend(render_matrix(context, reports));
     lines.extend(context.unreachable.iter().flat_map(|(host, why, hint)| render_unreachable(context, host, why, hint)));
@@ -210,8 +206,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
     lines
 }
 
-/// For programs.
-pub fn render_json(context: &PreflightReportContext<'_>, reports: &[CheckReport], outcome: &Outcome) -> serde_json::Value {
+pub(crate) fn render_json(context: &PreflightReportContext<'_>, reports: &[CheckReport], outcome: &Outcome) -> serde_json::Value {
     let names = |hosts: &[usize]| {
         hosts.iter().filter_map(|h| context.hosts.get(*h)).map(|n| context.sanitizer.sanitize_line(n)).collect::<Vec<_>>()
     };
@@ -245,7 +240,7 @@ pub fn render_json(context: &PreflightReportContext<'_>, reports: &[CheckReport]
 }
 
 /// Every check with what it looks at.
-pub fn list_checks(checks: &[PreflightCheck]) -> String {
+pub(crate) fn list_checks(checks: &[PreflightCheck]) -> String {
     let mut lines = Vec::new();
     for area in CheckArea::ALL {
         lines.push(area.as_str().to_owned());

@@ -27,10 +27,9 @@ const GPU_STALE_MS: i64 = 30_000;
 const RESERVED_LINES: usize = 4;
 
 /// Rows and columns of a terminal.
-pub type TerminalSizeFn = Box<dyn Fn() -> (usize, usize) + Send>;
+pub(crate) type TerminalSizeFn = Box<dyn Fn() -> (usize, usize) + Send>;
 
-/// Draws bars.
-pub struct ProgressBars {
+pub(crate) struct ProgressBars {
     multi: MultiProgress,
     header: ProgressBar,
     rows: Vec<ProgressBar>,
@@ -43,8 +42,7 @@ pub struct ProgressBars {
 }
 
 impl ProgressBars {
-    /// On standard error.
-    pub fn stderr(sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub(crate) fn stderr(sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
         let size = || match rustix::termios::tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (usize::from(size.ws_row), usize::from(size.ws_col)),
             _ => (24, 80),
@@ -52,8 +50,13 @@ impl ProgressBars {
         Self::new(ProgressDrawTarget::stderr(), Box::new(size), sanitizer, style, logs)
     }
 
-    /// On anything.
-    pub fn new(target: ProgressDrawTarget, size: TerminalSizeFn, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub(crate) fn new(
+        target: ProgressDrawTarget,
+        size: TerminalSizeFn,
+        sanitizer: Sanitizer,
+        style: TextStyle,
+        logs: LogSelection,
+    ) -> Self {
         let multi = MultiProgress::with_draw_target(target);
         let head = multi.add(ProgressBar::new_spinner());
         if let Ok(look) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
@@ -76,7 +79,7 @@ impl ProgressBars {
 
     /// Advises commands as the person has to type them.
     #[must_use]
-    pub fn with_advice(self, advice: CommandFormatter) -> Self {
+    pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
     }
 

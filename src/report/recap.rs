@@ -16,8 +16,7 @@ use crate::text::sanitize::Sanitizer;
 
 /// What the recap cannot know from the run.
 #[derive(Debug, Clone, Default)]
-pub struct RecapContext {
-    /// Colours.
+pub(crate) struct RecapContext {
     pub style: TextStyle,
     /// What must not be shown.
     pub sanitizer: Sanitizer,
@@ -49,7 +48,7 @@ const MAX_WIDTH: usize = 120;
 const MAX_ROWS: usize = 20;
 
 /// The recap as lines.
-pub fn render_recap(state: &RunState, context: &RecapContext) -> Vec<String> {
+pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<String> {
     let page = RecapRenderer { state, context, style: context.style };
     let mut lines = page.header_rows();
     lines.extend(page.host_rows());
@@ -59,17 +58,6 @@ pub fn render_recap(state: &RunState, context: &RecapContext) -> Vec<String> {
     lines.extend(page.leftover_rows());
     lines.extend(page.footer_rows());
     lines
-}
-
-/// The closing line alone: `up wan22: OK after 4m05s`.
-pub fn closing_line(state: &RunState, context: &RecapContext) -> String {
-    let (word, role, why) = outcome_text(state, &context.sanitizer);
-    let title = style::run_title(&state.info, &context.sanitizer);
-    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-    let head = format!("{title}: ");
-    let rest = format!(" after {}{why}", style::format_duration(state.elapsed()));
-    let room = context.width().saturating_sub(head.len() + word.len());
-    format!("{}{}{}", truncate_text(&head, context.width() / 2), context.style.paint(role, word), truncate_text(&rest, room))
 }
 
 fn outcome_text(state: &RunState, sanitizer: &Sanitizer) -> (&'static str, Tone, String) {
@@ -398,7 +386,7 @@ fn wrap_bounded(text: &str, width: usize, most: usize) -> Vec<String> {
 }
 
 /// Folds equal answers of many hosts: `[(names, answer)]`, in the order of their first host.
-pub fn fold_equal_answers(answers: &[(String, String)]) -> Vec<(String, String)> {
+pub(crate) fn fold_equal_answers(answers: &[(String, String)]) -> Vec<(String, String)> {
     let mut sorts: Vec<(&str, Vec<String>)> = Vec::new();
     for (name, answer) in answers {
         match sorts.iter_mut().find(|sort| sort.0 == answer) {

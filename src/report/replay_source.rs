@@ -16,7 +16,7 @@ const MAX_RESTORED_BYTES: u64 = 64 << 10;
 
 /// What is known of a past run.
 #[derive(Debug, Default)]
-pub struct ReplayData {
+pub(crate) struct ReplayData {
     /// In the order of their time.
     pub events: Vec<Event>,
     /// What could not be read, in words; empty: all could.
@@ -27,7 +27,7 @@ pub struct ReplayData {
 ///
 /// # Errors
 /// When the journal cannot be opened, or is of another major format.
-pub fn load_replay(dir: &Path) -> Result<ReplayData, JournalError> {
+pub(crate) fn load_replay(dir: &Path) -> Result<ReplayData, JournalError> {
     let mut journal = JournalReader::open(&dir.join(JOURNAL_FILE))?;
     let mut troubles = Vec::new();
     let mut events = read_events(&mut journal, JOURNAL_FILE, &mut troubles);
@@ -63,7 +63,7 @@ fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, p
 }
 
 /// Puts the text of logs back into events.
-pub struct LogTextLoader {
+pub(crate) struct LogTextLoader {
     logs: Option<LogStore>,
     /// The hosts that numbers in events mean now.
     hosts: Vec<String>,
@@ -72,19 +72,18 @@ pub struct LogTextLoader {
 }
 
 impl LogTextLoader {
-    /// From these copies.
-    pub fn new(logs: Option<LogStore>) -> Self {
+    pub(crate) fn new(logs: Option<LogStore>) -> Self {
         LogTextLoader { logs, hosts: Vec::new(), shrink_counts: HashMap::new() }
     }
 
     /// The events are given again from the first one.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.hosts.clear();
         self.shrink_counts.clear();
     }
 
     /// The event with its log text, where the copies have it; a long range becomes two, and only the end has its text. Events come in their order.
-    pub fn fill_log_text(&mut self, event: &Event) -> Vec<Event> {
+    pub(crate) fn fill_log_text(&mut self, event: &Event) -> Vec<Event> {
         match &event.kind {
             EventKind::RunStarted(info) if !info.hosts.is_empty() => self.hosts.clone_from(&info.hosts),
             EventKind::LogTruncated { host, file, .. } => {

@@ -11,7 +11,7 @@ use crate::text::sanitize::{PrintableText, Sanitizer, escape_json};
 static SECRETS: RwLock<(Vec<String>, Option<Sanitizer>)> = RwLock::new((Vec::new(), None));
 
 /// Hides these values from now on, beside those that are hidden; all that are hidden.
-pub fn register_secrets(secrets: Vec<String>) -> Vec<String> {
+pub(crate) fn register_secrets(secrets: Vec<String>) -> Vec<String> {
     let mut known = SECRETS.write().unwrap_or_else(PoisonError::into_inner);
     known.0.extend(secrets);
     known.0.sort();
@@ -21,17 +21,17 @@ pub fn register_secrets(secrets: Vec<String>) -> Vec<String> {
 }
 
 /// Cleans, and hides every secret that is known.
-pub fn sanitizer() -> Sanitizer {
+pub(crate) fn sanitizer() -> Sanitizer {
     SECRETS.read().unwrap_or_else(PoisonError::into_inner).1.clone().unwrap_or_default()
 }
 
 /// What may be shown of a text.
-pub fn to_printable(text: &str) -> PrintableText {
+pub(crate) fn to_printable(text: &str) -> PrintableText {
     sanitizer().to_printable(text)
 }
 
 /// What may be shown of JSON: it stays JSON that says the same.
-pub fn to_printable_json(text: &str) -> PrintableText {
+pub(crate) fn to_printable_json(text: &str) -> PrintableText {
     PrintableText::new(&escape_json(&sanitizer().mask_json(text.to_owned())))
 }
 
@@ -39,7 +39,7 @@ pub fn to_printable_json(text: &str) -> PrintableText {
 ///
 /// # Errors
 /// When nobody reads any more.
-pub fn write_stdout(text: &PrintableText) -> io::Result<()> {
+pub(crate) fn write_stdout(text: &PrintableText) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_str().as_bytes()).and_then(|()| out.flush())
 }
@@ -48,6 +48,6 @@ pub fn write_stdout(text: &PrintableText) -> io::Result<()> {
 ///
 /// # Errors
 /// When nobody reads any more.
-pub fn write_stderr_line(text: &PrintableText) -> io::Result<()> {
+pub(crate) fn write_stderr_line(text: &PrintableText) -> io::Result<()> {
     writeln!(io::stderr(), "{}", text.as_str())
 }

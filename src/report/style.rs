@@ -8,33 +8,29 @@ use crate::state::RunState;
 use crate::text::hostlist;
 use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RED, Sanitizer, YELLOW};
 
-pub use crate::text::width::{truncate_text, wrap_text};
+pub(crate) use crate::text::width::{truncate_text, wrap_text};
 
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// As it should be.
     Ok,
-    /// Worth a look.
     Warn,
-    /// Wrong.
     Bad,
-    /// Beside the point.
     Dim,
-    /// As it is.
     Plain,
 }
 
 /// Whether to use colours: decided once, from `--color`, `NO_COLOR` and the terminal, by `cli`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TextStyle {
+pub(crate) struct TextStyle {
     /// Whether there are colours.
     pub color: bool,
 }
 
 impl TextStyle {
     /// `text` marked with the colour of its role, which it gets where it is printed.
-    pub fn paint(self, tone: Tone, text: &str) -> String {
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let mark = match tone {
             Tone::Ok => GREEN,
             Tone::Warn => YELLOW,
@@ -47,7 +43,7 @@ impl TextStyle {
 }
 
 /// `exit 1`, `signal 9 (KILL)`, `gone without a status`.
-pub fn format_exit(exit: Exit) -> String {
+pub(crate) fn format_exit(exit: Exit) -> String {
     match exit {
         // A Python launcher that ends with its child's negative code: the shell sees 256 less the signal (deepspeed/launcher/launch.py).
         Exit::Code(code @ 241..=250) => format!("exit {code} (-{0} in Python: signal {0})", 256 - code),
@@ -78,12 +74,12 @@ fn signal_name(number: i32) -> &'static str {
 }
 
 /// `1 host`, `2 hosts`.
-pub fn count_noun(n: usize, noun: &str) -> String {
+pub(crate) fn count_noun(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `0.3 s`, `12 s`, `4m05s`, `2h13m`.
-pub fn format_duration(millis: i64) -> String {
+pub(crate) fn format_duration(millis: i64) -> String {
     let seconds = millis.max(0) / 1000;
     match seconds {
         0..10 => format!("{}.{} s", seconds, millis.max(0) % 1000 / 100),
@@ -94,7 +90,7 @@ pub fn format_duration(millis: i64) -> String {
 }
 
 /// Hosts by number, as their folded names.
-pub fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, list: impl IntoIterator<Item = &'a u32>) -> String {
+pub(crate) fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, list: impl IntoIterator<Item = &'a u32>) -> String {
     let name = |host: &u32| match state.host_name(*host) {
         "" => format!("host {host}"),
         name => sanitizer.sanitize_line(name),
@@ -103,12 +99,12 @@ pub fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, list: impl Into
 }
 
 /// `rank 3`, `ranks 0-3,7`.
-pub fn format_ranks(list: &[u32]) -> String {
+pub(crate) fn format_ranks(list: &[u32]) -> String {
     format!("rank{} {}", if list.len() == 1 { "" } else { "s" }, hostlist::fold_numbers(list))
 }
 
 /// `up wan22`.
-pub fn run_title(info: &RunInfo, sanitizer: &Sanitizer) -> String {
+pub(crate) fn run_title(info: &RunInfo, sanitizer: &Sanitizer) -> String {
     [info.command.as_str(), info.name.as_str()]
         .iter()
         .filter(|word| !word.is_empty())
@@ -118,7 +114,7 @@ pub fn run_title(info: &RunInfo, sanitizer: &Sanitizer) -> String {
 }
 
 /// The word for an outcome, and what it means.
-pub fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
+pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
     match outcome {
         Outcome::Ok => ("OK", Tone::Ok),
         Outcome::Detached => ("DETACHED", Tone::Warn),
@@ -132,7 +128,7 @@ pub fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
 }
 
 /// The word for how a run ended.
-pub fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
+pub(crate) fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
     outcome_label(match end {
         RunOutcome::Ok => &Outcome::Ok,
         RunOutcome::Failed => &Outcome::Failed,
@@ -142,7 +138,7 @@ pub fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
 }
 
 /// The word for how an operation ended; `None` while it goes on. Who leaves a run that goes on has detached, whatever made them leave.
-pub fn operation_outcome_label(state: &RunState) -> Option<(&'static str, Tone)> {
+pub(crate) fn operation_outcome_label(state: &RunState) -> Option<(&'static str, Tone)> {
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if state.run_end() == Some(RunOutcome::Running) => Some(run_end_label(RunOutcome::Running)),
         ended => Some(outcome_label(ended)),

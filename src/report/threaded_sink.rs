@@ -21,7 +21,7 @@ const QUEUE_LIMIT: usize = 128 << 20;
 /// What an event weighs beside its bytes.
 const EVENT_OVERHEAD: usize = 512;
 /// How long the end waits for a face that does not move.
-pub const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 enum SinkMessage {
     Event(Box<Event>),
@@ -42,7 +42,7 @@ struct SinkQueue {
 type SharedQueue = (Mutex<SinkQueue>, Condvar);
 
 /// A face behind a queue.
-pub struct ThreadedSink {
+pub(crate) struct ThreadedSink {
     queue: Arc<SharedQueue>,
     thread: Option<JoinHandle<()>>,
     finish_timeout: Duration,
@@ -53,7 +53,7 @@ impl ThreadedSink {
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn new(sink: impl ReportSink + 'static, state: RunState, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn new(sink: impl ReportSink + 'static, state: RunState, patience: Duration) -> io::Result<Self> {
         let shared = Arc::new((Mutex::new(SinkQueue::default()), Condvar::new()));
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("face".to_owned()).spawn(move || run_sink(&theirs, sink, state))?;

@@ -7,12 +7,7 @@ use std::io;
 pub enum SandboxError {
     /// A file, a socket or a process.
     #[error("could not {action}")]
-    Io {
-        /// What was tried.
-        action: String,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: String, source: io::Error },
     /// The scenario is wrong.
     #[error("scenario: {0}")]
     Scenario(String),

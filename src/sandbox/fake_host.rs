@@ -24,13 +24,11 @@ const HIDDEN_PROGRAMS: &[&str] =
 /// What a stand-in must know about its host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct FakeHostSettings {
-    /// The host's name.
     pub(super) name: String,
     /// How many GPUs it has.
     pub(super) gpus: u32,
     /// What `nvidia-smi` calls them.
     pub(super) gpu_model: String,
-    /// Memory of each.
     pub(super) gpu_memory_mib: u64,
     /// Images that are there from the start.
     pub(super) images: Vec<String>,
@@ -77,7 +75,6 @@ impl FakeHost {
         Ok(place)
     }
 
-    /// The host's root.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }

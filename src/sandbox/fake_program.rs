@@ -12,16 +12,12 @@ use super::fake_host::FakeHost;
 /// What a stand-in answers at once.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct ProgramOutput {
-    /// Its exit code.
     pub(super) code: u8,
-    /// Its standard output.
     pub(super) stdout: String,
-    /// Its standard error.
     pub(super) stderr: String,
 }
 
 impl ProgramOutput {
-    /// Success.
     pub(super) fn ok(stdout: impl Into<String>) -> Self {
         ProgramOutput { stdout: stdout.into(), ..ProgramOutput::default() }
     }
@@ -42,7 +38,6 @@ impl ProgramOutput {
 /// Where a stand-in runs.
 #[derive(Debug, Clone)]
 pub(super) struct ProgramContext {
-    /// Its host.
     pub(super) host: FakeHost,
     /// The container it is in.
     pub(super) container_id: Option<String>,

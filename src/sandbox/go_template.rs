@@ -4,7 +4,6 @@
 
 use serde_json::Value;
 
-/// A parsed template.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GoTemplate(Vec<TemplateNode>);
 
@@ -41,7 +40,6 @@ impl GoTemplate {
         }
     }
 
-    /// Fills it in.
     pub(super) fn render(&self, value: &Value) -> Result<String, String> {
         let mut scope = vec![(".".to_owned(), value.clone()), ("$".to_owned(), value.clone())];
         let mut out = String::new();

@@ -171,7 +171,6 @@ impl Sandbox {
         self.dir.path().join("ssh_config")
     }
 
-    /// Who logs in.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -186,7 +185,6 @@ impl Sandbox {
         self.hosts.is_empty()
     }
 
-    /// The host's name.
     pub fn host_name(&self, index: usize) -> Option<&str> {
         self.hosts.get(index).map(|m| m.spec.name.as_str())
     }

@@ -14,9 +14,7 @@ use super::scenario::OomKill;
 /// One process of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
-    /// Its number.
     pub(super) pid: i32,
-    /// Its parent's.
     pub(super) parent_pid: i32,
     /// Its session's leader; 0: not known.
     pub(super) session_id: i32,

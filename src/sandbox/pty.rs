@@ -36,7 +36,6 @@ pub(super) struct Pty {
     slave: OwnedFd,
 }
 
-/// The holder's end.
 #[derive(Clone)]
 pub(super) struct PtyMaster {
     fd: Arc<AsyncFd<OwnedFd>>,
@@ -47,7 +46,6 @@ pub(super) struct PtyMaster {
 pub(super) struct PtyResizer(Weak<AsyncFd<OwnedFd>>);
 
 impl Pty {
-    /// Opens one.
     pub(super) fn open(term: &str, columns: u32, rows: u32) -> io::Result<Pty> {
         let (master, slave) = open_pty_pair(columns, rows)?;
         let flags = rustix::fs::fcntl_getfl(&master)?;
@@ -65,14 +63,12 @@ impl Pty {
         PtyResizer(Arc::downgrade(&self.master.fd))
     }
 
-    /// Both ends.
     pub(super) fn into_ends(self) -> (PtyMaster, OwnedFd) {
         (self.master, self.slave)
     }
 }
 
 impl PtyResizer {
-    /// Tells it.
     pub(super) fn resize(&self, columns: u32, rows: u32) {
         if let Some(master) = self.0.upgrade()
             && let Err(error) = tcsetwinsize(master.get_ref(), winsize(columns, rows))

@@ -94,7 +94,6 @@ impl Scenario {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSpec {
-    /// Its name.
     pub name: String,
     /// Its GPUs, if not the scenario's.
     pub gpus: Option<u32>,
@@ -110,9 +109,7 @@ pub struct HostSpec {
 pub struct RegistryLogin {
     /// The registry, as it begins an image's name.
     pub server: String,
-    /// Who.
     pub username: String,
-    /// With which password.
     pub password: String,
 }
 
@@ -172,7 +169,6 @@ pub struct Faults {
     pub no_gpu_runtime: bool,
     /// How long a pull takes.
     pub pull_delay: f64,
-    /// No pull succeeds.
     pub pull_fails: bool,
     /// Docker refuses each `run` with this text.
     pub run_fails: Option<String>,

@@ -10,7 +10,6 @@ use super::port::parse_port;
 pub(crate) enum KeywordValueKind {
     /// Anything: this program has no use for it.
     Ignored,
-    /// One word.
     Text,
     /// yes or no; kept as such.
     Flag,
@@ -102,7 +101,6 @@ const fn keyword(name: &'static str, kind: KeywordValueKind) -> SshKeyword {
     SshKeyword { name, value_kind: kind }
 }
 
-/// Older names.
 const ALIASES: [(&str, &str); 10] = [
     ("ChallengeResponseAuthentication", "KbdInteractiveAuthentication"),
     ("DSAAuthentication", "PubkeyAuthentication"),

@@ -21,5 +21,5 @@ mod tokens;
 pub(crate) use self::config_line::{SshConfigFile, split_words as words};
 pub(crate) use self::jump::JumpHost;
 pub(crate) use self::options::{SettingOrigin, SshOptionValue, SshOptions};
-pub use self::tokens::EnvLookup;
+pub(crate) use self::tokens::EnvLookup;
 pub(crate) use self::tokens::PercentTokens;

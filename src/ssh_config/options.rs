@@ -22,11 +22,9 @@ const DEFAULT_KEY_FILES: [&str; 8] = [
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum SettingOrigin {
-    /// The inventory.
     Inventory,
     /// A line of a file; the file as people write it, with `~`.
     Line(Arc<str>, usize),
-    /// Nobody named it.
     Default,
     /// The ssh program, which does not say where it found it.
     SshG,
@@ -43,7 +41,6 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SshOptionValue {
     pub(crate) text: Arc<str>,

@@ -20,7 +20,6 @@ pub(crate) struct HostQuery<'a> {
     pub(crate) local_user: &'a str,
 }
 
-/// What came out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MatchResult {
     /// What holds for the host.

@@ -10,7 +10,7 @@ use sha1::Digest as _;
 use crate::ssh_config::name_rules;
 
 /// Looks up a variable of the laptop by its name.
-pub type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+pub(crate) type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The tokens that most keywords take.
 const COMMON_TOKENS: &str = "CdhijkLlnpru";

@@ -18,7 +18,6 @@ pub enum ConnectionStatus {
     Unknown,
     /// A connection is being made.
     Connecting,
-    /// It answers.
     Connected,
     /// The connection was lost and is tried again.
     Retrying,
@@ -33,38 +32,31 @@ pub struct StepCounts {
     pub ok: u32,
     /// Steps that changed something on the host.
     pub changed: u32,
-    /// Steps that failed.
     pub failed: u32,
 }
 
 /// Free and total bytes, with the time of the news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Bytes.
     pub free: u64,
-    /// Bytes.
     pub total: u64,
-    /// When.
     pub at: UnixMillis,
 }
 
 /// How many GPUs of a host are kept.
 const MAX_GPUS: usize = 256;
 /// How many values of a GPU are kept.
-pub const MAX_TRACE_POINTS: usize = 120;
+pub(crate) const MAX_TRACE_POINTS: usize = 120;
 
 /// One look at a GPU, in percent; for graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GpuTracePoint {
-    /// When.
     pub at: UnixMillis,
-    /// Utilisation.
     pub utilization: Option<f32>,
     /// Memory in use, of all.
     pub memory: Option<f32>,
     /// Power, of the limit.
     pub power: Option<f32>,
-    /// Degrees Celsius.
     pub temperature: Option<f32>,
 }
 
@@ -88,7 +80,6 @@ impl GpuTracePoint {
 pub struct HostState {
     /// Its name in the inventory.
     pub name: String,
-    /// Whether it answers.
     pub connection_status: ConnectionStatus,
     /// When that was learned.
     pub connection_since: UnixMillis,
@@ -98,7 +89,6 @@ pub struct HostState {
     pub clock_offset: Option<(i64, i64)>,
     /// Space under the run directory.
     pub disk: Option<DiskSpace>,
-    /// GPU values.
     pub gpus: Vec<GpuSample>,
     /// When they were taken; 0: never.
     pub gpus_at: UnixMillis,
@@ -158,7 +148,6 @@ impl HostState {
 /// What is known of a rank.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RankState {
-    /// The global rank.
     pub rank: u32,
     /// The index of its host.
     pub host: u32,
@@ -166,15 +155,12 @@ pub struct RankState {
     pub local_rank: Option<u32>,
     /// How often its launcher restarted it.
     pub restart: u32,
-    /// When it started.
     pub started_at: Option<UnixMillis>,
-    /// How it ended.
     pub exit: Option<Exit>,
     /// When it ended, on our clock (0: unknown).
     pub ended_at: UnixMillis,
     /// How wrong that may be, milliseconds.
     pub ended_at_uncertainty: i64,
-    /// Its last lines.
     pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.
     pub last_output_at: UnixMillis,

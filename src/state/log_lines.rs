@@ -5,17 +5,17 @@
 use std::collections::VecDeque;
 
 /// The most bytes of one line that are kept.
-pub const MAX_LINE_BYTES: usize = 2 << 10;
+pub(crate) const MAX_LINE_BYTES: usize = 2 << 10;
 
 /// How many lines a [`RecentLines`] keeps.
-pub const MAX_RECENT_LINES: usize = 50;
+pub(crate) const MAX_RECENT_LINES: usize = 50;
 
 /// The most bytes of text that a [`RecentLines`] keeps, so that a thousand ranks stay small.
-pub const MAX_RECENT_BYTES: usize = 48 << 10;
+pub(crate) const MAX_RECENT_BYTES: usize = 48 << 10;
 
 /// Cuts a stream of bytes into lines. A carriage return that no newline follows starts the line anew, as on a screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LineSplitter {
+pub(crate) struct LineSplitter {
     line: Vec<u8>,
     dropped_bytes: u64,
     after_carriage_return: bool,
@@ -24,7 +24,7 @@ pub struct LineSplitter {
 
 impl LineSplitter {
     /// Takes the next bytes; gives every line that they complete to `out`.
-    pub fn push(&mut self, mut bytes: &[u8], mut out: impl FnMut(String)) {
+    pub(crate) fn push(&mut self, mut bytes: &[u8], mut out: impl FnMut(String)) {
         while let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) {
             self.append(&bytes[..at]);
             if bytes[at] == b'\n' {
@@ -39,19 +39,19 @@ impl LineSplitter {
     }
 
     /// The line that has no end yet, if it has any text.
-    pub fn partial_line(&self) -> Option<String> {
+    pub(crate) fn partial_line(&self) -> Option<String> {
         (!self.line.is_empty()).then(|| self.decode_line())
     }
 
     /// Ends the line under way.
-    pub fn finish_line(&mut self) -> Option<String> {
+    pub(crate) fn finish_line(&mut self) -> Option<String> {
         let last = self.partial_line();
         self.clear_line();
         last
     }
 
     /// Forgets the line under way.
-    pub fn clear_line(&mut self) {
+    pub(crate) fn clear_line(&mut self) {
         self.line.clear();
         self.dropped_bytes = 0;
         self.after_carriage_return = false;
@@ -59,7 +59,7 @@ impl LineSplitter {
     }
 
     /// Whether the line under way is being redrawn, as progress bars do.
-    pub fn is_redrawn(&self) -> bool {
+    pub(crate) fn is_redrawn(&self) -> bool {
         self.is_redrawn
     }
 
@@ -97,9 +97,7 @@ pub struct RecentLines {
     splitter: LineSplitter,
     /// The place after the last byte seen.
     pub next_offset: u64,
-    /// Bytes seen.
     pub total_bytes: u64,
-    /// Ended lines seen.
     pub total_lines: u64,
     /// Bytes that were jumped over.
     pub missing_bytes: u64,

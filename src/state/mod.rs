@@ -4,12 +4,12 @@
 //! bounded whatever comes.
 
 mod bounded_text;
-pub mod hang_baseline;
-pub mod host;
-pub mod log_lines;
+pub(crate) mod hang_baseline;
+pub(crate) mod host;
+pub(crate) mod log_lines;
 mod run_end;
-pub mod step_tracker;
-pub mod training_metrics;
+pub(crate) mod step_tracker;
+pub(crate) mod training_metrics;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use crate::event::{Event, EventKind, Hang, Level, LogFile, Outcome, Phase, RunGoal, RunInfo, RunOutcome, UnixMillis};
 
 use bounded_text::{truncate_text, truncate_text_to};
-pub use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, MAX_TRACE_POINTS, RankState, StepCounts};
-pub use step_tracker::{StepState, StepStatus, StepTracker};
+pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankState, StepCounts};
+pub(crate) use step_tracker::{StepState, StepStatus, StepTracker};
 use training_metrics::{MetricScanner, MetricValues, TrainingMetrics};
 
 /// How many notices are kept.
@@ -50,11 +50,9 @@ pub struct Culprit {
 /// One line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// When.
     pub at: UnixMillis,
     /// The index of the host it is about.
     pub host: Option<u32>,
-    /// The line.
     pub text: String,
     /// Whether it is a warning.
     pub warn: bool,
@@ -65,14 +63,12 @@ pub struct Notice {
 pub struct Leftover {
     /// The index of its host.
     pub host: u32,
-    /// What, and why.
     pub text: String,
 }
 
 /// Ranks counted by how they stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RankCounts {
-    /// Ended well.
     pub ok: usize,
     /// Ended otherwise, by themselves.
     pub failed: usize,
@@ -80,7 +76,6 @@ pub struct RankCounts {
     pub stopped: usize,
     /// Started, no end known.
     pub running: usize,
-    /// Never seen.
     pub waiting: usize,
 }
 
@@ -91,7 +86,6 @@ pub struct RunState {
     pub info: RunInfo,
     /// In the plan's order.
     pub hosts: Vec<HostState>,
-    /// By global rank.
     pub ranks: BTreeMap<u32, RankState>,
     /// The steps of the plan in force.
     pub step_tracker: StepTracker,
@@ -109,7 +103,6 @@ pub struct RunState {
     first_rank_started: Option<UnixMillis>,
     /// When the run was ready.
     pub ready_at: Option<UnixMillis>,
-    /// Who failed first.
     pub culprit: Option<Culprit>,
     /// How the run seems to hang, and when that was told; none once it goes on.
     pub hang: Option<(Hang, UnixMillis)>,
@@ -117,13 +110,11 @@ pub struct RunState {
     pub output_activity: hang_baseline::OutputActivity,
     /// The worst that each check of preflight found, by its name.
     pub check_levels: BTreeMap<String, Level>,
-    /// The last notices.
     pub notices: VecDeque<Notice>,
     /// What is left on hosts.
     pub leftovers: Vec<Leftover>,
     /// What the lines of all ranks told of the training.
     pub metrics: TrainingMetrics,
-    /// What finds it.
     scanner: Arc<MetricScanner>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,

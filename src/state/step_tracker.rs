@@ -9,7 +9,6 @@ use crate::event::{Phase, StepInfo, UnixMillis};
 /// Where a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StepStatus {
-    /// Not begun.
     Waiting,
     /// Under way; also while it is tried again.
     Running,
@@ -44,15 +43,12 @@ impl StepStatus {
 /// A transition that the table does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StepTransitionError {
-    /// No such step.
     #[error("the plan has no step {0}")]
     UnknownStep(u32),
     /// The step cannot go there.
     #[error("step {step} cannot go from {from:?} to {to:?}")]
     NotAllowed {
-        /// Its number.
         step: u32,
-        /// Where it stands.
         from: StepStatus,
         /// Where it was sent.
         to: StepStatus,
@@ -64,7 +60,6 @@ pub enum StepTransitionError {
 pub struct StepState {
     /// What the plan says.
     pub info: StepInfo,
-    /// Where it stands.
     pub status: StepStatus,
     /// What it found or did, or why it failed.
     pub note: String,
@@ -72,9 +67,7 @@ pub struct StepState {
     pub hint: String,
     /// How often it was tried again.
     pub retries: u32,
-    /// When it began.
     pub started_at: Option<UnixMillis>,
-    /// When it ended.
     pub ended_at: Option<UnixMillis>,
 }
 
@@ -86,7 +79,6 @@ pub struct StepTracker {
 }
 
 impl StepTracker {
-    /// All waiting.
     pub fn new(steps: &[StepInfo]) -> Self {
         let index = steps.iter().enumerate().map(|(at, step)| (step.id, at)).collect();
         let steps = steps.iter().map(|info| StepState {
@@ -106,7 +98,6 @@ impl StepTracker {
         &self.steps
     }
 
-    /// One step.
     pub fn step(&self, id: u32) -> Option<&StepState> {
         self.steps.get(*self.index.get(&id)?)
     }

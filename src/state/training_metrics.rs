@@ -11,21 +11,21 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::event::UnixMillis;
 
 /// The metrics that are known without being told, in the order in which they are shown.
-pub const BUILT_IN_METRICS: [&str; 6] = ["step", "loss", "tokens/s", "it/s", "lr", "grad_norm"];
+pub(crate) const BUILT_IN_METRICS: [&str; 6] = ["step", "loss", "tokens/s", "it/s", "lr", "grad_norm"];
 /// The place of the step among them.
-pub const STEP_INDEX: u8 = 0;
+pub(crate) const STEP_INDEX: u8 = 0;
 /// The place of the loss among them.
-pub const LOSS_INDEX: u8 = 1;
+pub(crate) const LOSS_INDEX: u8 = 1;
 /// The place of the tokens a second among them.
-pub const TOKENS_PER_SECOND_INDEX: u8 = 2;
+pub(crate) const TOKENS_PER_SECOND_INDEX: u8 = 2;
 const ITERATIONS_PER_SECOND_INDEX: u8 = 3;
 const LEARNING_RATE_INDEX: u8 = 4;
 const GRAD_NORM_INDEX: u8 = 5;
 
 /// The most metrics that an inventory may name.
-pub const MAX_CUSTOM_METRICS: usize = 16;
+pub(crate) const MAX_CUSTOM_METRICS: usize = 16;
 /// The largest program of one pattern, in bytes.
-pub const MAX_PATTERN_BYTES: usize = 1 << 20;
+pub(crate) const MAX_PATTERN_BYTES: usize = 1 << 20;
 /// How many points a rank keeps of a metric.
 const MAX_RANK_POINTS: usize = 64;
 /// How many points the run keeps of a metric.
@@ -49,9 +49,7 @@ static METRIC_NAME_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A value over time. It covers all that was told: when the points are full, every two become one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSeries {
-    /// The newest value.
     pub last: f64,
-    /// When it came.
     pub last_at: UnixMillis,
     points: VecDeque<f32>,
     max_points: usize,
@@ -105,7 +103,7 @@ pub struct TrainingProgress {
 }
 
 /// All values of one rank, or of the run; by the metric's place among the names.
-pub type TrainingMetrics = BTreeMap<u8, MetricSeries>;
+pub(crate) type TrainingMetrics = BTreeMap<u8, MetricSeries>;
 
 /// Which lines of a rank are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -128,7 +126,7 @@ impl LineSampler {
 
 /// Finds values in lines.
 #[derive(Debug, Clone, Default)]
-pub struct MetricScanner {
+pub(crate) struct MetricScanner {
     names: Vec<String>,
     /// The place of the name, its pattern, and that as it was written.
     custom_patterns: Vec<(u8, Regex, String)>,
@@ -142,11 +140,11 @@ impl PartialEq for MetricScanner {
 }
 
 /// What a line told, by metric.
-pub type MetricValues = Vec<(u8, f64)>;
+pub(crate) type MetricValues = Vec<(u8, f64)>;
 
 impl MetricScanner {
     /// The known metrics, and own ones by name and pattern. A pattern that cannot be used is left out: the inventory's check refused it.
-    pub fn new(own: &BTreeMap<String, String>) -> MetricScanner {
+    pub(crate) fn new(own: &BTreeMap<String, String>) -> MetricScanner {
         let mut names: Vec<String> = BUILT_IN_METRICS.iter().map(|name| (*name).to_owned()).collect();
         let mut patterns = Vec::new();
         for (name, pattern) in own.iter().take(MAX_CUSTOM_METRICS) {
@@ -162,12 +160,12 @@ impl MetricScanner {
     }
 
     /// The name of a metric.
-    pub fn metric_name(&self, metric: u8) -> &str {
+    pub(crate) fn metric_name(&self, metric: u8) -> &str {
         self.names.get(usize::from(metric)).or_else(|| self.names.first()).map_or("", String::as_str)
     }
 
     /// Every value in a line, one a metric: own patterns win over the known names.
-    pub fn scan_line(&self, line: &[u8], values: &mut MetricValues) {
+    pub(crate) fn scan_line(&self, line: &[u8], values: &mut MetricValues) {
         values.clear();
         for (metric, regex, _) in &self.custom_patterns {
             let told = regex.captures(line).and_then(|hit| hit.get(1)).and_then(|hit| parse_number(hit.as_bytes(), true));
@@ -305,7 +303,7 @@ fn parse_number(text: &[u8], scaled: bool) -> Option<(f64, usize)> {
 }
 
 /// The progress bar in a line: `37%|###   | 371/1000 [00:11<00:19, 32.9it/s]` as tqdm draws it, `━━━━ 37% 0:00:19` as rich does.
-pub fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProgress> {
+pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProgress> {
     let percent_at = memchr::memchr(b'%', line);
     let count = memchr::memmem::find(line, b" [").and_then(|end| parse_done_of_total(&line[..end]));
     let percent = percent_at.and_then(|at| {

@@ -120,7 +120,7 @@ pub(crate) fn split_commas(text: &str) -> Vec<&str> {
 }
 
 /// Writes names as shortly as they can be read back, in their order: `gpu[01-16],login`.
-pub fn compress_to_pattern(names: &[String]) -> String {
+pub(crate) fn compress_to_pattern(names: &[String]) -> String {
     let mut folded = Vec::new();
     let mut rest = names;
     while let Some((first, tail)) = rest.split_first() {

@@ -11,7 +11,7 @@ const MAX_FOLDED_DIGITS: usize = 18;
 type NameShape<'a> = (&'a str, &'a str, usize);
 
 /// Folds names that differ in one run of digits: `gpu01 gpu02 gpu03` is `gpu[01-03]`. Names of other shapes stay as they are.
-pub fn fold_names(names: &[String]) -> String {
+pub(crate) fn fold_names(names: &[String]) -> String {
     let mut groups: Vec<(NameShape<'_>, BTreeSet<&str>)> = Vec::new();
     for name in names {
         let (prefix, digits, suffix) = split_last_number(name, MAX_FOLDED_DIGITS).unwrap_or((name, "", ""));
@@ -30,16 +30,14 @@ pub fn fold_names(names: &[String]) -> String {
 }
 
 /// Folds numbers: `0-3,7`.
-pub fn fold_numbers(list: &[u32]) -> String {
+pub(crate) fn fold_numbers(list: &[u32]) -> String {
     format_ranges(list.iter().collect::<BTreeSet<_>>().into_iter().map(u32::to_string))
 }
 
 /// One trouble of one host or of many.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupedError {
-    /// The hosts' names.
+pub(crate) struct GroupedError {
     pub hosts: Vec<String>,
-    /// What is wrong.
     pub error: String,
     /// What to do next; may be empty.
     pub hint: String,
@@ -47,7 +45,7 @@ pub struct GroupedError {
 
 impl GroupedError {
     /// Lines for a person: the trouble once, under it who has it where that is more than one, and the hint.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let (who, names) = host_summary(&self.hosts);
         let mut lines = vec![format!("{who}: {}", self.error)];
         lines.extend(names.map(|names| format!("  {names}")));
@@ -57,7 +55,7 @@ impl GroupedError {
 }
 
 /// Who a sentence is about: `gpu01`, or `12 hosts` with their folded names for the next line.
-pub fn host_summary(hosts: &[String]) -> (String, Option<String>) {
+pub(crate) fn host_summary(hosts: &[String]) -> (String, Option<String>) {
     match hosts {
         [one] => (one.clone(), None),
         _ => (format!("{} hosts", hosts.len()), Some(fold_names(hosts))),
@@ -65,7 +63,7 @@ pub fn host_summary(hosts: &[String]) -> (String, Option<String>) {
 }
 
 /// Puts equal troubles (host, what, hint) of many hosts together, in the order of their first host.
-pub fn group_errors(errors: impl IntoIterator<Item = (String, String, String)>) -> Vec<GroupedError> {
+pub(crate) fn group_errors(errors: impl IntoIterator<Item = (String, String, String)>) -> Vec<GroupedError> {
     let mut sorts: Vec<GroupedError> = Vec::new();
     for (host, what, hint) in errors {
         match sorts.iter_mut().find(|sort| sort.error == what && sort.hint == hint) {

@@ -1,10 +1,10 @@
 //! Text: quoting, masking, sanitizing, splitting, host lists. Takes and returns strings; uses no other room.
 
 pub(crate) mod glob;
-pub mod host_patterns;
-pub mod hostlist;
-pub mod mask;
+pub(crate) mod host_patterns;
+pub(crate) mod hostlist;
+pub(crate) mod mask;
 pub mod sanitize;
-pub mod shell_quote;
+pub(crate) mod shell_quote;
 pub(crate) mod shell_split;
-pub mod width;
+pub(crate) mod width;

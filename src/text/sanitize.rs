@@ -20,7 +20,6 @@ const MAX_COMBINING_MARKS: usize = 4;
 /// The shortest secret that is hidden: two letters hide nothing and would garble everything.
 const MIN_SECRET_LEN: usize = 3;
 
-/// Ends a colour.
 pub(crate) const COLOR_RESET: char = '\u{fdd0}';
 /// Begin a colour: as it should be, worth a look, wrong, beside the point.
 pub(crate) const GREEN: char = '\u{fdd1}';
@@ -75,7 +74,6 @@ impl PrintableText {
         PrintableText(out)
     }
 
-    /// What is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -2,7 +2,7 @@
 
 /// Quotes one word for POSIX sh; plain words stay as they are. A NUL byte cannot be passed to a process and is dropped by the kernel's own
 /// rules, so callers refuse it earlier.
-pub fn quote(word: &str) -> String {
+pub(crate) fn quote(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) && !word.starts_with('=') {
         return word.to_owned();
@@ -21,7 +21,7 @@ pub fn quote(word: &str) -> String {
 }
 
 /// Quotes and joins an argument vector.
-pub fn join_quoted<S: AsRef<str>>(argv: &[S]) -> String {
+pub(crate) fn join_quoted<S: AsRef<str>>(argv: &[S]) -> String {
     argv.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn encode_for_login_shell(script: &str) -> String {
 }
 
 /// Whether `name` can be a shell variable: `[A-Za-z_][A-Za-z0-9_]*`.
-pub fn is_variable_name(name: &str) -> bool {
+pub(crate) fn is_variable_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_') && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }

@@ -4,7 +4,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
 /// be pasted; where `hard`, it is broken.
-pub fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
+pub(crate) fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
     let wide = |c: char| c.width().unwrap_or(0) > 1;
     let mut lines = vec![String::new()];
     for (at, word) in text.split(' ').enumerate() {
@@ -54,7 +54,7 @@ fn split_to_width(text: &str, width: usize) -> Vec<&str> {
 }
 
 /// The first `width` columns of a text, with `…` where something is missing.
-pub fn truncate_text(text: &str, width: usize) -> String {
+pub(crate) fn truncate_text(text: &str, width: usize) -> String {
     let text = text.replace('\t', " ");
     if text.width() <= width {
         return text;

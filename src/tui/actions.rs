@@ -107,7 +107,7 @@ impl App {
     }
 
     /// A key for the question or prompt on top; `false`: there is none.
-    pub fn handle_overlay_key(&mut self, key: &str) -> bool {
+    pub(crate) fn handle_overlay_key(&mut self, key: &str) -> bool {
         if let Some(Overlay::Find(_) | Overlay::Filter(_)) = &self.ui.overlay {
             self.handle_prompt_key(key);
             return true;

@@ -23,20 +23,17 @@ const TOAST_MS: i64 = 5_000;
 
 /// What must be drawn anew, the least urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RedrawPriority {
-    /// Nothing.
+pub(crate) enum RedrawPriority {
     None,
     /// The clock or a sample.
     Sample,
-    /// Something happened.
     Event,
     /// The person pressed a key.
     Input,
 }
 
 /// What is known, what is looked at, and what is to be done about it.
-pub struct App {
-    /// What is known.
+pub(crate) struct App {
     pub model: Model,
     /// What the person looks at.
     pub ui: Ui,
@@ -50,13 +47,12 @@ pub struct App {
     pub pending_actions: Vec<UserAction>,
     /// Suspend after this round.
     pub suspend_requested: bool,
-    /// Draw every cell.
     pub full_redraw: bool,
 }
 
 impl App {
     /// Nothing is known yet.
-    pub fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
+    pub(crate) fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
         App {
             model: Model::new(role, sanitizer, theme),
             ui: Ui::default(),
@@ -70,7 +66,7 @@ impl App {
     }
 
     /// Takes what the person has set.
-    pub fn apply_settings(&mut self, settings: DashboardSettings) {
+    pub(crate) fn apply_settings(&mut self, settings: DashboardSettings) {
         (self.model.theme, self.ui.mouse_mode, self.ui.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
             self.set_readonly();
@@ -78,19 +74,18 @@ impl App {
     }
 
     /// From now on nothing can be changed from here.
-    pub fn set_readonly(&mut self) {
+    pub(crate) fn set_readonly(&mut self) {
         self.model.readonly = true;
         self.ui.bindings.remove_mutating();
     }
 
-    /// Draws a frame.
-    pub fn draw(&mut self, frame: &mut Frame<'_>) {
+    pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
         self.model.update_host_statuses();
         self.model.page_rows = view::draw(frame, &self.model, &mut self.ui);
     }
 
     /// Takes one thing that was told; what it makes dirty.
-    pub fn handle_message(&mut self, message: FeedMessage) -> RedrawPriority {
+    pub(crate) fn handle_message(&mut self, message: FeedMessage) -> RedrawPriority {
         match message {
             FeedMessage::Event(event) => return self.handle_event(&event),
             FeedMessage::Tick(now) => {
@@ -153,12 +148,11 @@ impl App {
     }
 
     /// Shows a line for a moment.
-    pub fn show_toast(&mut self, text: &str) {
+    pub(crate) fn show_toast(&mut self, text: &str) {
         self.ui.toast = Some((self.model.sanitizer.sanitize_line(text), self.model.now + TOAST_MS));
     }
 
-    /// Obeys a command.
-    pub fn update(&mut self, cmd: UiCommand) {
+    pub(crate) fn update(&mut self, cmd: UiCommand) {
         match (&self.ui.overlay, cmd) {
             (_, UiCommand::Interrupt) => self.handle_interrupt(),
             (_, UiCommand::Redraw) => self.full_redraw = true,
@@ -230,7 +224,7 @@ impl App {
     }
 
     /// A click; whether there was something.
-    pub fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
+    pub(crate) fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
         if self.ui.overlay.is_some() || !view::handle_click(&self.model, &mut self.ui, x, y) {
             return false;
         }

@@ -7,10 +7,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// The questions: the background, then what the terminal is.
 pub(super) const BACKGROUND_QUERY: &[u8] = b"\x1b]11;?\x1b\\\x1b[c";
-/// The longest answer.
 const MAX_REPLY_CHARS: usize = 64;
 
-/// What came back.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct BackgroundColorReply {
     /// How light the background is, 0 to 1.

@@ -9,7 +9,6 @@ use super::text_input::{InputOutcome, TextInput};
 /// A command being chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandPalette {
-    /// What was typed.
     pub prompt: TextInput,
     /// Which of those that match.
     pub selected: usize,
@@ -18,11 +17,8 @@ pub struct CommandPalette {
 /// A command that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaletteEntry {
-    /// What it does.
     pub command: UiCommand,
-    /// Its name.
     pub name: String,
-    /// Its keys.
     pub keys: String,
     /// What the help says.
     pub help: &'static str,
@@ -31,11 +27,9 @@ pub struct PaletteEntry {
 /// What a key did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaletteOutcome {
-    /// Nothing yet.
     StillOpen,
     /// It is given up.
     Cancelled,
-    /// This command.
     Selected(UiCommand),
 }
 

@@ -123,7 +123,6 @@ fn encode_cells(cells: &[PlacedCell<'_>]) -> Vec<u8> {
     out
 }
 
-/// Moves the cursor.
 fn move_cursor(from: Option<(u16, u16, bool)>, to: (u16, u16), out: &mut Vec<u8>) {
     match from {
         Some((x, y, _)) if (x, y) == to => {}

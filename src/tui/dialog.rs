@@ -13,11 +13,10 @@ use super::model::Model;
 use super::text_input::{InputOutcome, TextInput};
 
 /// How long an answer that destroys is dead, milliseconds of the feed.
-pub const CONFIRM_DELAY_MS: i64 = 300;
+pub(crate) const CONFIRM_DELAY_MS: i64 = 300;
 /// The columns of a line of text; a screen of 80 shows all of it.
 pub(super) const TEXT_WIDTH: usize = 72;
 
-/// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialogChoice {
     /// Leave all as it is.
@@ -47,13 +46,10 @@ impl DialogChoice {
 /// What must be typed before the answer that destroys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypedConfirmation {
-    /// The word.
     pub expected: String,
-    /// What was typed.
     pub input: TextInput,
 }
 
-/// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialog {
     /// What it is about.
@@ -75,7 +71,6 @@ impl Dialog {
         Dialog { title: title.to_owned(), text, choices, focus: 0, confirmation: None, opened_at: since }
     }
 
-    /// Before a launch.
     pub fn confirm_start(name: &str, what: &str) -> Dialog {
         let choices = vec![("esc", "Cancel".to_owned(), DialogChoice::Cancel), ("U", "Start".to_owned(), DialogChoice::Start)];
         Dialog { focus: 1, ..Dialog::new(&format!("START {name}"), vec![what.to_owned()], choices, 0) }
@@ -207,7 +202,6 @@ impl Dialog {
 /// What is lost when ranks end.
 const LOST_WORK_LINE: &str = "lost     what the ranks have not saved by themselves";
 
-/// Who runs where.
 fn run_summary_line(model: &Model) -> String {
     let counts = model.state.rank_counts();
     let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();

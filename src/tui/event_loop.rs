@@ -74,7 +74,6 @@ pub(super) struct EventLoop {
     late_reply: LateReplyFilter,
     /// Keys that were pressed before anyone read them.
     pending_keys: VecDeque<KeyEvent>,
-    /// Nobody looks.
     unfocused: bool,
     /// The last click, and when.
     last_click: Option<((u16, u16), Instant)>,

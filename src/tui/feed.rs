@@ -63,9 +63,7 @@ pub trait Clipboard: Send {
 
 /// One thing that the dashboard is told.
 pub enum FeedMessage {
-    /// Something happened.
     Event(Event),
-    /// Time went by.
     Tick(UnixMillis),
     /// By which rules trouble is explained, and in which language; told before any event.
     DiagnosisRules(Box<Evidence>, Lang),
@@ -124,7 +122,6 @@ pub struct FeedSender {
     shared: Arc<FeedShared>,
 }
 
-/// The dashboard's end.
 pub(crate) struct FeedReceiver {
     shared: Arc<FeedShared>,
     wake_reader: OwnedFd,

@@ -270,7 +270,6 @@ fn run_started(hosts: u32, ranks: u32, steps: &[(Phase, &str)]) -> EventKind {
     })
 }
 
-/// Nothing is known.
 pub(super) fn empty() -> DashboardFixture {
     DashboardFixture::new(0, 0)
 }

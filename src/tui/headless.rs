@@ -56,7 +56,6 @@ impl HeadlessDashboard {
         self.app.handle_message(message);
     }
 
-    /// Shows another screen.
     pub fn show_screen(&mut self, screen: Screen) {
         self.app.ui.screen = screen;
     }

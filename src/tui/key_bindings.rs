@@ -10,7 +10,6 @@ use super::keymap::{DEFAULT_BINDINGS, KeyContext, UiCommand, key_name, paired_co
 /// A row: what keys ask at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBinding {
-    /// Where.
     pub context: KeyContext,
     /// Each key with what it asks; none where a person took them away.
     pub keys: Vec<(String, UiCommand)>,
@@ -59,9 +58,7 @@ impl Default for KeyBindings {
 /// Two commands under one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyConflict {
-    /// The key.
     pub key: String,
-    /// Where.
     pub context: KeyContext,
     /// What it would ask for.
     pub commands: [UiCommand; 2],
@@ -154,7 +151,7 @@ impl KeyBindings {
 }
 
 /// Whether a text names a key: `x`, `X`, `ctrl-s`, `f5`, `pgdn`, `space`.
-pub fn is_key_name(text: &str) -> bool {
+pub(crate) fn is_key_name(text: &str) -> bool {
     const KEY_NAMES: [&str; 15] =
         ["space", "enter", "esc", "tab", "backtab", "up", "down", "left", "right", "pgup", "pgdn", "home", "end", "backspace", "delete"];
     let one = |text: &str| text.chars().count() == 1 && !text.chars().any(|c| c.is_control() || c.is_whitespace());

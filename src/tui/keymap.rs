@@ -14,23 +14,16 @@ pub enum UiCommand {
     Back,
     /// Leave at once; the run goes on.
     DetachNow,
-    /// Ctrl-C.
     Interrupt,
     /// Show the keys, or hide them.
     Help,
-    /// Draw all anew.
     Redraw,
     /// Stop this program as the shell does.
     Suspend,
-    /// Show the overview.
     Overview,
-    /// Show one host.
     Host,
-    /// Show the ranks.
     Ranks,
-    /// Show the logs.
     Logs,
-    /// Show every GPU.
     Gpus,
     /// Ask which lines to show.
     Filter,
@@ -48,7 +41,6 @@ pub enum UiCommand {
     Mark,
     /// The next marked line.
     NextMark,
-    /// Copy the line.
     Copy,
     /// Copy what is on the screen.
     CopyView,
@@ -62,41 +54,28 @@ pub enum UiCommand {
     Zoom,
     /// Show what is wrong.
     Problems,
-    /// Show what happened.
     Events,
-    /// The event before.
     PrevEvent,
-    /// The next event.
     NextEvent,
     /// Less time in more detail.
     ZoomIn,
-    /// More time.
     ZoomOut,
     /// The newest, as it comes.
     Live,
-    /// The next screen.
     NextScreen,
-    /// The screen before.
     PrevScreen,
-    /// One line up.
     Up,
-    /// One line down.
     Down,
-    /// One page up.
     PageUp,
-    /// One page down.
     PageDown,
     /// Half a page up.
     HalfUp,
     /// Half a page down.
     HalfDown,
-    /// To the beginning.
     Top,
     /// To the end; in a log the newest line, and stay there.
     Bottom,
-    /// To the left.
     Left,
-    /// To the right.
     Right,
     /// Open what is under the cursor.
     Open,
@@ -104,13 +83,11 @@ pub enum UiCommand {
     Output,
     /// Another order of the rows.
     Sort,
-    /// Another metric.
     Metric,
     /// Only what is wrong, or all.
     Faults,
     /// What nvidia-smi prints, or no longer.
     Raw,
-    /// Ask it again.
     Again,
     /// Ask what to look for.
     Find,
@@ -148,13 +125,11 @@ pub enum UiCommand {
     Palette,
     /// Keep the screen as it is, or go on.
     Freeze,
-    /// Other colours.
     Theme,
     /// The mouse: as the screen needs it, on, off.
     Mouse,
     /// Pause the journal, or go on.
     Pause,
-    /// One event further.
     Step,
     /// Play twice as fast.
     Faster,
@@ -169,19 +144,12 @@ pub enum UiCommand {
 /// Where a key means something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyContext {
-    /// Everywhere.
     Global,
-    /// On the overview.
     Overview,
-    /// At one host.
     Host,
-    /// At the ranks.
     Ranks,
-    /// In the logs.
     Logs,
-    /// At the GPUs.
     Gpus,
-    /// At what happened.
     Events,
     /// At what is wrong.
     Problems,
@@ -214,12 +182,10 @@ impl KeyContext {
 
 /// A row of the table: the same command under one or several keys.
 #[derive(Debug, Clone, Copy)]
-pub struct DefaultBinding {
-    /// Where.
+pub(crate) struct DefaultBinding {
     pub context: KeyContext,
     /// The keys, as they are written in the help.
     pub keys: &'static [&'static str],
-    /// What they ask.
     pub command: UiCommand,
     /// What the help says.
     pub help: &'static str,
@@ -237,8 +203,7 @@ const fn binding(
     DefaultBinding { context, keys, command: cmd, help, hint }
 }
 
-/// The table.
-pub const DEFAULT_BINDINGS: &[DefaultBinding] = &[
+pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Plan, &["U"], UiCommand::Start, "start what the plan shows", "start"),
     binding(KeyContext::Run, &["H"], UiCommand::Halt, "stop: TERM to every rank, KILL after the grace", ""),
     binding(KeyContext::Run, &["K"], UiCommand::Kill, "kill every rank now", ""),
@@ -376,7 +341,7 @@ impl UiCommand {
 }
 
 /// How a key is written in the table.
-pub fn key_name(key: KeyEvent) -> Option<String> {
+pub(crate) fn key_name(key: KeyEvent) -> Option<String> {
     let plain = match key.code {
         KeyCode::Char(' ') => "space".to_owned(),
         KeyCode::Char(c) => c.to_string(),

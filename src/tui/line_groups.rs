@@ -20,7 +20,7 @@ const ID_PLACEHOLDER: char = '\u{2}';
 
 /// A piece of a line.
 #[derive(Debug, Clone, PartialEq)]
-pub enum LineSegment {
+pub(crate) enum LineSegment {
     /// The same in all.
     Text(String),
     /// A number that may differ.
@@ -36,14 +36,12 @@ pub enum LineSegment {
 
 /// Lines that are alike.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LineGroup {
+pub(crate) struct LineGroup {
     /// Its number; they follow each other.
     pub id: u64,
     /// When the first came.
     pub first_at: UnixMillis,
-    /// The text.
     pub segments: Vec<LineSegment>,
-    /// Who wrote it.
     pub logs: Vec<(u32, LogFile)>,
     /// Where the first one's line stands.
     pub offset: u64,
@@ -53,12 +51,12 @@ pub struct LineGroup {
 
 impl LineGroup {
     /// As one text: `step 1180 loss [2.31..2.32]`.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.spans().map(|(text, _)| text).collect()
     }
 
     /// Its pieces as texts, each with whether it differs among the ranks.
-    pub fn spans(&self) -> impl Iterator<Item = (String, bool)> {
+    pub(crate) fn spans(&self) -> impl Iterator<Item = (String, bool)> {
         self.segments.iter().map(|piece| match piece {
             LineSegment::Text(text) => (text.clone(), false),
             LineSegment::Number { first, min: least, max: most } if least.0 == most.0 || least.0.is_nan() => (first.clone(), false),
@@ -69,7 +67,7 @@ impl LineGroup {
 
 /// The groups, the first one first.
 #[derive(Debug, Clone, Default)]
-pub struct LineGroups {
+pub(crate) struct LineGroups {
     groups: VecDeque<LineGroup>,
     next_id: u64,
     open_by_key: HashMap<String, VecDeque<u64>>,
@@ -77,7 +75,7 @@ pub struct LineGroups {
 
 impl LineGroups {
     /// Takes a clean line.
-    pub fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, offset: u64, line: &str) {
+    pub(crate) fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, offset: u64, line: &str) {
         let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
         let (key, pieces) = tokenize_line(&line[..end]);
         if let Some(id) = key
@@ -127,12 +125,12 @@ impl LineGroups {
     }
 
     /// The number of the first group that is kept, and of the next one.
-    pub fn id_range(&self) -> (u64, u64) {
+    pub(crate) fn id_range(&self) -> (u64, u64) {
         (self.groups.front().map_or(self.next_id, |group| group.id), self.next_id)
     }
 
     /// The group of that number.
-    pub fn get(&self, id: u64) -> Option<&LineGroup> {
+    pub(crate) fn get(&self, id: u64) -> Option<&LineGroup> {
         self.groups.get(usize::try_from(id.checked_sub(self.id_range().0)?).ok()?)
     }
 
@@ -249,7 +247,7 @@ fn next_token(text: &str, before: char) -> (usize, TokenKind) {
 }
 
 /// Ranks and launchers in a few words: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
-pub fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String) -> String {
+pub(crate) fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String) -> String {
     let (mut ranks, mut nodes): (BTreeMap<u32, ()>, Vec<u32>) = (BTreeMap::new(), Vec::new());
     for (host, file) in logs {
         match file {

@@ -8,7 +8,6 @@ use crate::event::{LogFile, UnixMillis};
 
 /// Places of one log.
 const MAX_POINTS: usize = 1024;
-/// Logs.
 const MAX_LOGS: usize = 1 << 16;
 
 /// When each log grew.
@@ -78,7 +77,6 @@ impl LogArrivalTimes {
         places.get(after).or_else(|| places.last()).map(|(offset, _)| *offset)
     }
 
-    /// Forgets all.
     pub fn clear(&mut self) {
         self.logs.clear();
     }

@@ -21,7 +21,7 @@ const LINES_PER_READ: usize = 2_000;
 
 /// Places of lines, the first one first.
 #[derive(Debug, Clone, Default)]
-pub struct LinePositions {
+pub(crate) struct LinePositions {
     offsets: VecDeque<u64>,
     /// Older ones were left out.
     pub truncated: bool,
@@ -44,23 +44,20 @@ impl LinePositions {
         }
     }
 
-    /// All.
-    pub fn offsets(&self) -> &VecDeque<u64> {
+    pub(crate) fn offsets(&self) -> &VecDeque<u64> {
         &self.offsets
     }
 
     /// How many lie before that place.
-    pub fn count_before(&self, offset: u64) -> usize {
+    pub(crate) fn count_before(&self, offset: u64) -> usize {
         self.offsets.partition_point(|at| *at < offset)
     }
 }
 
 /// What is looked for.
 #[derive(Clone, Copy)]
-pub struct LineQuery<'a> {
-    /// A text.
+pub(crate) struct LineQuery<'a> {
     pub pattern: Option<&'a Regex>,
-    /// What is shown.
     pub filter: Option<&'a LineFilter>,
     /// Whose log it is.
     pub origin: LineOrigin<'a>,
@@ -68,7 +65,7 @@ pub struct LineQuery<'a> {
 
 /// What was found so far.
 #[derive(Debug, Clone, Default)]
-pub struct LogIndex {
+pub(crate) struct LogIndex {
     /// The part that was looked at.
     scanned: Option<(u64, u64)>,
     /// The number of the first and of the next line, counted from where it began.
@@ -88,7 +85,7 @@ impl LogIndex {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn scan_more(&mut self, source: &LogSource<'_>, query: LineQuery<'_>, mut budget: u64) -> io::Result<bool> {
+    pub(crate) fn scan_more(&mut self, source: &LogSource<'_>, query: LineQuery<'_>, mut budget: u64) -> io::Result<bool> {
         let begin = || Ok::<u64, io::Error>(source.lines_before(u64::MAX, 1)?.first().map_or(0, |line| line.offset));
         let (mut lo, mut hi) = match self.scanned {
             Some((lo, hi)) if hi <= source.len => (lo, hi),
@@ -161,17 +158,17 @@ impl LogIndex {
     }
 
     /// Whether the beginning was reached.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         matches!(self.scanned, Some((0, _)))
     }
 
     /// Whether it was begun and its beginning was not reached.
-    pub fn is_scanning(&self) -> bool {
+    pub(crate) fn is_scanning(&self) -> bool {
         matches!(self.scanned, Some((from, _)) if from > 0)
     }
 
     /// How many percent of the log were looked at.
-    pub fn percent_scanned(&self, len: u64) -> u64 {
+    pub(crate) fn percent_scanned(&self, len: u64) -> u64 {
         self.scanned.map_or(0, |(lo, hi)| (hi - lo).saturating_mul(100).checked_div(len).unwrap_or(100))
     }
 
@@ -179,7 +176,7 @@ impl LogIndex {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn line_number(&self, source: &LogSource<'_>, offset: u64) -> io::Result<Option<i64>> {
+    pub(crate) fn line_number(&self, source: &LogSource<'_>, offset: u64) -> io::Result<Option<i64>> {
         let Some((0, hi)) = self.scanned else { return Ok(None) };
         if offset > hi {
             return Ok(None);

@@ -11,19 +11,18 @@ const MAX_ROW_BYTES: usize = 16 << 10;
 
 /// A row as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TerminalLogRow {
+pub(crate) struct TerminalLogRow {
     /// The place of its first byte in the log.
     pub offset: u64,
     /// The place after what was written to it last.
     pub next_offset: u64,
-    /// What stands there.
     pub bytes: Vec<u8>,
     /// How often it was drawn, once included.
     pub draw_count: u32,
 }
 
 /// Rows that follow each other, the changing ones as they are in the end.
-pub fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
+pub(crate) fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut rows: Vec<TerminalLogRow> = Vec::with_capacity(lines.len());
     // Where the cursor is; at the end: on a row that is not there yet.
     let mut cursor = 0;
@@ -48,7 +47,7 @@ pub fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
 }
 
 /// Every picture that was drawn, a row each.
-pub fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
+pub(crate) fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut rows = Vec::new();
     for line in lines {
         let row = |part: &[u8]| TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: part.to_vec(), draw_count: 1 };

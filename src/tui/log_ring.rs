@@ -17,18 +17,14 @@ const MAX_LINES_PER_CHUNK: usize = 2_000;
 /// How many logs are cut.
 const MAX_LOGS: usize = 1 << 14;
 
-/// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLine {
     /// Its number; they follow each other.
     pub seq: u64,
-    /// When it came.
     pub received_at: UnixMillis,
-    /// Whose.
     pub log: (u32, LogFile),
     /// Where it stands in its log.
     pub offset: u64,
-    /// Its text.
     pub text: Box<[u8]>,
 }
 
@@ -40,7 +36,6 @@ struct PartialLine {
     next_offset: u64,
 }
 
-/// The lines.
 #[derive(Debug, Clone, Default)]
 pub struct LogRing {
     lines: VecDeque<RingLine>,

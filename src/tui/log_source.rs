@@ -15,26 +15,20 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// A line: where it begins, its bytes without the newline, and where the next one begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredLine {
+pub(crate) struct StoredLine {
     /// The place of its first byte.
     pub offset: u64,
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// The place after it and its newline.
     pub next_offset: u64,
 }
 
 /// One log within the bounds that are known of it.
-pub struct LogSource<'a> {
-    /// Who reads.
+pub(crate) struct LogSource<'a> {
     pub logs: &'a dyn StoredLogs,
-    /// Whose log.
     pub host: u32,
-    /// That host's name.
     pub host_name: &'a str,
-    /// Which.
     pub file: LogFile,
-    /// Its end.
     pub len: u64,
 }
 
@@ -48,7 +42,7 @@ impl LogSource<'_> {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn lines_from(&self, from: u64, count: usize) -> io::Result<Vec<StoredLine>> {
+    pub(crate) fn lines_from(&self, from: u64, count: usize) -> io::Result<Vec<StoredLine>> {
         let mut lines = Vec::new();
         let (mut start, mut held) = (from, Vec::new());
         while lines.len() < count {
@@ -74,7 +68,7 @@ impl LogSource<'_> {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn lines_before(&self, end: u64, count: usize) -> io::Result<Vec<StoredLine>> {
+    pub(crate) fn lines_before(&self, end: u64, count: usize) -> io::Result<Vec<StoredLine>> {
         let end = end.min(self.len);
         let (mut from, mut span) = (end, BLOCK_BYTES as u64);
         loop {

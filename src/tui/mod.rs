@@ -4,32 +4,32 @@
 //! wants goes back as an `UserAction`, the time and the text of logs come with the feed.
 
 mod actions;
-pub mod app;
+pub(crate) mod app;
 mod background_color;
-pub mod command_palette;
+pub(crate) mod command_palette;
 mod compact_backend;
-pub mod dialog;
+pub(crate) mod dialog;
 mod event_loop;
 pub mod feed;
 pub mod headless;
-pub mod key_bindings;
-pub mod keymap;
-pub mod line_filter;
-pub mod line_groups;
-pub mod log_arrival_times;
-pub mod log_index;
-pub mod log_progress_bars;
-pub mod log_ring;
-pub mod log_source;
-pub mod model;
+pub(crate) mod key_bindings;
+pub(crate) mod keymap;
+pub(crate) mod line_filter;
+pub(crate) mod line_groups;
+pub(crate) mod log_arrival_times;
+pub(crate) mod log_index;
+pub(crate) mod log_progress_bars;
+pub(crate) mod log_ring;
+pub(crate) mod log_source;
+pub(crate) mod model;
 mod pane_action;
 pub mod settings;
-pub mod terminal;
-pub mod text_input;
+pub(crate) mod terminal;
+pub(crate) mod text_input;
 pub mod theme;
-pub mod timeline;
+pub(crate) mod timeline;
 pub mod ui;
-pub mod view;
+pub(crate) mod view;
 
 use std::io;
 

@@ -31,7 +31,6 @@ pub struct Model {
     pub replay_clock: Option<ReplayClock>,
     /// What makes remote text safe.
     pub sanitizer: Sanitizer,
-    /// Colours and symbols.
     pub theme: Theme,
     /// Nothing may be changed from here.
     pub readonly: bool,
@@ -41,7 +40,6 @@ pub struct Model {
     pub log_ring: LogRing,
     /// When which part of a log came.
     pub log_times: LogArrivalTimes,
-    /// What happened.
     pub timeline: Timeline,
     /// Seconds that the person's clock is ahead of UTC.
     pub utc_offset: i64,

@@ -13,14 +13,12 @@ pub(crate) struct ExportedText {
     pub name: String,
     /// What it is: `3 lines`.
     pub label: String,
-    /// The text itself.
     pub text: String,
 }
 
 /// What a pane asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PaneAction {
-    /// Show a host.
     ShowHost(u32),
     /// Show a log, from its newest lines on.
     ShowLog((u32, LogFile)),

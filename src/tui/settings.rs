@@ -11,9 +11,7 @@ pub enum MouseMode {
     /// Where there is something to click; not in logs, so that text can be marked with the terminal's own means.
     #[default]
     Auto,
-    /// Always.
     On,
-    /// Never.
     Off,
 }
 
@@ -27,7 +25,6 @@ impl MouseMode {
         }
     }
 
-    /// The next one.
     #[must_use]
     pub fn next(self) -> MouseMode {
         match self {
@@ -41,13 +38,10 @@ impl MouseMode {
 /// How the dashboard looks and what it obeys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardSettings {
-    /// Colours and symbols.
     pub theme: Theme,
     /// Whether the terminal is asked for its background, to choose between dark and light.
     pub query_background_color: bool,
-    /// The mouse.
     pub mouse_mode: MouseMode,
-    /// Keys.
     pub bindings: KeyBindings,
     /// Whether nothing may be changed from here.
     pub readonly: bool,

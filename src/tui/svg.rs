@@ -12,7 +12,6 @@ const CELL_SIZE: (f32, f32) = (8.4, 18.0);
 const FOREGROUND: &str = "#d0d0d0";
 const BACKGROUND: &str = "#14161b";
 
-/// The picture.
 pub(super) fn render_svg(buffer: &Buffer, title: &str) -> String {
     let area = buffer.area;
     let (width, height) = (f32::from(area.width) * CELL_SIZE.0 + 16.0, f32::from(area.height) * CELL_SIZE.1 + 16.0);

@@ -40,7 +40,7 @@ const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 /// Whether a dashboard can be drawn here: both ways are a terminal that can move its cursor.
-pub fn check_terminal_support(term: Option<&str>) -> Result<(), String> {
+pub(crate) fn check_terminal_support(term: Option<&str>) -> Result<(), String> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err("the dashboard needs a terminal for its input and output; use `up` or `attach` with `--progress plain`".to_owned());
     }
@@ -82,14 +82,14 @@ fn install_panic_hook() {
 static SHELL_RAW_MODE: AtomicBool = AtomicBool::new(false);
 
 /// The terminal without an own will, for a shell on a host; as it was when this is dropped, and whatever else ends the program.
-pub struct RawModeGuard(());
+pub(crate) struct RawModeGuard(());
 
 impl RawModeGuard {
     /// Takes it.
     ///
     /// # Errors
     /// When the terminal refuses.
-    pub fn enable() -> io::Result<RawModeGuard> {
+    pub(crate) fn enable() -> io::Result<RawModeGuard> {
         install_panic_hook();
         terminal::enable_raw_mode()?;
         SHELL_RAW_MODE.store(true, Ordering::SeqCst);
@@ -171,7 +171,7 @@ fn hide_dashboard() {
 }
 
 /// Gives the screen back for good, and says what was held back meanwhile. Does nothing where there is no dashboard.
-pub fn restore() {
+pub(crate) fn restore() {
     // Whoever draws may finish the frame; but it may be the one that panicked, so it is not waited for long.
     let mut one = TERMINAL_LOCK.try_lock().ok();
     for _ in 0..10 {
@@ -207,7 +207,7 @@ pub(super) fn copy_osc52(text: &str) -> io::Result<()> {
 }
 
 /// Keeps a line until the screen is given back; `false`: neither the dashboard nor a shell on a host has it, say it now.
-pub fn defer_line_until_restore(line: &PrintableText) -> bool {
+pub(crate) fn defer_line_until_restore(line: &PrintableText) -> bool {
     if !ACTIVE.load(Ordering::SeqCst) && !SHELL_RAW_MODE.load(Ordering::SeqCst) {
         return false;
     }
@@ -223,12 +223,12 @@ pub fn defer_line_until_restore(line: &PrintableText) -> bool {
 }
 
 /// Whether something panicked while the dashboard was on the screen.
-pub fn has_panicked() -> bool {
+pub(crate) fn has_panicked() -> bool {
     PANICKED.load(Ordering::SeqCst)
 }
 
 /// Lends the normal screen to something that talks with the person, a question or a shell; the dashboard comes back afterwards.
-pub fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
+pub(crate) fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     if !ACTIVE.load(Ordering::SeqCst) {
         return action();
     }

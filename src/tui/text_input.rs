@@ -2,13 +2,11 @@
 //!
 //! Uses nothing. What is typed or pasted is bounded, and control characters are not taken.
 
-/// The longest text.
 const MAX_BYTES: usize = 512;
 
 /// A line being typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextInput {
-    /// What was typed.
     pub text: String,
 }
 
@@ -17,7 +15,6 @@ pub struct TextInput {
 pub enum InputOutcome {
     /// The text changed, or nothing did.
     Editing,
-    /// It is done.
     Submitted,
     /// It is given up.
     Cancelled,

@@ -11,16 +11,12 @@ pub enum DisplayStatus {
     Done,
     /// As it should be.
     Ok,
-    /// Not begun.
     #[default]
     Pending,
-    /// Under way.
     Busy,
-    /// Worth a look.
     Warn,
     /// Not known any more.
     Lost,
-    /// Wrong.
     Error,
 }
 
@@ -39,7 +35,6 @@ pub enum ColorScheme {
     Deuteranopia,
     /// For eyes that do not tell blue from green.
     Tritanopia,
-    /// None at all.
     Mono,
 }
 
@@ -73,7 +68,6 @@ impl ColorScheme {
         ColorScheme::ALL.into_iter().find(|skin| skin.name() == name)
     }
 
-    /// The next one.
     #[must_use]
     pub fn next(self) -> ColorScheme {
         let at = ColorScheme::ALL.iter().position(|skin| *skin == self).unwrap_or(0);
@@ -99,18 +93,13 @@ impl ColorScheme {
 /// What graphs are drawn with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphStyle {
-    /// Braille dots.
     Braille,
-    /// Blocks of eighths.
     Block,
-    /// ASCII.
     Ascii,
 }
 
-/// Colours and symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theme {
-    /// The colours.
     pub color_scheme: ColorScheme,
     /// Whether only ASCII is drawn.
     pub ascii: bool,
@@ -169,7 +158,6 @@ impl Theme {
         self.status_color_style(1).add_modifier(Modifier::BOLD)
     }
 
-    /// Beside the point.
     pub fn dim(self) -> Style {
         self.status_color_style(0).add_modifier(Modifier::DIM)
     }

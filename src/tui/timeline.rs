@@ -21,18 +21,13 @@ const MERGE_WINDOW_MS: i64 = 2_000;
 /// How many of the last items are looked at for that.
 const MERGE_LOOKBACK: usize = 8;
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineItem {
-    /// When it began.
     pub at: UnixMillis,
-    /// How bad.
     pub status: DisplayStatus,
     /// What, as the host wrote it: unsafe to show.
     pub text: String,
-    /// To which hosts.
     pub hosts: Vec<u32>,
-    /// To which ranks.
     pub ranks: Vec<u32>,
     /// The log that tells more.
     pub log: Option<(u32, LogFile)>,
@@ -45,7 +40,6 @@ impl TimelineItem {
     }
 }
 
-/// All of it.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     items: VecDeque<TimelineItem>,
@@ -212,7 +206,6 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
     })
 }
 
-/// Of one host.
 fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     Some(match kind {
         EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),

@@ -15,23 +15,17 @@ use super::settings::MouseMode;
 use super::text_input::TextInput;
 use super::view::{events, gpus, host, logs, overview, problems, ranks};
 
-/// A screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Screen {
     /// Hosts, the worst first; during a launch the matrix of hosts and phases.
     #[default]
     Overview,
-    /// One host.
     Host,
-    /// Every rank.
     Ranks,
     /// The log of one rank or launcher.
     Logs,
-    /// Every GPU.
     Gpus,
-    /// What happened.
     Events,
-    /// What is wrong.
     Problems,
 }
 
@@ -59,7 +53,6 @@ impl Screen {
 pub enum Overlay {
     /// The keys; scrolled by so many rows.
     Help(usize),
-    /// A question.
     Dialog(Dialog),
     /// What to look for in the logs.
     Find(TextInput),
@@ -72,7 +65,6 @@ pub enum Overlay {
 /// Screen, overlay, and the view of every pane.
 #[derive(Debug, Default)]
 pub struct Ui {
-    /// Which screen.
     pub screen: Screen,
     /// What lies on top.
     pub overlay: Option<Overlay>,
@@ -80,23 +72,15 @@ pub struct Ui {
     pub toast: Option<(String, UnixMillis)>,
     /// The screen is kept as it is since then.
     pub frozen_since: Option<UnixMillis>,
-    /// Which keys count.
     pub bindings: KeyBindings,
     /// When the mouse is ours.
     pub mouse_mode: MouseMode,
-    /// The overview's own.
     pub overview: overview::OverviewPane,
-    /// The host's own.
     pub host: host::HostPane,
-    /// The ranks' own.
     pub ranks: ranks::RanksPane,
-    /// The logs' own.
     pub logs: logs::LogsPane,
-    /// The GPUs' own.
     pub gpus: gpus::GpusPane,
-    /// The events' own.
     pub events: events::EventsPane,
-    /// The problems' own.
     pub problems: problems::ProblemsPane,
 }
 

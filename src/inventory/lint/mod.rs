@@ -23,7 +23,6 @@ use super::{Inventory, InventoryProblem, RuntimeValues};
 pub enum LintSeverity {
     /// It is not told.
     Allow,
-    /// It is told.
     Warn,
     /// It is an error.
     Deny,
@@ -32,7 +31,7 @@ pub enum LintSeverity {
 use LintSeverity::{Allow, Deny, Warn};
 
 /// Every lint with the severity that it has where nobody changed it, in the order of its name.
-pub const LINTS: [(&str, LintSeverity); 42] = [
+pub(crate) const LINTS: [(&str, LintSeverity); 42] = [
     ("background-command", Warn),
     ("blocking-wait", Warn),
     ("c10d-node-rank", Warn),
@@ -80,7 +79,6 @@ pub const LINTS: [(&str, LintSeverity); 42] = [
 /// What a lint found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LintFinding {
-    /// Its name.
     pub lint: &'static str,
     /// What is made of it.
     pub severity: LintSeverity,

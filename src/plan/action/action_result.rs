@@ -9,7 +9,6 @@ use crate::model::remote_command::RemoteCommand;
 pub enum Observation {
     /// No: what is there is right, and why.
     Satisfied(String),
-    /// Yes, and why.
     Needed(String),
     /// It cannot be done here; what is wrong and what to do about it, one entry a problem.
     Impossible(Vec<Issue>),
@@ -18,7 +17,6 @@ pub enum Observation {
 /// Something wrong, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// What is wrong.
     pub message: String,
     /// What to do next; may be empty.
     pub hint: String,
@@ -34,20 +32,16 @@ impl Issue {
 /// How an action is carried out.
 #[derive(Debug, Clone)]
 pub enum Execution {
-    /// A script.
     Script(RemoteCommand),
     /// A TCP connection from that host.
     Connect {
-        /// To which address.
         address: String,
-        /// To which port.
         port: u16,
         /// How long at most.
         timeout: Duration,
     },
     /// The log stream of a run, to its end.
     FetchLogs {
-        /// Which run.
         run_id: String,
     },
     /// Nothing remote: the facts say it all.
@@ -66,14 +60,12 @@ pub enum ActionResult {
         /// What a person should know before it is too late; may be empty.
         warning: String,
     },
-    /// Failed.
     Failed(Issue),
     /// Another operator took the lock.
     LockLost,
 }
 
 impl ActionResult {
-    /// It changed something.
     pub fn changed(note: impl Into<String>) -> ActionResult {
         ActionResult::Done { note: note.into(), changed: true, warning: String::new() }
     }
@@ -83,11 +75,10 @@ impl ActionResult {
         ActionResult::Done { note: note.into(), changed: false, warning: String::new() }
     }
 
-    /// It failed.
     pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> ActionResult {
         ActionResult::Failed(Issue::new(message, hint))
     }
 }
 
 /// The exit status of a changing script that found the lock in other hands.
-pub const EXIT_LOCK_LOST: i32 = 75;
+pub(crate) const EXIT_LOCK_LOST: i32 = 75;

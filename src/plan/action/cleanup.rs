@@ -13,7 +13,6 @@ use crate::text::shell_quote::{join_quoted, quote};
 /// Removes the containers of this name and host, or ends a bare host's keeper.
 #[derive(Debug, Clone)]
 pub struct RemoveContainer {
-    /// Where.
     pub context: HostContext,
 }
 
@@ -69,9 +68,7 @@ impl RemoveContainer {
 /// Fetches what the laptop lacks of the current run's logs and exits.
 #[derive(Debug, Clone)]
 pub struct FetchLogs {
-    /// Where.
     pub context: HostContext,
-    /// Which run.
     pub run_id: String,
 }
 
@@ -81,9 +78,7 @@ pub struct FetchLogs {
 /// A follower gets 5 s to tell how the run ended.
 #[derive(Debug, Clone)]
 pub struct RemoveFiles {
-    /// Where.
     pub context: HostContext,
-    /// What goes.
     pub target: CleanupTarget,
 }
 
@@ -189,7 +184,6 @@ impl RemoveFiles {
 /// Looks whether a container, a process or a file of this name is left.
 #[derive(Debug, Clone)]
 pub struct VerifyRemoved {
-    /// Where.
     pub context: HostContext,
     /// The runs whose processes are looked for.
     pub run_ids: Vec<String>,

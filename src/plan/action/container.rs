@@ -16,7 +16,6 @@ use crate::text::shell_quote::{join_quoted, quote};
 /// Makes sure that the keeper runs.
 #[derive(Debug, Clone)]
 pub struct StartContainer {
-    /// Where.
     pub context: HostContext,
     /// What; `None`: a bare host.
     pub spec: Option<inventory::ContainerSettings>,

@@ -12,7 +12,6 @@ use crate::text::shell_quote::{join_quoted, quote};
 /// Looks from where the ranks will run.
 #[derive(Debug, Clone)]
 pub struct CheckEnvironment {
-    /// Where.
     pub context: HostContext,
     /// What must be found.
     pub requirements: EnvironmentRequirements,

@@ -27,7 +27,6 @@ const CLAIM_SH: &str = "claim() {
 /// Starts the node wrapper of the current run. Doing it twice starts it once.
 #[derive(Debug, Clone)]
 pub struct StartLauncher {
-    /// Where.
     pub context: HostContext,
     /// Names and values of the secrets: handed over by a file in memory, or by inheritance on a bare host; never in an argument.
     pub secrets: Vec<(String, String)>,
@@ -89,11 +88,8 @@ impl StartLauncher {
 /// Waits until the master's port listens; a launcher that ends meanwhile ends the wait.
 #[derive(Debug, Clone)]
 pub struct WaitForMaster {
-    /// The master.
     pub context: HostContext,
-    /// The rendezvous port.
     pub port: u16,
-    /// How long.
     pub timeout: Duration,
 }
 
@@ -133,7 +129,6 @@ impl WaitForMaster {
 /// works twice, and where nothing was started. Needs no lock: it touches one run only, and a gang must stop at once.
 #[derive(Debug, Clone)]
 pub struct StopRanks {
-    /// Where.
     pub context: HostContext,
     /// From TERM to KILL; `None`: KILL at once.
     pub grace: Option<Duration>,

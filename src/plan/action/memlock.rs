@@ -5,13 +5,13 @@
 //! `` setrlimit `RLIMIT_MEMLOCK` ``), also where nobody needs it.
 
 /// What docker is asked for first.
-pub const UNLIMITED_FLAG: &str = "--ulimit=memlock=-1";
+pub(crate) const UNLIMITED_FLAG: &str = "--ulimit=memlock=-1";
 
 /// sh: `attempt` runs `start` with its own arguments (it takes `$lock` before the user's own flags, writes its standard output to 4 and its complaints to
 /// standard output) until docker does not refuse the limit: no limit, then the lowest hard limit of the daemons that are seen here, then
 /// this shell's, then none is asked for. `drop` removes what a failed start has left. Then `$rc` and `$says` are the last one's, and `$most`
 /// is the limit in bytes, `default`, or empty where there is none.
-pub const START_WITH_MEMLOCK_SH: &str = r#"refused() { case $rc:$says in 0:*) return 1 ;; *'setting rlimit type 8:'* | *'setrlimit `RLIMIT_MEMLOCK`'*) return 0 ;; esac; return 1; }
+pub(crate) const START_WITH_MEMLOCK_SH: &str = r#"refused() { case $rc:$says in 0:*) return 1 ;; *'setting rlimit type 8:'* | *'setrlimit `RLIMIT_MEMLOCK`'*) return 0 ;; esac; return 1; }
 locked_by_daemons() {
   least=
   for d in /proc/[0-9]*; do
@@ -41,7 +41,7 @@ attempt() {
 "#;
 
 /// A limit for people: `64 KiB`.
-pub fn format_bytes(bytes: u64) -> String {
+pub(crate) fn format_bytes(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes >> 10),
         0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),

@@ -2,19 +2,20 @@
 //!
 //! Uses `shell` and facts. All pure: the engine carries commands out and hands the answers back.
 
-pub mod action_result;
+pub(crate) mod action_result;
 pub mod cleanup;
 pub mod container;
-pub mod environment;
+pub(crate) mod environment;
 pub mod launch;
 pub mod lock;
-pub mod memlock;
-pub mod pull;
-pub mod reach_master;
-pub mod run_files;
-pub mod verify_facts;
+pub(crate) mod memlock;
+pub(crate) mod pull;
+pub(crate) mod reach_master;
+pub(crate) mod run_files;
+pub(crate) mod verify_facts;
 
-pub use self::action_result::{ActionResult, EXIT_LOCK_LOST, Execution, Issue, Observation};
+pub use self::action_result::{ActionResult, Execution};
+pub(crate) use self::action_result::{EXIT_LOCK_LOST, Issue, Observation};
 use crate::model::remote_command::CommandOutput;
 use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
@@ -22,23 +23,18 @@ use crate::plan::facts::HostFacts;
 /// One thing to do on one host.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Judges the facts.
     VerifyHostFacts(verify_facts::VerifyHostFacts),
     /// Tries the way to the master's port.
     ReachMaster(reach_master::ReachMaster),
-    /// Gets the image.
     PullImage(pull::PullImage),
     /// Writes the run directory.
     WriteRunFiles(Box<run_files::WriteRunFiles>),
     /// Starts the container, or a bare host's keeper.
     StartContainer(container::StartContainer),
-    /// Looks from inside.
     CheckEnvironment(environment::CheckEnvironment),
-    /// Starts the launcher.
     StartLauncher(launch::StartLauncher),
     /// Waits for the master's port.
     WaitForMaster(launch::WaitForMaster),
-    /// Ends the ranks.
     StopRanks(launch::StopRanks),
     /// Removes the container or ends the keeper.
     RemoveContainer(cleanup::RemoveContainer),

@@ -15,11 +15,8 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 /// Gets the image where it is not there.
 #[derive(Debug, Clone)]
 pub struct PullImage {
-    /// Where.
     pub context: HostContext,
-    /// Image reference.
     pub image: String,
-    /// When.
     pub policy: inventory::PullPolicy,
     /// Who logs in before; the login is forgotten with the pull.
     pub login: Option<RegistryCredentials>,
@@ -28,9 +25,7 @@ pub struct PullImage {
 /// A login at a private registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryCredentials {
-    /// The registry.
     pub server: String,
-    /// Who.
     pub username: String,
     /// The name of the variable that holds the password, for people.
     pub password_variable: String,
@@ -154,6 +149,6 @@ impl PullImage {
 }
 
 /// The first 12 digits of an image id, as docker shows it.
-pub fn short_image_id(id: &str) -> String {
+pub(crate) fn short_image_id(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(12).collect()
 }

@@ -6,14 +6,13 @@ use crate::model::tcp_reachability::{PathState, TcpReachability};
 use crate::plan::action::{ActionResult, Execution};
 
 /// How long a first try to connect may take before the path counts as blocked; a second one has twice the time.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The master's port, as a worker reaches it.
 #[derive(Debug, Clone)]
 pub struct ReachMaster {
     /// The master's fabric address.
     pub address: String,
-    /// The rendezvous port.
     pub port: u16,
 }
 
@@ -37,6 +36,6 @@ impl ReachMaster {
 }
 
 /// What to do where the path to the master's port is closed.
-pub fn master_port_hint(port: u16, master: &str) -> String {
+pub(crate) fn master_port_hint(port: u16, master: &str) -> String {
     format!("let TCP port {port} through {master}'s firewall, or set the master's fabric_address to one that the workers reach")
 }

@@ -12,7 +12,6 @@ use crate::text::shell_quote::quote;
 /// Writes a new run's directory and makes it the current one.
 #[derive(Debug, Clone)]
 pub struct WriteRunFiles {
-    /// Where.
     pub context: HostContext,
     /// What the launcher and the workers are given.
     pub launch_spec: HostLaunchSpec,

@@ -9,7 +9,6 @@ use crate::plan::host_context::HostContext;
 /// Judges one host's facts.
 #[derive(Debug, Clone)]
 pub struct VerifyHostFacts {
-    /// Where.
     pub context: HostContext,
     /// The container that will be made; `None`: bare host.
     pub container: Option<ContainerSettings>,

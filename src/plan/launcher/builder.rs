@@ -10,14 +10,12 @@ use crate::plan::rank_layout::RankLayout;
 
 /// What a launcher is built from: one host of the gang.
 #[derive(Debug, Clone, Copy)]
-pub struct LaunchSpecBuilder<'a> {
+pub(crate) struct LaunchSpecBuilder<'a> {
     /// What the gang does.
     pub job: &'a Job,
     /// Which rank is where.
     pub layout: &'a RankLayout,
-    /// The host's directories.
     pub context: &'a HostContext,
-    /// The node rank.
     pub node_rank: usize,
     /// All hosts, by node rank.
     pub hosts: &'a [InventoryHost],
@@ -143,7 +141,6 @@ pub(super) struct PythonWorker {
     pub(super) entry_script: Option<String>,
 }
 
-/// Variables from pairs.
 pub(super) fn env_map<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

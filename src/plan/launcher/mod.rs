@@ -18,15 +18,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use self::builder::LaunchSpecBuilder;
+pub(crate) use self::builder::LaunchSpecBuilder;
 use self::builder::env_map;
-pub use self::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
+pub(crate) use self::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 use crate::inventory::{EntrypointMode, InventoryHost, LaunchCommand, Launcher};
 use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::RankLayout;
 
 /// Builds the start of one host of the gang.
-pub fn build_launch_spec(here: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
+pub(crate) fn build_launch_spec(here: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
     let LaunchSpecBuilder { job, layout: world, hosts, .. } = *here;
     let part = job.hosts.get(here.node_rank);
     let mut start = match job.launch.launcher {
@@ -88,7 +88,7 @@ fn common_env(builder: &LaunchSpecBuilder<'_>) -> BTreeMap<String, String> {
 }
 
 /// A path of the host with the ssh user's home written out.
-pub fn expand_home(path: &str, facts: Option<&HostFacts>) -> String {
+pub(crate) fn expand_home(path: &str, facts: Option<&HostFacts>) -> String {
     let home = facts.map_or("~", |f| f.home.as_str());
     match path.strip_prefix("~/") {
         Some(rest) => format!("{home}/{rest}"),

@@ -32,14 +32,12 @@ pub struct HostLaunchSpec {
 pub struct RankEnv {
     /// `rank 3`, or `each rank` where the rendezvous hands ranks out.
     pub title: String,
-    /// Its own variables.
     pub env: BTreeMap<String, String>,
 }
 
 /// What must be found where the ranks run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EnvironmentRequirements {
-    /// Programs on PATH.
     pub programs: Vec<String>,
     /// The entry script, absolute or beneath the working directory.
     pub entry_script: Option<String>,
@@ -52,7 +50,6 @@ pub struct EnvironmentRequirements {
 /// The launch without wrappers, as a person types it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManualLaunch {
-    /// One command.
     Command(Vec<String>),
     /// The same command once for each entry, each with these variables, side by side.
     PerRank(Vec<String>, Vec<BTreeMap<String, String>>),

@@ -25,7 +25,6 @@ fn sample_interval_secs(hosts: usize) -> u32 {
 
 /// A host has at most so many networks.
 const MAX_NETWORKS: usize = 64;
-/// The longest line.
 const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// What a network of a host moves.
@@ -54,7 +53,6 @@ pub struct HostMetrics {
     /// How busy its processors are, percent of all.
     #[serde(rename = "cpu")]
     pub cpu_percent: Option<f32>,
-    /// Memory, bytes.
     pub memory_total: u64,
     /// Memory that programs could still have, bytes.
     pub memory_available: u64,
@@ -63,7 +61,7 @@ pub struct HostMetrics {
 }
 
 /// The stream of the values of one of so many hosts.
-pub fn metrics_command(context: &HostContext, hosts: usize) -> RemoteCommand {
+pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteCommand {
     let mut script = format!(
         "{}run={} every={} fields={}\n",
         context.script_preamble(),
@@ -78,7 +76,7 @@ pub fn metrics_command(context: &HostContext, hosts: usize) -> RemoteCommand {
 }
 
 /// What `nvidia-smi` prints on a host, for a person. One that hangs is given up after 15 s.
-pub fn nvidia_smi_command() -> RemoteCommand {
+pub(crate) fn nvidia_smi_command() -> RemoteCommand {
     let script = "command -v nvidia-smi >/dev/null || { echo 'nvidia-smi is not on this host' >&2; exit 127; }\n\
                   command -v timeout >/dev/null && exec timeout 15 nvidia-smi </dev/null\n\
                   exec nvidia-smi </dev/null\n";
@@ -87,10 +85,9 @@ pub fn nvidia_smi_command() -> RemoteCommand {
 
 /// What a stream told.
 #[derive(Debug, Clone, PartialEq)]
-pub enum MetricsEvent {
+pub(crate) enum MetricsEvent {
     /// A round of GPU values.
     Gpus(Vec<GpuSample>),
-    /// nvidia-smi gives none.
     GpuError(String),
     /// The processes on the GPUs.
     Processes(Vec<GpuProcess>),
@@ -108,7 +105,7 @@ struct NetworkCounters {
 
 /// Cuts a stream into news. Holds at most one round and one line.
 #[derive(Debug, Default)]
-pub struct MetricsReader {
+pub(crate) struct MetricsReader {
     line: Vec<u8>,
     /// Whether the line is too long and is passed over.
     skipping_line: bool,
@@ -123,7 +120,7 @@ pub struct MetricsReader {
 
 impl MetricsReader {
     /// Takes bytes as they arrived, at a time in milliseconds of any clock that does not jump.
-    pub fn push(&mut self, bytes: &[u8], at: i64) -> Vec<MetricsEvent> {
+    pub(crate) fn push(&mut self, bytes: &[u8], at: i64) -> Vec<MetricsEvent> {
         let mut news = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));

@@ -7,7 +7,6 @@ pub struct LockRecord {
     pub token: String,
     /// `user@laptop`.
     pub owner: String,
-    /// Which laptop.
     pub laptop_id: String,
     /// The pid of that `orchestrate`.
     pub pid: u32,

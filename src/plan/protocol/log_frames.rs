@@ -130,7 +130,6 @@ pub fn stop_check_command(context: &HostContext) -> RemoteCommand {
 pub enum LogFrame {
     /// The head of a frame was read; bytes follow as `Bytes`.
     Data {
-        /// Which file.
         file: LogFile,
         /// Place of the first byte.
         offset: u64,
@@ -144,30 +143,21 @@ pub enum LogFrame {
     /// A wrapper ended, and its log was sent to the end; the second on the host's clock.
     Ended(LogFile, Exit, f64),
     /// A sign of life: free and total KiB under the run directory. It is acknowledged.
-    Heartbeat {
-        /// KiB.
-        free_kib: u64,
-        /// KiB.
-        total_kib: u64,
-    },
+    Heartbeat { free_kib: u64, total_kib: u64 },
     /// The file is shorter than what was sent of it, which may be wrong: it is sent from its beginning.
     Truncated {
-        /// Which file.
         file: LogFile,
         /// Its length when it was seen.
         size: u64,
     },
     /// Bytes of a log are missing from an offset on: why, at least and at most how many. The numbers of an offset may grow.
     LostBytes {
-        /// Which file.
         file: LogFile,
         /// `killed`, `full`, `max` or `more`, as `assets/append.sh` says.
         kind: String,
         /// Where in the log.
         offset: u64,
-        /// Bytes.
         min_bytes: u64,
-        /// Bytes.
         max_bytes: u64,
     },
     /// A log has no appender of its own, or one that a signal to the group reaches; as `assets/pipe.sh` says.

@@ -1,9 +1,9 @@
 //! What travels between a host and this program: each protocol has one reader here, beside its writer in `assets/`. Everything read is
 //! hostile until a strict grammar has passed it.
 
-pub mod host_metrics;
+pub(crate) mod host_metrics;
 pub mod lock_record;
 pub mod log_frames;
-pub mod nvidia_smi;
-pub mod run_record;
-pub mod stacks;
+pub(crate) mod nvidia_smi;
+pub(crate) mod run_record;
+pub(crate) mod stacks;

@@ -7,25 +7,21 @@ use crate::model::gpu::{GpuProcess, GpuSample};
 /// How many GPUs of one host are read.
 const MAX_GPUS: usize = 256;
 /// How many processes of one host are read.
-pub const MAX_PROCESSES: usize = 512;
+pub(crate) const MAX_PROCESSES: usize = 512;
 /// The longest name or sentence that is kept, in bytes.
 const MAX_TEXT_BYTES: usize = 200;
 
 /// The fields that are wanted of every GPU, as `nvidia-smi --help-query-gpu` names them. One that a driver does not know fails the whole
 /// query, so `assets/vitals.sh` leaves it out and says which are left. Throttle reasons have an old name and one since driver 535.
-pub const GPU_QUERY_FIELDS: &str = "index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit,\
+pub(crate) const GPU_QUERY_FIELDS: &str = "index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit,\
                           clocks.sm,clocks.max.sm,clocks_event_reasons.active,clocks_throttle_reasons.active,\
                           ecc.errors.uncorrected.volatile.total,mig.mode.current";
 
-/// The list of GPUs, as an argument vector.
-pub const LIST_GPUS_COMMAND: [&str; 2] = ["nvidia-smi", "-L"];
-
-/// One GPU of the answer to [`LIST_GPUS_COMMAND`].
+/// One GPU of the output of `nvidia-smi -L`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedGpu {
+pub(crate) struct ListedGpu {
     /// Its index on the host.
     pub index: u32,
-    /// Its product name.
     pub name: String,
     /// `GPU-…`; empty where it was not told.
     pub uuid: String,
@@ -34,7 +30,7 @@ pub struct ListedGpu {
 }
 
 /// Reads one line of values for these fields; nothing where it is no such line.
-pub fn parse_gpu_sample(fields: &[&str], line: &str) -> Option<GpuSample> {
+pub(crate) fn parse_gpu_sample(fields: &[&str], line: &str) -> Option<GpuSample> {
     let values: Vec<&str> = line.split(',').map(str::trim).collect();
     // A name with a comma in it makes the line longer: what stands behind it is counted from the end.
     let spare = values.len().checked_sub(fields.len())?;
@@ -70,7 +66,7 @@ pub fn parse_gpu_sample(fields: &[&str], line: &str) -> Option<GpuSample> {
 }
 
 /// Reads `pid, uuid, MiB, name`.
-pub fn parse_gpu_process(line: &str) -> Option<GpuProcess> {
+pub(crate) fn parse_gpu_process(line: &str) -> Option<GpuProcess> {
     let mut values = line.splitn(4, ',').map(str::trim);
     let pid = values.next()?.parse().ok()?;
     let (gpu, memory, name) = (clean_text(values.next()?), parse_number(values.next()?), clean_text(values.next()?));
@@ -92,8 +88,8 @@ fn clean_text(field: &str) -> String {
     field[..end].to_owned()
 }
 
-/// Reads the answer to [`LIST_GPUS_COMMAND`].
-pub fn parse_gpu_list(answer: &str) -> Vec<ListedGpu> {
+/// Parses the output of `nvidia-smi -L`.
+pub(crate) fn parse_gpu_list(answer: &str) -> Vec<ListedGpu> {
     let mut gpus: Vec<ListedGpu> = Vec::new();
     for line in answer.lines() {
         let line = line.trim();

@@ -14,11 +14,8 @@ pub struct RunRecordHost {
     pub name: String,
     /// Where ssh connected; `None`: what ssh_config says for the name.
     pub address: Option<String>,
-    /// User.
     pub user: Option<String>,
-    /// Port.
     pub port: Option<u16>,
-    /// Jump hosts.
     pub jump: Option<Vec<String>>,
     /// Whether docker went through sudo.
     pub sudo: bool,
@@ -30,17 +27,14 @@ pub struct RunRecordHost {
 /// `run.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// The run's id.
     #[serde(rename = "run")]
     pub run_id: String,
-    /// The inventory's name.
     pub name: String,
     /// `user@laptop` that launched it.
     pub owner: String,
     /// When, RFC 3339.
     #[serde(rename = "started")]
     pub started_at: String,
-    /// In node-rank order.
     pub hosts: Vec<RunRecordHost>,
     /// Every rank as planned; empty where the rendezvous hands ranks out.
     pub ranks: Vec<RankInfo>,
@@ -144,13 +138,13 @@ impl RunRecord {
 }
 
 /// The first 16 hex digits of the SHA-256 of `text`.
-pub fn short_hash(text: &str) -> String {
+pub(crate) fn short_hash(text: &str) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(text.as_bytes()).iter().take(8).map(|b| format!("{b:02x}")).collect()
 }
 
 /// The lines in which two canonical texts (`key value`, see `inventory/fingerprint`) differ, as `key: old → new`.
-pub fn diff_config_texts(old: &str, new: &str) -> Vec<String> {
+pub(crate) fn diff_config_texts(old: &str, new: &str) -> Vec<String> {
     let key = |line: &str| line.split_once(' ').map_or(line, |(k, _)| k).to_owned();
     let value = |line: &str| line.split_once(' ').map_or("", |(_, v)| v).to_owned();
     let mut found = Vec::new();

@@ -18,8 +18,7 @@ const MAX_STACK_LINES: usize = 400;
 
 /// Where one rank stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RankStack {
-    /// The global rank.
+pub(crate) struct RankStack {
     pub rank: u32,
     /// How often its launcher restarted it.
     pub restart: u32,
@@ -27,7 +26,6 @@ pub struct RankStack {
     pub pid: u32,
     /// Who told: `py-spy`, `gdb`, `kernel`; `ended`: it has none any more.
     pub source: String,
-    /// What it runs.
     pub command_line: String,
     /// The kernel's state of its main thread, and where that waits in the kernel.
     pub kernel_state: String,
@@ -42,7 +40,7 @@ pub struct RankStack {
 }
 
 /// The question to one host.
-pub fn stacks_command(context: &HostContext) -> RemoteCommand {
+pub(crate) fn stacks_command(context: &HostContext) -> RemoteCommand {
     let (run_dir, files) = (quote(&context.run_dir()), quote(&context.run_file_prefix()));
     let inner = format!("R={run_dir} F={files} budget={TOOL_BUDGET_SECS}\n{}", include_str!("../../../assets/stacks.sh"));
     let script = format!("{}{}\n", context.script_preamble(), context.exec_script(&format!("-c {}", quote(&inner))));
@@ -54,7 +52,7 @@ pub fn stacks_command(context: &HostContext) -> RemoteCommand {
 ///
 /// # Errors
 /// What the host said instead.
-pub fn parse_stacks(output: &CommandOutput) -> Result<Vec<RankStack>, String> {
+pub(crate) fn parse_stacks(output: &CommandOutput) -> Result<Vec<RankStack>, String> {
     let text = output.stdout_text();
     let mut all: Vec<RankStack> = Vec::new();
     let mut whole = false;
@@ -96,7 +94,7 @@ pub fn parse_stacks(output: &CommandOutput) -> Result<Vec<RankStack>, String> {
 
 impl RankStack {
     /// The place by which ranks are folded: the main thread's frames, without numbers that differ from process to process.
-    pub fn main_frames(&self) -> Vec<String> {
+    pub(crate) fn main_frames(&self) -> Vec<String> {
         let frames = match self.source.as_str() {
             "py-spy" => py_spy_frames(&self.stack_lines),
             "gdb" => gdb_frames(&self.stack_lines),
@@ -150,8 +148,7 @@ fn kernel_symbol(line: &str) -> String {
 
 /// Ranks that stand at one place; with the host of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StackGroup {
-    /// Who told.
+pub(crate) struct StackGroup {
     pub source: String,
     /// The frames, the innermost first.
     pub frames: Vec<String>,
@@ -160,7 +157,7 @@ pub struct StackGroup {
 }
 
 /// Folds equal places; the smallest group first, since who stands alone is who is waited for.
-pub fn group_stacks(all: Vec<(usize, RankStack)>) -> Vec<StackGroup> {
+pub(crate) fn group_stacks(all: Vec<(usize, RankStack)>) -> Vec<StackGroup> {
     let mut groups: BTreeMap<(String, Vec<String>), Vec<_>> = BTreeMap::new();
     for (host, stand) in all {
         groups.entry((stand.source.clone(), stand.main_frames())).or_default().push((host, stand));

@@ -44,7 +44,6 @@ enum AuthProgress {
     Authenticated,
     /// What the server will still take.
     Remaining(MethodSet),
-    /// Nothing was sent.
     NothingSent,
 }
 

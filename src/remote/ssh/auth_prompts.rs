@@ -29,7 +29,6 @@ impl SerialPrompt {
         SerialPrompt { prompt, lock: tokio::sync::Mutex::new(()) }
     }
 
-    /// Tells something.
     pub(super) fn show_notice(&self, text: &str) {
         self.prompt.show_notice(text);
     }
@@ -88,7 +87,6 @@ pub(super) fn sanitize_line(text: &str) -> String {
 #[derive(Default)]
 struct AnswerHistory {
     answers: Vec<RecordedAnswer>,
-    /// Nobody was there.
     declined: bool,
     /// A server took this code from one host and not from another: each host gets its own.
     single_use: bool,

@@ -49,9 +49,7 @@ impl DisconnectInfo {
 /// Why a handshake failed.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
-    /// russh's own reason.
     Ssh(russh::Error),
-    /// The host's key.
     HostKey(RemoteError),
 }
 

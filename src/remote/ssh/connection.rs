@@ -46,7 +46,6 @@ pub(super) enum ConnectError {
     Busy(RemoteError),
     /// The connection ended while a person was asked: what was answered is known now.
     LostDuringPrompt(RemoteError),
-    /// Anything else.
     Final(RemoteError),
 }
 

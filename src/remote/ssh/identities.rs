@@ -20,7 +20,6 @@ use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFileSource};
 use crate::text::shell_quote::quote;
 
-/// Who can sign.
 #[derive(Debug, Clone)]
 pub(super) enum KeySource {
     Agent(Box<AgentIdentity>),
@@ -29,7 +28,6 @@ pub(super) enum KeySource {
     EncryptedFile(PathBuf),
 }
 
-/// Something to offer.
 #[derive(Debug, Clone)]
 pub(super) struct KeyOffer {
     /// `None`: it is known once the file is open.

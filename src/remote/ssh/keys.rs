@@ -30,7 +30,6 @@ const MAX_PASSPHRASE_TRIES: usize = 3;
 /// What a key file holds.
 #[derive(Debug, Clone)]
 pub(super) enum LoadedKey {
-    /// Ready to sign.
     Decrypted(Arc<PrivateKey>),
     /// Encrypted; its public half may be known.
     Encrypted(Option<PublicKey>),
@@ -41,7 +40,6 @@ pub(super) enum LoadedKey {
 }
 
 impl LoadedKey {
-    /// The public half.
     pub(super) fn public_key(&self) -> Option<&PublicKey> {
         match self {
             LoadedKey::Decrypted(key) => Some(key.public_key()),

@@ -11,7 +11,6 @@ use crate::remote::OutputChunk;
 /// What is kept of a passed script's standard error, for its last words.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
-/// What was kept.
 #[derive(Default)]
 pub(super) struct CapturedOutput {
     pub(super) stdout: BoundedBuffer,
@@ -32,7 +31,6 @@ impl OutputSink {
         OutputSink::Capture(CapturedOutput::default(), limit)
     }
 
-    /// Passes on.
     pub(super) fn forward(chunks: mpsc::Sender<OutputChunk>) -> Self {
         OutputSink::Forward(chunks, BoundedBuffer::default())
     }
@@ -68,7 +66,6 @@ impl OutputSink {
         }
     }
 
-    /// What was kept.
     pub(super) fn into_captured(self) -> CapturedOutput {
         match self {
             OutputSink::Capture(kept, _) => kept,

@@ -8,7 +8,6 @@ pub(super) struct FlagSpec {
     pub(super) with_value: &'static [&'static str],
 }
 
-/// What was given.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct ParsedFlags {
     values: Vec<(&'static str, String)>,

@@ -11,12 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::super::fake_host::{FakeHost, read_json, write_json};
 use super::super::scenario::ImageSpec;
 
-/// Everything docker knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct DockerState {
     /// References of images that are here.
     pub(super) images: Vec<String>,
-    /// Oldest first.
     pub(super) containers: Vec<DockerContainer>,
 }
 
@@ -24,7 +22,6 @@ pub(super) struct DockerState {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ContainerStatus {
-    /// Made, never started.
     #[default]
     Created,
     /// Its main process lives.
@@ -44,29 +41,23 @@ impl ContainerStatus {
     }
 }
 
-/// A bind mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BindMount {
-    /// On the host.
     pub(super) source: String,
-    /// In the container.
     pub(super) target: String,
     /// `readonly`.
     pub(super) read_only: bool,
 }
 
-/// One container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct DockerContainer {
     /// 64 hexadecimal digits.
     pub(super) id: String,
-    /// Without the slash.
     pub(super) name: String,
     /// As it was asked for.
     pub(super) image: String,
     /// RFC 3339.
     pub(super) created: String,
-    /// Its labels.
     pub(super) labels: BTreeMap<String, String>,
     /// `K=V`, the image's first.
     pub(super) env: Vec<String>,
@@ -78,7 +69,6 @@ pub(super) struct DockerContainer {
     pub(super) workdir: String,
     /// `-u`.
     pub(super) user: String,
-    /// Its mounts.
     pub(super) mounts: Vec<BindMount>,
     /// `--network`.
     pub(super) network: String,
@@ -106,7 +96,6 @@ pub(super) struct DockerContainer {
     pub(super) lists: BTreeMap<String, Vec<String>>,
     /// `--log-driver`.
     pub(super) log_driver: String,
-    /// Where it stands.
     pub(super) status: ContainerStatus,
     /// The main process; 0: none.
     pub(super) pid: i32,
@@ -122,7 +111,6 @@ pub(super) struct DockerContainer {
     pub(super) finished: String,
 }
 
-/// Docker's zero time.
 pub(super) const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 impl DockerContainer {
@@ -164,7 +152,6 @@ pub(super) struct DockerStore {
 }
 
 impl DockerStore {
-    /// The host's.
     pub(super) fn for_host(host: &FakeHost) -> Self {
         DockerStore { host: host.clone() }
     }

@@ -13,7 +13,6 @@ pub(super) struct TorchrunArgs {
     pub(super) node_rank: u32,
     /// Where the rendezvous is.
     pub(super) master_addr: String,
-    /// Its port.
     pub(super) master_port: u16,
     /// `static` or `c10d`.
     pub(super) rdzv_backend: String,

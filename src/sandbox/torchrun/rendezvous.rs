@@ -16,7 +16,6 @@ use super::args::TorchrunArgs;
 /// How long torchrun waits at the end for the other nodes.
 const EXIT_BARRIER_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// This node's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeAssignment {
     /// `GROUP_RANK`.

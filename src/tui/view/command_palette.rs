@@ -16,7 +16,6 @@ use super::lines::render_lines;
 /// The most commands that are shown at once.
 const MAX_ENTRIES: usize = 12;
 
-/// Draws it.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &CommandPalette, found: &[PaletteEntry]) {
     let room = usize::from(area.height).saturating_sub(2).min(MAX_ENTRIES);
     let at = palette.selected.min(found.len().saturating_sub(1));

@@ -14,7 +14,6 @@ use crate::tui::model::Model;
 
 use super::lines::render_lines;
 
-/// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Dialog) {
     let label = |(key, label, _): &(&'static str, String, _)| format!("{:>5}  {label}", format!("[{key}]"));
     let mut text = dialog.text.clone();

@@ -30,7 +30,6 @@ pub struct EventsPane {
     zoom_level: u32,
 }
 
-/// Obeys a command.
 pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     let count = model.timeline.items().len();
     let last = count.saturating_sub(1);

@@ -56,7 +56,6 @@ impl GpuMetric {
     }
 }
 
-/// One condition.
 #[derive(Debug, Clone, PartialEq)]
 enum GpuFilterTerm {
     /// The host's name has it, in small letters.

@@ -47,9 +47,7 @@ pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -
 enum GpuLayout {
     /// A row a host: three digits a GPU, and totals.
     Rows,
-    /// Two digits.
     Digits,
-    /// A glyph.
     Glyphs,
 }
 
@@ -85,7 +83,6 @@ pub(crate) fn host_at_cursor(view: &GpusPane) -> u32 {
     u32::try_from(view.selection.host).unwrap_or(0)
 }
 
-/// Obeys a command.
 pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     let hosts = model.state.hosts.len().max(1);
     let wide = max_gpus(model);

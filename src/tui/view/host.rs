@@ -68,7 +68,6 @@ fn query_nvidia_smi(view: &mut HostPane, model: &Model) -> Option<PaneAction> {
     Some(PaneAction::Request(UserAction::QueryNvidiaSmi(host)))
 }
 
-/// Obeys a command.
 pub(crate) fn update(view: &mut HostPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     let page = model.page_rows.max(1);
     let hosts = u32::try_from(model.state.hosts.len()).unwrap_or(u32::MAX).max(1);

@@ -13,9 +13,7 @@ use crate::tui::theme::DisplayStatus;
 /// What the panes say of a host.
 #[derive(Debug, Clone, Default)]
 pub struct HostStatus {
-    /// Its ranks, counted.
     pub ranks: HostRankCounts,
-    /// How it stands.
     pub status: DisplayStatus,
     /// Why, in a few words, clean.
     pub reason: String,
@@ -53,11 +51,8 @@ pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log
 pub struct HostRankCounts {
     /// All that are known.
     pub total: usize,
-    /// Running.
     pub running: usize,
-    /// Ended well.
     pub ok: usize,
-    /// Ended by us.
     pub stopped: usize,
     /// The ones that failed by themselves.
     pub failed: Vec<u32>,
@@ -229,13 +224,11 @@ pub(crate) fn sum_machines<'a>(hosts: impl Iterator<Item = &'a HostState>) -> Ma
 /// What GPUs come to together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GpuTotals {
-    /// Mean utilisation, percent.
     pub utilization: Option<f32>,
     /// Memory in use, percent.
     pub memory: Option<f32>,
     /// The hottest, degrees Celsius.
     pub hottest: Option<f32>,
-    /// Watt.
     pub power: Option<f32>,
 }
 

@@ -29,7 +29,6 @@ const MIN_HISTORY_WIDTH: usize = 10;
 /// What is kept for the reason.
 const REASON_WIDTH: usize = 14;
 
-/// A row.
 struct HostTableRow {
     hosts: Vec<u32>,
     status: DisplayStatus,
@@ -100,12 +99,10 @@ impl HostTable {
         table
     }
 
-    /// How many rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Draws it.
     pub(super) fn draw(self, frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
         let room = usize::from(area.height).saturating_sub(1);
         let drawn = self.rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();

@@ -44,7 +44,6 @@ struct PhaseRow {
     is_member: bool,
 }
 
-/// Draws it.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
     let width = usize::from(area.width);
     let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();

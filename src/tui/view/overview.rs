@@ -37,7 +37,6 @@ pub struct OverviewPane {
 struct LastLine {
     /// How much of which log was seen then.
     log_position: (u32, u64),
-    /// Clean.
     line: String,
     /// The same without what differs between ranks.
     group_key: String,
@@ -53,7 +52,6 @@ pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
     view.hosts.selected_host()
 }
 
-/// Obeys a command.
 pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     if view.hosts.rows.move_cursor(cmd, model.page_rows) {
         return None;

@@ -29,7 +29,6 @@ const EVIDENCE_LINES: usize = 12;
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunProblem {
-    /// How bad.
     pub status: DisplayStatus,
     /// Where and what, clean.
     pub text: String,
@@ -64,7 +63,6 @@ fn rank_log(rank: &RankState) -> (u32, LogFile) {
     (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
 }
 
-/// All of them.
 pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
     let mut found = ProblemList::default();
     let mut causes = cause_problems(model);
@@ -217,7 +215,6 @@ pub(crate) fn target_at_cursor(view: &ProblemsPane, model: &Model) -> Option<(u3
     }
 }
 
-/// Obeys a command.
 pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     if view.list.move_cursor(cmd, model.page_rows) || !matches!(cmd, UiCommand::Open | UiCommand::Output) {
         return None;

@@ -21,13 +21,11 @@ use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
 use super::{formatting, host_status};
 
-/// In which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RankOrder {
     /// What is wrong, then by number.
     #[default]
     WorstFirst,
-    /// By number.
     ByRank,
     /// Who has said nothing for the longest time.
     LongestSilent,
@@ -63,7 +61,6 @@ pub(crate) fn rank_at_cursor(view: &RanksPane, model: &Model) -> Option<(u32, u3
     view.list.selected().and_then(|rank| model.state.ranks.get(&rank)).map(|rank| (rank.host, rank.rank))
 }
 
-/// Obeys a command.
 pub(crate) fn update(view: &mut RanksPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     if view.list.move_cursor(cmd, model.page_rows) {
         return None;

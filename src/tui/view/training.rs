@@ -68,12 +68,10 @@ impl TrainingColumns {
         7 + 8 + self.sparkline_width + 1
     }
 
-    /// Their heads.
     pub(crate) fn header_text(&self) -> String {
         format!("{:>6} {:>7} {} ", "STEP", "LOSS", formatting::pad("", self.sparkline_width))
     }
 
-    /// A rank's values.
     pub(crate) fn rank_spans(&self, theme: Theme, metrics: &TrainingMetrics) -> Vec<Span<'static>> {
         let value = |metric| metrics.get(&metric).map_or_else(|| "-".to_owned(), |series: &MetricSeries| format_value(series.last));
         let loss = metrics.get(&LOSS_INDEX);

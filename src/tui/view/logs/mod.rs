@@ -30,7 +30,6 @@ use navigation::{
 use pane::{LogRow, LogScope, TimeColumn, all_logs};
 use rows::update_merged;
 
-/// Obeys a command.
 pub(crate) fn update(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     obey(pane, model, cmd).unwrap_or_else(|error| toast(error.to_string()))
 }

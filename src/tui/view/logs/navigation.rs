@@ -70,7 +70,6 @@ fn show_found(pane: &mut LogsPane, model: &Model, line: u64) {
 enum LogSearchResult {
     /// In the line that begins there.
     Found(u64),
-    /// Nowhere.
     NotFound,
     /// Not before that place; more is to be searched.
     LimitReached(u64),

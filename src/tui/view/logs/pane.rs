@@ -12,13 +12,10 @@ use crate::tui::line_filter::{LineFilter, LineOrigin};
 use crate::tui::line_groups::LineGroups;
 use crate::tui::log_index::LogIndex;
 
-/// Whose lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum LogScope {
-    /// Of one log.
     #[default]
     Single,
-    /// Of all logs.
     All,
     /// Of all logs of a host.
     Host,
@@ -27,10 +24,8 @@ pub(super) enum LogScope {
 /// When a line came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TimeColumn {
-    /// Not shown.
     #[default]
     Off,
-    /// How long ago.
     Relative,
     /// The time of day.
     TimeOfDay,
@@ -43,7 +38,6 @@ pub(super) struct LineMark {
     pub(super) offset: u64,
 }
 
-/// A row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LogRow {
     /// Its place, and that of the row after it.
@@ -52,7 +46,6 @@ pub(super) struct LogRow {
     /// Whose line it is, and where it stands in that log.
     pub log: (u32, LogFile),
     pub offset: u64,
-    /// When it came.
     pub received_at: Option<UnixMillis>,
     /// Its text as the host wrote it.
     pub bytes: Vec<u8>,

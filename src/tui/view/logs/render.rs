@@ -92,7 +92,6 @@ fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<
     Line::from(spans)
 }
 
-/// Whose lines.
 fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     let state = &model.state;
     let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
