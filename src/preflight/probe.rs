@@ -16,23 +16,18 @@ use crate::plan::logind::SystemdScope;
 use crate::text::shell_quote::{join_quoted, quote};
 
 /// How long a listener of ours listens at most.
-pub const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The questions about one host that need no other; they travel in one script.
-pub const INDEPENDENT_PROBES: [Probe; 4] = [Probe::Host, Probe::Gpus, Probe::Docker, Probe::Files];
+pub(crate) const INDEPENDENT_PROBES: [Probe; 4] = [Probe::Host, Probe::Gpus, Probe::Docker, Probe::Files];
 
-/// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Probe {
+pub(crate) enum Probe {
     /// Several exchanges with the host's clock.
     Clock,
-    /// The machine.
     Host,
-    /// The GPUs.
     Gpus,
-    /// Docker's daemon.
     Docker,
-    /// Mounts and paths.
     Files,
     /// Names and routes; needs the addresses of all hosts.
     Network,
@@ -44,7 +39,7 @@ pub enum Probe {
 
 impl Probe {
     /// The word at the end of its answer.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Probe::Clock => "clock",
             Probe::Host => "host",
@@ -59,14 +54,14 @@ impl Probe {
 }
 
 /// What is looked for on a host besides its facts: the mounts of its container, then `checks.paths`. The order gives the answers their numbers.
-pub fn checked_paths(job: &Job, host: usize) -> Vec<(bool, String)> {
+pub(crate) fn checked_paths(job: &Job, host: usize) -> Vec<(bool, String)> {
     let mounts = job.hosts.get(host).and_then(|h| h.container.as_ref()).map_or(&[][..], |c| c.mounts.as_slice());
     let mounts = mounts.iter().map(|m| (m.read_only, m.source.clone()));
     mounts.chain(job.checks.same_content_paths.iter().map(|path| (true, path.clone()))).collect()
 }
 
 /// Where ranks write: the mounts that are not read-only, or the working directory.
-pub fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
+pub(crate) fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
     match job.hosts.get(host).and_then(|h| h.container.as_ref()) {
         Some(container) => container.mounts.iter().filter(|m| !m.read_only).map(|m| m.target.clone()).collect(),
         None => Vec::new(),
@@ -74,7 +69,7 @@ pub fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
 }
 
 /// The script that asks a host whatever can be asked without knowing the others; `None`: nothing is to be asked.
-pub fn host_probe_command(context: &HostContext, job: &Job, host: usize, probes: &[Probe]) -> Option<RemoteCommand> {
+pub(crate) fn host_probe_command(context: &HostContext, job: &Job, host: usize, probes: &[Probe]) -> Option<RemoteCommand> {
     let mut body = String::new();
     for probe in probes {
         let (set, text) = match probe {
@@ -107,7 +102,7 @@ fn probe_command(title: &str, context: &HostContext, body: &str, timeout: Durati
 }
 
 /// A script with the names of the files in it instead of what they say.
-pub fn abbreviate_script(script: &str) -> String {
+pub(crate) fn abbreviate_script(script: &str) -> String {
     const FILES: [(&str, &str); 10] = [
         ("lib.sh", include_str!("../../assets/lib.sh")),
         ("facts.sh", include_str!("../../assets/facts.sh")),
@@ -126,13 +121,13 @@ pub fn abbreviate_script(script: &str) -> String {
 }
 
 /// The script that asks a host how it sees the others.
-pub fn network_probe_command(context: &HostContext, names: &[String], peers: &[String]) -> RemoteCommand {
+pub(crate) fn network_probe_command(context: &HostContext, names: &[String], peers: &[String]) -> RemoteCommand {
     let set = format!("names={}\npeers={}\n", quote(&names.join(" ")), quote(&peers.join(" ")));
     probe_command("look at the network", context, &format!("{set}{}", include_str!("../../assets/check/net.sh")), Duration::from_secs(30))
 }
 
 /// The stream that listens on a port of the kernel's choice, and on `given` where it is not 0, until its input ends.
-pub fn listener_command(context: &HostContext, six: bool, given: u16) -> RemoteCommand {
+pub(crate) fn listener_command(context: &HostContext, six: bool, given: u16) -> RemoteCommand {
     let words = format!("{} {} {given}", LISTEN_TIMEOUT.as_secs(), if six { 6 } else { 4 });
     let body = format!(
         "if has python3; then exec python3 -c {} {words}\nelif has perl; then exec perl -e {} {words}\n\
@@ -140,11 +135,11 @@ pub fn listener_command(context: &HostContext, six: bool, given: u16) -> RemoteC
         quote(include_str!("../../assets/check/listen.py")),
         quote(include_str!("../../assets/check/listen.pl")),
     );
-    probe_command("listen", context, &body, Duration::from_secs(10))
+    probe_command("listen", context, &body, Duration::from_secs(30))
 }
 
 /// The script that tries connections, where sshd does not: (label, address, port).
-pub fn connectivity_probe_command(context: &HostContext, targets: &[(String, String, u16)]) -> RemoteCommand {
+pub(crate) fn connectivity_probe_command(context: &HostContext, targets: &[(String, String, u16)]) -> RemoteCommand {
     let words: Vec<String> = targets.iter().map(|(label, address, port)| format!("{label},{address},{port}")).collect();
     let set = format!("targets={}\nseconds={}\n", quote(&words.join(" ")), CONNECT_TIMEOUT.as_secs());
     probe_command(
@@ -156,7 +151,7 @@ pub fn connectivity_probe_command(context: &HostContext, targets: &[(String, Str
 }
 
 /// The stream that answers each line of its input with the host's time.
-pub fn clock_probe_command(context: &HostContext) -> RemoteCommand {
+pub(crate) fn clock_probe_command(context: &HostContext) -> RemoteCommand {
     // busybox: date has no %N there, its shell may have EPOCHREALTIME.
     let body = "while read -r _; do\nt=$(date +%s.%N)\ncase $t in *N* | *.) t=${EPOCHREALTIME:-$(date +%s)} ;; esac\nprintf '%s\\n' \"$t\"\ndone\n";
     RemoteCommand::from_script("compare the clocks", format!("{}{body}", context.script_preamble()), Duration::from_secs(10))
@@ -164,23 +159,19 @@ pub fn clock_probe_command(context: &HostContext) -> RemoteCommand {
 
 /// What looks from where a host's ranks will run.
 #[derive(Clone, Copy)]
-pub struct EnvironmentProbe<'a> {
-    /// The host.
+pub(crate) struct EnvironmentProbe<'a> {
     pub context: &'a HostContext,
     /// What it is to do.
     pub job: &'a Job,
-    /// Its index.
     pub host: usize,
-    /// Its facts.
     pub facts: &'a HostFacts,
     /// The value of `--gpus`.
     pub gpus_flag: Option<&'a str>,
-    /// Names the container.
     pub nonce: &'a str,
 }
 
 /// The script that looks from where the ranks will run: a container of the image that is removed at once, or the host itself.
-pub fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteCommand {
+pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteCommand {
     let EnvironmentProbe { context: site, job, host, facts, gpus_flag: flag, nonce } = *asked;
     let part = job.hosts.get(host);
     let spec = part.and_then(|p| p.container.as_ref());

@@ -98,6 +98,21 @@ async fn run_works_with_any_login_shell() {
     }
 }
 
+/// Rc files can take seconds on a busy host. What kills a stream needs a login shell too, and its connection must outlive that.
+#[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
+async fn slow_login_shell_does_not_cost_the_connection() {
+    let sshd = Sshd::start_with("ForceCommand sleep 6; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"", &["ed25519"]);
+    let host = sshd.connect().await;
+    let stream = host.open_stream(&shell_command("while sleep 1; do :; done")).await.expect("a stream");
+    drop(stream);
+    for _ in 0..2 {
+        let out = host.exec(&shell_command("echo here")).await.expect("an answer");
+        assert_eq!(out.stdout_text(), "here\n");
+    }
+    host.close().await;
+}
+
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn restricted_shell_is_refused_with_fix() {

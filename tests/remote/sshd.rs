@@ -55,8 +55,9 @@ impl Sshd {
         let listen = if more.contains("ListenAddress") { "" } else { "ListenAddress 127.0.0.1\n" };
         config.push_str(&format!(
             "{listen}AuthorizedKeysFile {}\nStrictModes no\nPidFile none\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nLogLevel VERBOSE\nUsePAM no\nMaxStartups 10:30:100\n{more}\n",
-            at("authorized").display()
+             KbdInteractiveAuthentication no\nLogLevel VERBOSE\nUsePAM no\nMaxStartups 10:30:100\nSetEnv HOME={}\n{more}\n",
+            at("authorized").display(),
+            dir.path().display(),
         ));
         // A port that is free now may be another's by the time that sshd asks for it.
         let (port, child) = std::iter::repeat_with(|| {

@@ -25,8 +25,9 @@ use crate::text::mask::mask_secrets;
 const EXIT_GRACE: Duration = Duration::from_millis(200);
 /// How long a shell that is to be killed may take to say its number.
 const SHELL_PID_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long ending a script may take before the connection goes.
-const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long ending a script may take before its connection is dropped. The signal needs a session of its own, and a login shell may take many
+/// seconds to read its rc files on a busy host.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 /// What every script is handed to, whatever the login shell is.
 const START_SHELL: &str = "exec /bin/sh -s";
 
