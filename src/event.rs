@@ -1,6 +1,6 @@
-//! The words between the engine and everything that faces a person, a file or a pipe: events go up, controls go down.
+//! The interface between the engine and its consumers (dashboard, reports, journal): events go up, controls go down.
 //!
-//! Uses `plan` for the names of phases and steps, `gpu` for what a GPU is. Holds words only: who stamps them is `engine/emitter`, who folds them is `state`.
+//! `engine/emitter` stamps the events, `state` folds them.
 
 pub mod controls;
 
@@ -16,42 +16,41 @@ pub use crate::model::phase::Phase;
 pub use crate::model::rank::RankInfo;
 pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
-/// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
+/// The format of a journal, `major.minor`; a reader accepts its own major version and skips unknown kinds.
 pub const JOURNAL_FORMAT: &str = "1.5";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;
 
-/// Something that happened, with its place in the order of things.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Counts from 1 without gaps within one `orchestrate`.
+    /// Counts from 1 without gaps within one process.
     pub seq: u64,
-    /// When the engine learned of it.
+    /// When the engine emitted it.
     pub at: UnixMillis,
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// A step of the plan, for those who draw the matrix.
+/// A step of the plan, for consumers that draw the matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepInfo {
-    /// Its number in the plan.
+    /// The step's number in the plan.
     pub id: u32,
     /// The index of its host in [`RunInfo::hosts`].
     pub host: u32,
     pub phase: Phase,
-    /// What it does: `start the container`.
+    /// For example `start the container`.
     pub title: String,
 }
 
-/// What a consumer needs to draw the run before anything has happened.
+/// Everything that a consumer needs to draw the run before its first step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunInfo {
     /// The journal's format, [`JOURNAL_FORMAT`].
     pub format: String,
     pub name: String,
-    /// The run's id; empty for an operation without a run (`exec`, `down` of nothing).
+    /// Empty for an operation without a run (`exec`, `down` without leftovers).
     #[serde(rename = "run")]
     pub run_id: String,
     /// The operation: `up`, `down`, `attach`, `logs`.
@@ -60,23 +59,23 @@ pub struct RunInfo {
     pub attempt: u32,
     /// Host names in node-rank order, the master first.
     pub hosts: Vec<String>,
-    /// Every rank, if known beforehand.
+    /// Empty if the ranks are not known beforehand.
     pub ranks: Vec<RankInfo>,
     pub steps: Vec<StepInfo>,
-    /// The inventory's own metrics: names, and patterns whose group is the value.
+    /// The inventory's `metrics`: name and pattern; the pattern's group is the value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, String>,
 }
 
-/// How a whole operation ended, in the order in which exit codes win (`product.md` section 2).
+/// How an operation ended, in ascending precedence of the exit codes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Ok,
-    /// The run goes on without us.
+    /// The run continues without this command.
     Detached,
     Failed,
-    /// The run was stopped, and no signal to this command did it.
+    /// The run was stopped by something other than a signal to this command.
     Stopped,
     /// Preflight or a different live run refused it.
     Refused,
@@ -84,40 +83,40 @@ pub enum Outcome {
     Unreachable,
     /// A signal ended it.
     Signal(i32),
-    /// Something of ours is left on a host.
+    /// Something of the run is left on a host.
     Leftovers,
     /// Another operator holds the lock.
     Locked,
 }
 
-/// What should be the case in the end.
+/// The state that the engine works towards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunGoal {
     Up,
-    /// Every rank ends with time to save.
+    /// TERM, then KILL after `stop_grace`.
     Stop,
-    /// Every rank ends now.
+    /// KILL.
     Kill,
-    /// Nothing of ours is on any host.
+    /// Nothing of the run is left on any host.
     Down,
 }
 
-/// What a run that seems to hang is known by.
+/// The symptom of a hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HangSymptom {
-    /// Ranks did not come where the others wait for them.
+    /// Ranks did not arrive where the others wait for them.
     #[serde(rename = "missing")]
     RankMissing,
-    /// Ranks ended, and the others wait.
+    /// Ranks ended and the others wait.
     #[serde(rename = "gone")]
     RankExited,
-    /// No rank writes, and the GPUs are busy without drawing the power of work.
+    /// No rank writes, and the GPUs report load but draw little power.
     Spinning,
-    /// No rank writes; what the GPUs do is not known, or they do nothing.
+    /// No rank writes, and the GPUs are idle or unknown.
     Silent,
-    /// The run is not ready, though it has had time enough.
+    /// The run is not ready in the usual time.
     #[serde(rename = "late")]
     NotReady,
 }
@@ -125,23 +124,22 @@ pub enum HangSymptom {
 /// A run seems to hang.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hang {
-    /// What it is known by.
     #[serde(rename = "sign")]
     pub symptom: HangSymptom,
-    /// Indexes of the hosts that it is about; empty: all.
+    /// Indexes of the hosts concerned; empty: all.
     pub hosts: Vec<u32>,
-    /// Global ranks that it is about; empty: all, or those hosts'.
+    /// Global ranks concerned; empty: all ranks of `hosts`.
     pub ranks: Vec<u32>,
     pub since: UnixMillis,
-    /// What says so, a line each.
+    /// One line per observation.
     pub evidence: Vec<String>,
 }
 
-/// The kinds of event. Log bytes and samples are chatter: they may be thinned or recorded elsewhere; all others are the run's life.
+/// Log bytes and samples may be thinned or recorded elsewhere; consumers see every other event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum EventKind {
-    /// The first event, and again when a plan is known or replaced (attempt, teardown).
+    /// The first event; emitted again when a plan is made or replaced (attempt, teardown).
     RunStarted(RunInfo),
     /// A connection is being made.
     HostConnecting {
@@ -153,15 +151,14 @@ pub enum EventKind {
         host: u32,
         /// The host's clock minus ours, milliseconds.
         clock_offset: i64,
-        /// How wrong that may be (half the round trip), milliseconds.
+        /// The error bound of `clock_offset` (half the round trip), milliseconds.
         uncertainty: i64,
     },
-    /// A connection was lost, or none could be made; it is tried again while `retrying`.
+    /// A connection was lost or could not be made.
     HostLost {
         /// Index of the host.
         host: u32,
         error: String,
-        /// Whether it is tried again.
         #[serde(rename = "retrying")]
         will_retry: bool,
     },
@@ -172,18 +169,17 @@ pub enum EventKind {
     StepStarted {
         step: u32,
     },
-    /// There was nothing to do.
+    /// There was nothing to do: `ok` in reports.
     StepSatisfied {
         step: u32,
         note: String,
     },
-    /// A step changed something, or proved it.
+    /// A step changed something, or checked something that only it could: `changed` or `ok` in reports.
     StepDone {
         step: u32,
         /// What it found or did.
         note: String,
     },
-    /// A step is tried again.
     StepRetrying {
         step: u32,
         error: String,
@@ -194,26 +190,24 @@ pub enum EventKind {
         /// What to do next; may be empty.
         hint: String,
     },
-    /// A check of preflight ended the same on these hosts.
+    /// A preflight check had the same result on these hosts.
     #[serde(rename = "checked")]
     CheckFinished {
         check: String,
         level: Level,
         /// Indexes of the hosts.
         hosts: Vec<u32>,
-        /// What was found, or why it was not looked at.
+        /// The result, or why the check was skipped.
         #[serde(rename = "what")]
         message: String,
         /// What to do next; may be empty.
         hint: String,
     },
-    /// The launcher of a host runs.
     #[serde(rename = "node-started")]
     LauncherStarted {
         /// Index of the host.
         host: u32,
     },
-    /// The launcher of a host ended.
     #[serde(rename = "node-exited")]
     LauncherExited {
         /// Index of the host.
@@ -223,51 +217,49 @@ pub enum EventKind {
         #[serde(rename = "when")]
         ended_at: UnixMillis,
     },
-    /// A worker process runs.
     RankStarted {
         /// Index of the host.
         host: u32,
         rank: u32,
-        /// Its launcher's restart count.
+        /// The launcher's restart count.
         restart: u32,
         /// When, on our clock (0: unknown).
         #[serde(default)]
         #[serde(rename = "when")]
         started_at: UnixMillis,
     },
-    /// A worker process ended.
     RankExited {
         /// Index of the host.
         host: u32,
         rank: u32,
-        /// Its launcher's restart count.
+        /// The launcher's restart count.
         restart: u32,
         exit: Exit,
         /// When, on our clock corrected for the host's (0: unknown).
         #[serde(rename = "when")]
         ended_at: UnixMillis,
-        /// How wrong that may be, milliseconds.
+        /// The error bound of `ended_at`, milliseconds.
         uncertainty: i64,
     },
-    /// `launch.ready_when` was seen, or every rank runs where it is not set.
+    /// `launch.ready_when` has matched; without it, every rank runs.
     Ready,
-    /// The ranks that failed first: one, or several closer together than the clocks can tell.
+    /// The ranks that failed first; several if their times differ by less than the clock error.
     Culprit {
         /// Global ranks; empty when a launcher failed before any rank.
         ranks: Vec<u32>,
-        /// The hosts, same order.
+        /// Indexes of their hosts, in the same order.
         hosts: Vec<u32>,
     },
-    /// The run seems to hang; once for each thing that is known of it.
+    /// The run seems to hang; emitted once per symptom.
     Hang(Hang),
-    /// It does not hang any more: what was waited for has come.
+    /// The run is making progress again.
     #[serde(rename = "hang-over")]
     HangEnded,
-    /// How the hosts say that the run ended, or that it runs: read from its record, statuses and marks.
+    /// How the run ended, or that it is running, according to its record and status files on the hosts.
     #[serde(rename = "run-found")]
     RunEndReported {
         end: RunOutcome,
-        /// When it ended, on our clock (0: unknown, or it runs).
+        /// When it ended, on our clock (0: unknown or running).
         #[serde(rename = "when")]
         ended_at: UnixMillis,
     },
@@ -279,59 +271,56 @@ pub enum EventKind {
         /// `TERM` or `KILL`.
         signal: String,
     },
-    /// Bytes of a log, in order, without gaps within (host, file).
+    /// Bytes of a log, in order and without gaps per (host, file).
     Log {
         /// Index of the host.
         host: u32,
         file: LogFile,
-        /// The place of the first byte in the host's file.
+        /// Offset of the first byte in the host's file.
         offset: u64,
-        /// The bytes: at most [`MAX_LOG_CHUNK_BYTES`]; never serialised, the journal records ranges.
+        /// At most [`MAX_LOG_CHUNK_BYTES`]; not serialised, the journal records ranges.
         #[serde(skip)]
         bytes: bytes::Bytes,
-        /// How many bytes; what the journal keeps of them.
+        /// The number of bytes.
         len: u64,
     },
-    /// A log is shorter on its host than what came of it: it was cut or written anew, and comes again from its first byte.
+    /// A log is shorter on its host than its copy: it was truncated or rewritten, and is sent again from offset 0.
     #[serde(rename = "log-shrunk")]
     LogTruncated {
         /// Index of the host.
         host: u32,
         file: LogFile,
-        /// How many bytes it has there now.
+        /// The file's length on the host now.
         size: u64,
     },
-    /// GPU values of a host.
     Gpus {
         /// Index of the host.
         host: u32,
         gpus: Vec<GpuSample>,
     },
-    /// nvidia-smi gives no values; it is asked again.
+    /// nvidia-smi returns no values; it is retried.
     #[serde(rename = "gpus-unread")]
     GpusUnavailable {
         /// Index of the host.
         host: u32,
         error: String,
     },
-    /// The processes on the GPUs of a host.
     GpuProcesses {
         /// Index of the host.
         host: u32,
-        /// One a process and GPU.
+        /// One entry per process and GPU.
         processes: Vec<GpuProcess>,
     },
-    /// What `nvidia-smi` prints on a host: a person asked for it.
+    /// The output of `nvidia-smi` on a host, at the user's request.
     NvidiaSmi {
         /// Index of the host.
         host: u32,
-        /// The text, as the host gave it; empty where it gave none.
+        /// The unmodified output; may be empty.
         text: String,
-        /// Why it gave none, or that it ended with an error; empty where it did not.
+        /// The error; empty on success.
         #[serde(default)]
         error: String,
     },
-    /// What a host does besides its GPUs.
     #[serde(rename = "vitals")]
     HostMetrics {
         /// Index of the host.
@@ -347,47 +336,44 @@ pub enum EventKind {
         free: u64,
         total: u64,
     },
-    /// What a host knows of a run that failed there: docker, the kernel, its disks.
+    /// Evidence from a host after a failure there: docker, kernel log, disks.
     #[serde(rename = "aftermath")]
     Postmortem {
         /// Index of the host.
         host: u32,
-        /// Lines, each beginning with who says it (`assets/aftermath.sh`).
+        /// Each line begins with its source (`assets/aftermath.sh`).
         lines: Vec<String>,
     },
-    /// Something a person should know.
+    /// A message for the user.
     Notice {
-        /// Index of the host it is about.
+        /// Index of the host concerned.
         host: Option<u32>,
         text: String,
-        /// Whether it is a warning.
         warn: bool,
     },
-    /// What should be the case changed.
     GoalChanged {
         goal: RunGoal,
-        /// Why: `rank 3 failed`, `Ctrl-C`.
+        /// For example `rank 3 failed`, `Ctrl-C`.
         #[serde(rename = "why")]
         reason: String,
     },
-    /// Something of ours could not be removed.
+    /// Something of the run could not be removed.
     Leftover {
         /// Index of the host.
         host: u32,
         /// What, and why it is still there.
         text: String,
     },
-    /// The last event, always, exactly once.
+    /// The last event, exactly once per operation.
     RunFinished {
         outcome: Outcome,
-        /// Whether the run's ranks succeeded, where there was a run.
         #[serde(rename = "why")]
         reason: String,
     },
 }
 
 impl EventKind {
-    /// Whether it is a sample: one of many that may be thinned, since the next one replaces it.
+    /// Whether the event is a sample, which may be dropped since the next one replaces it.
     pub fn is_sample(&self) -> bool {
         matches!(
             self,
@@ -396,20 +382,20 @@ impl EventKind {
     }
 }
 
-/// What a person, a finding or a signal asks of the engine.
+/// A request to the engine, from the user, a finding or a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunControl {
-    /// End every rank with `stop_grace`, then tear down as `teardown` says.
+    /// Send TERM, after `stop_grace` KILL, then tear down according to `teardown`.
     Stop {
-        /// Why, for the journal.
+        /// For the journal.
         reason: String,
     },
-    /// End every rank now.
+    /// Send KILL.
     Kill { reason: String },
     /// Stop the gang and launch it again.
     Restart,
-    /// Stop and remove everything whatever `teardown` says.
+    /// Stop and remove everything, regardless of `teardown`.
     Teardown,
-    /// Leave the run alone and end.
+    /// Leave the run running and exit.
     Detach,
 }

@@ -1,6 +1,6 @@
-//! What a person at the dashboard can ask for, and what is offered to them.
+//! Actions of the dashboard's user, and the capabilities that a feed offers.
 
-/// Who sits at the dashboard.
+/// Decides what Ctrl-C does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DashboardRole {
     /// Ctrl-C stops the run, then kills it.
@@ -11,58 +11,57 @@ pub enum DashboardRole {
     Replay,
 }
 
-/// What can be asked for now.
+/// The actions that are available now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardCapabilities {
     pub role: DashboardRole,
-    /// The plan is shown and waits for a word: what starting it would do.
+    /// Set while the plan awaits confirmation: what starting it would do.
     pub start_summary: Option<String>,
     /// A run is followed: it can be stopped, killed and torn down.
     pub can_control: bool,
-    /// What is followed can be launched again.
+    /// The run can be launched again.
     pub can_restart: bool,
-    /// Nothing is followed, but hosts may hold something that can be torn down.
+    /// No run is followed, but hosts may hold something to tear down.
     pub can_tear_down: bool,
 }
 
 impl DashboardCapabilities {
-    /// Nothing but to look.
     pub fn view_only(role: DashboardRole) -> DashboardCapabilities {
         DashboardCapabilities { role, start_summary: None, can_control: false, can_restart: false, can_tear_down: false }
     }
 }
 
-/// What the person at the dashboard asks for.
+/// An action of the dashboard's user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum UserAction {
-    /// Start what the plan shows.
+    /// Execute the plan that is shown.
     Start,
-    /// Leave the run alone and end.
+    /// Leave the run running and exit.
     Detach,
-    /// End every rank with time to save.
+    /// TERM, then KILL after `stop_grace`.
     Stop,
-    /// End every rank now.
+    /// KILL.
     Kill,
     /// Stop and remove everything.
     TearDown,
     /// Stop the gang and launch it again.
     Restart,
-    /// What nvidia-smi prints on this host.
+    /// Run nvidia-smi on this host.
     QueryNvidiaSmi(u32),
     /// A shell on this host, with the variables of this rank.
     OpenShell(u32, Option<u32>),
     Interrupt,
-    /// Leave now, whatever is under way.
+    /// Leave immediately, without cleaning up.
     LeaveNow,
-    /// The terminal is gone.
+    /// The terminal was closed.
     Hangup,
-    /// The dashboard broke: the terminal is as it was, the run goes on.
+    /// The dashboard panicked: the terminal is restored and the run continues.
     DashboardPanicked,
-    /// Stop or go on playing.
+    /// Pause or resume the replay.
     TogglePause,
     StepEvent,
-    /// Play this many times as fast as until now.
+    /// Multiply the replay speed.
     ScaleSpeed(f64),
-    /// Go so many milliseconds on, or back.
+    /// Seek by this many milliseconds; negative: back.
     Seek(i64),
 }

@@ -1,28 +1,27 @@
-//! What the copies of logs leave free of the laptop's disk, for the journal, the report and everybody else's programs.
+//! The reserve of the laptop's disk that log copies leave free for the journal, the report and other programs.
 //!
-//! Uses nothing. Looks at the disk once for some bytes, not at every write.
+//! Free space is read once per budget of bytes, not at every write.
 
 use std::io;
 use std::path::Path;
 
-/// The most that stays free; of a disk that is smaller than 25 GiB, a hundredth.
+/// The maximum reserve; disks below 25 GiB reserve one percent.
 const MAX_RESERVE_BYTES: u64 = 256 << 20;
-/// How much is written, at most, before it is looked again: others write there too.
+/// The maximum written before free space is read again, since other programs write too.
 const RECHECK_BYTES: u64 = 4 << 20;
-/// What has to be free beside the reserve before copies go on: less would stop them again at once.
+/// What must be free beyond the reserve before copying resumes; with less it would stop again immediately.
 const RESUME_BYTES: u64 = 256 << 10;
 
-/// Free and total bytes of the disk of a folder.
+/// Returns the free and total bytes of a directory's disk.
 type DiskSpaceFn = fn(&Path) -> io::Result<(u64, u64)>;
 
-/// Too little is free: how much is, and how much stays so.
+/// A write would use the reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiskFull {
     pub(super) free: u64,
     pub(super) reserved: u64,
 }
 
-/// Counts what may still be written.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
     disk_space: DiskSpaceFn,
@@ -35,13 +34,12 @@ impl Default for DiskReserve {
     }
 }
 
-/// How much of a disk stays free.
 fn reserved_bytes(total: u64) -> u64 {
     (total / 100).min(MAX_RESERVE_BYTES)
 }
 
 impl DiskReserve {
-    /// Takes what is to be written in this folder; refused when too little would be free then. A disk that does not say is written to.
+    /// Takes `bytes` from the budget; refused if the write would use the reserve. If free space cannot be read, writes are allowed.
     pub(super) fn try_take(&mut self, dir: &Path, bytes: u64) -> Result<(), DiskFull> {
         if let Some(left) = self.budget.checked_sub(bytes) {
             self.budget = left;
@@ -49,13 +47,13 @@ impl DiskReserve {
         }
         self.budget = 0;
         let Ok((free, total)) = (self.disk_space)(dir) else { return Ok(()) };
-        let keep = reserved_bytes(total);
-        let Some(over) = free.checked_sub(keep.saturating_add(bytes)) else { return Err(DiskFull { free, reserved: keep }) };
-        self.budget = (over / 2).min(RECHECK_BYTES);
+        let reserved = reserved_bytes(total);
+        let Some(rest) = free.checked_sub(reserved.saturating_add(bytes)) else { return Err(DiskFull { free, reserved }) };
+        self.budget = (rest / 2).min(RECHECK_BYTES);
         Ok(())
     }
 
-    /// Whether there is room again, and some to begin with.
+    /// Whether copying can resume.
     pub(super) fn has_space(&mut self, dir: &Path) -> bool {
         self.budget = 0;
         (self.disk_space)(dir).is_ok_and(|(free, total)| free >= 2 * reserved_bytes(total) + RESUME_BYTES)
@@ -63,12 +61,12 @@ impl DiskReserve {
 }
 
 fn read_disk_space(dir: &Path) -> io::Result<(u64, u64)> {
-    let told = rustix::fs::statvfs(dir)?;
-    let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
-    Ok((bytes(told.f_bavail), bytes(told.f_blocks)))
+    let stat = rustix::fs::statvfs(dir)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok((bytes(stat.f_bavail), bytes(stat.f_blocks)))
 }
 
-/// A number of bytes for people.
+/// `12 KiB`, `300 MiB`.
 pub(super) fn format_size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
@@ -92,7 +90,7 @@ mod tests {
         assert_eq!(reserve.try_take(dir, 100), Ok(()));
         assert_eq!(reserve.try_take(dir, 101), Err(DiskFull { free: (256 << 20) + 100, reserved: 256 << 20 }));
         assert!(!reserve.has_space(dir));
-        // A small disk keeps a hundredth, and is looked at before half of what is left is written.
+        // A small disk reserves one percent and is checked again after half of the rest.
         let mut reserve = DiskReserve { disk_space: small_disk, budget: 0 };
         assert_eq!(reserve.try_take(dir, 1000), Ok(()));
         assert_eq!(reserve.budget, ((1 << 20) - (1 << 20) / 100 - 1000) / 2);

@@ -1,6 +1,4 @@
-//! What went wrong, as the recap and as programs are told it.
-//!
-//! Uses `diagnose`. The texts are cleaned here: a finding quotes what hosts wrote.
+//! Findings of the diagnosis, for the recap and as JSON. The texts are sanitized here, since a finding quotes output of hosts.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,25 +21,25 @@ pub struct BilingualText {
 pub struct FindingReport {
     /// The rule's stable name.
     pub rule: String,
-    /// Ranks, ascending; empty: it is about hosts.
+    /// Ascending; empty if the finding is about hosts.
     pub ranks: Vec<u32>,
     pub hosts: Vec<String>,
     pub what: BilingualText,
     pub why: BilingualText,
-    /// What to do next.
     pub next: BilingualText,
-    /// The lines that say so.
+    /// Log lines that support the finding.
     pub evidence: Vec<String>,
-    /// Ranks that only felt it.
+    /// Ranks that failed as a consequence.
     #[serde(rename = "felt")]
     pub affected: Vec<u32>,
 }
 
 impl FindingReport {
-    /// As programs are told it.
     pub fn new(finding: &DiagnosisFinding, state: &RunState) -> Self {
-        let texts =
-            |words: &LocalizedTemplate| BilingualText { en: words.fill(false, &finding.groups), zh: words.fill(true, &finding.groups) };
+        let texts = |template: &LocalizedTemplate| BilingualText {
+            en: template.fill(false, &finding.groups),
+            zh: template.fill(true, &finding.groups),
+        };
         FindingReport {
             rule: finding.rule.clone(),
             ranks: finding.ranks.clone(),
@@ -55,7 +53,7 @@ impl FindingReport {
     }
 }
 
-/// `rank 2 on gpu02`, `ranks 0-3`, `gpu[01-02]`: where it was, clean.
+/// `rank 2 on gpu02`, `gpu[01-02]`; sanitized.
 pub(crate) fn format_location(finding: &DiagnosisFinding, state: &RunState, sanitizer: &Sanitizer) -> String {
     let hosts = style::format_hosts(state, sanitizer, &finding.hosts);
     match finding.ranks.len() {
@@ -64,23 +62,23 @@ pub(crate) fn format_location(finding: &DiagnosisFinding, state: &RunState, sani
     }
 }
 
-/// How a run seems to hang, on one line, clean: `waiting for: gpu03 (2 min)`.
+/// The symptoms of a hang on one line, sanitized: `waiting for: gpu03 (for 2 min)`.
 pub(crate) fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanitizer: &Sanitizer) -> String {
     let hosts = style::format_hosts(state, sanitizer, &hang.hosts);
-    // All ranks of its hosts: then the hosts say it.
-    let whole = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
-    let who = if whole || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
+    // If every rank of the hosts is concerned, the hosts are named alone.
+    let whole_hosts = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
+    let who = if whole_hosts || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
     let span = diagnose::hang_detector::format_duration(at - hang.since);
     match hang.symptom {
         HangSymptom::RankMissing => format!("waiting for: {who} (for {span})"),
-        HangSymptom::RankExited => format!("{who} ended, the others have been silent for {span}"),
-        HangSymptom::Spinning => format!("no rank has written for {span}, and the GPUs are busy without drawing the power of work"),
-        HangSymptom::Silent => format!("no rank has written for {span} (silence alone is a weak sign)"),
+        HangSymptom::RankExited => format!("{who} ended, the others have written nothing for {span}"),
+        HangSymptom::Spinning => format!("no rank has written for {span}; the GPUs report load but draw little power"),
+        HangSymptom::Silent => format!("no rank has written for {span} (a weak sign by itself)"),
         HangSymptom::NotReady => format!("the run is not ready after {span}"),
     }
 }
 
-/// What happened, why, and what to do next, clean; the last two may be empty.
+/// Summary, explanation and next step, sanitized; the last two may be empty.
 pub(crate) fn finding_texts(finding: &DiagnosisFinding, lang: Lang, sanitizer: &Sanitizer) -> [String; 3] {
     [finding.summary(lang), finding.explanation(lang), finding.next_step(lang)].map(|text| sanitizer.sanitize_line(&text).trim().to_owned())
 }

@@ -1,7 +1,7 @@
-//! The journal: what happened, one event a line, for replay and for the list of past runs.
+//! The journal: one event per line, for replay and for the list of past runs.
 //!
-//! Uses `event`. Log bytes are never in it, only which ranges came when; samples go to a file of their own, one of a kind in ten seconds a host.
-//! A reader skips kinds that it does not know, refuses another major format, and forgives a line that a crash cut off.
+//! It holds log ranges, never log bytes. Samples go to a file of their own, one per kind and host in ten seconds.
+//! A reader skips unknown kinds, refuses another major format, and tolerates a last line that a crash truncated.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,22 +17,20 @@ use crate::event::{Event, EventKind, JOURNAL_FORMAT, LogFile, UnixMillis};
 use super::private_files::private_options;
 use crate::text::sanitize::Sanitizer;
 
-/// The name of the journal in the run's folder.
 pub const JOURNAL_FILE: &str = "journal.jsonl";
-/// The name of the samples in the run's folder.
 pub const SAMPLES_FILE: &str = "gpus.jsonl";
-/// The most bytes of either.
+/// The size limit of either file.
 pub const MAX_JOURNAL_BYTES: u64 = 64 << 20;
-/// The room that is kept for the last words.
+/// Kept free for the last event.
 const FINAL_EVENT_RESERVE: u64 = 64 << 10;
-/// One sample of a kind and host in this time, and one log range a file.
+/// At most one sample per kind and host, and one log range per file, in this time.
 const SAMPLE_INTERVAL_MS: i64 = 10_000;
-/// One record about a disk in this time.
+/// At most one disk record per host in this time.
 const DISK_INTERVAL_MS: i64 = 600_000;
-/// The longest line that a reader takes.
+/// The longest line that the reader accepts.
 const MAX_LINE_BYTES: u64 = 32 << 20;
 
-/// The first record, and the first of every `orchestrate` that goes on with it.
+/// The first record, repeated by every process that appends to the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalHeader {
     /// `major.minor`.
@@ -41,7 +39,6 @@ pub struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// What this program writes.
     pub fn current() -> Self {
         JournalHeader { format: JOURNAL_FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -59,7 +56,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Goes on with the journal in `dir`, or begins it.
+    /// Appends to the journal in `dir`, or creates it.
     ///
     /// # Errors
     /// When a file cannot be opened or written.
@@ -70,23 +67,14 @@ impl Journal {
     fn with_limit(dir: &Path, sanitizer: Sanitizer, limit: u64) -> io::Result<Self> {
         let header = serde_json::to_string(&JournalHeader::current())?;
         let mut events = BoundedFile::open(&dir.join(JOURNAL_FILE), limit)?;
-        let mut gpus = BoundedFile::open(&dir.join(SAMPLES_FILE), limit)?;
+        let mut samples = BoundedFile::open(&dir.join(SAMPLES_FILE), limit)?;
         events.write_line(&header, true)?;
-        gpus.write_line(&header, false)?;
-        Ok(Journal {
-            events,
-            samples: gpus,
-            sanitizer,
-            pending_ranges: HashMap::new(),
-            last_samples: HashMap::new(),
-            last_disk: HashMap::new(),
-        })
+        samples.write_line(&header, false)?;
+        Ok(Journal { events, samples, sanitizer, pending_ranges: HashMap::new(), last_samples: HashMap::new(), last_disk: HashMap::new() })
     }
 
-    /// Records an event.
-    ///
     /// # Errors
-    /// When the disk does not take it.
+    /// When the file cannot be written.
     pub fn record_event(&mut self, event: &Event) -> io::Result<()> {
         match &event.kind {
             EventKind::Log { host, file, offset, len, .. } => self.merge_log_range(event, (*host, *file), *offset, *len),
@@ -97,7 +85,7 @@ impl Journal {
                 }
                 Ok(())
             }
-            // Asked for by a person, seldom; the names of processes are in it.
+            // Rare, since the user requests it; masked, since it names processes.
             EventKind::NvidiaSmi { .. } => {
                 let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
                 self.samples.write_line(&line, false)?;
@@ -112,26 +100,26 @@ impl Journal {
         }
     }
 
-    /// Writes what is still held back.
+    /// Writes the pending log ranges.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// When the file cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         let mut ranges: Vec<Event> = self.pending_ranges.drain().map(|(_, event)| event).collect();
         ranges.sort_by_key(|event| event.seq);
         ranges.iter().try_for_each(|event| self.write_event(event, false))
     }
 
-    /// Joins ranges that follow each other; the joint one has the number and time of its last part.
+    /// Merges adjacent log ranges. A merged range keeps the time of its first event and the number of its last.
     fn merge_log_range(&mut self, event: &Event, key: (u32, LogFile), offset: u64, len: u64) -> io::Result<()> {
-        if let Some(held) = self.pending_ranges.get_mut(&key) {
-            let at = held.at;
-            if let EventKind::Log { offset: from, len: have, .. } = &mut held.kind
-                && *from + *have == offset
+        if let Some(pending) = self.pending_ranges.get_mut(&key) {
+            let at = pending.at;
+            if let EventKind::Log { offset: start, len: pending_len, .. } = &mut pending.kind
+                && *start + *pending_len == offset
                 && event.at - at < SAMPLE_INTERVAL_MS
             {
-                *have += len;
-                held.seq = event.seq;
+                *pending_len += len;
+                pending.seq = event.seq;
                 return Ok(());
             }
             let old = self.pending_ranges.remove(&key);
@@ -145,16 +133,16 @@ impl Journal {
     fn write_event(&mut self, event: &Event, last: bool) -> io::Result<()> {
         let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
         if self.events.write_line(&line, last)? == WriteOutcome::LimitReached {
-            let text = "the journal is full: what follows is not in it".to_owned();
-            let note = Event { seq: event.seq, at: event.at, kind: EventKind::Notice { host: None, text, warn: true } };
-            self.events.write_line(&serde_json::to_string(&note)?, true)?;
+            let text = "the journal is full: later events are not recorded".to_owned();
+            let notice = Event { seq: event.seq, at: event.at, kind: EventKind::Notice { host: None, text, warn: true } };
+            self.events.write_line(&serde_json::to_string(&notice)?, true)?;
         }
         Ok(())
     }
 }
 
-fn mark_if_due<K: Eq + Hash>(last: &mut HashMap<K, UnixMillis>, key: K, at: UnixMillis, every: i64) -> bool {
-    let due = last.get(&key).is_none_or(|last| at - last >= every);
+fn mark_if_due<K: Eq + Hash>(last: &mut HashMap<K, UnixMillis>, key: K, at: UnixMillis, interval: i64) -> bool {
+    let due = last.get(&key).is_none_or(|last| at - last >= interval);
     if due {
         last.insert(key, at);
     }
@@ -164,12 +152,12 @@ fn mark_if_due<K: Eq + Hash>(last: &mut HashMap<K, UnixMillis>, key: K, at: Unix
 #[derive(Debug, PartialEq, Eq)]
 enum WriteOutcome {
     Appended,
-    /// No: and this is the first time.
+    /// Dropped, for the first time.
     LimitReached,
     Dropped,
 }
 
-/// A file of lines that does not grow beyond its limit.
+/// A file of lines with a size limit.
 #[derive(Debug)]
 struct BoundedFile {
     file: File,
@@ -187,7 +175,7 @@ impl BoundedFile {
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
             if last != *b"\n" {
-                // A crash cut the last line off: what follows must not become part of it.
+                // A crash truncated the last line: terminate it, so that the next record gets its own line.
                 file.write_all(b"\n")?;
                 len += 1;
             }
@@ -197,14 +185,14 @@ impl BoundedFile {
 
     fn write_line(&mut self, line: &str, last: bool) -> io::Result<WriteOutcome> {
         let size = line.len() as u64 + 1;
-        let room = if last { self.limit + FINAL_EVENT_RESERVE } else { self.limit };
-        if self.len + size > room {
+        let limit = if last { self.limit + FINAL_EVENT_RESERVE } else { self.limit };
+        if self.len + size > limit {
             return Ok(if std::mem::replace(&mut self.full, true) { WriteOutcome::Dropped } else { WriteOutcome::LimitReached });
         }
-        let mut whole = String::with_capacity(line.len() + 1);
-        whole.push_str(line);
-        whole.push('\n');
-        self.file.write_all(whole.as_bytes())?;
+        let mut record = String::with_capacity(line.len() + 1);
+        record.push_str(line);
+        record.push('\n');
+        self.file.write_all(record.as_bytes())?;
         self.len += size;
         Ok(WriteOutcome::Appended)
     }
@@ -213,43 +201,35 @@ impl BoundedFile {
 /// Why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file is not there or not readable.
     #[error("could not read {path}")]
     Io {
         path: String,
         #[source]
         source: io::Error,
     },
-    /// It does not begin as a journal does.
+    /// It does not begin with a header.
     #[error("{path} is not a journal: {what}")]
-    NotAJournal {
-        path: String,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// A newer program wrote it.
+    NotAJournal { path: String, what: String },
+    /// A newer version wrote it.
     #[error("{path} has format {format}, this program reads {JOURNAL_FORMAT}")]
     UnsupportedFormat { path: String, format: String },
 }
 
-/// Reads a journal, event by event.
 #[derive(Debug)]
 pub struct JournalReader<R> {
     input: R,
     path: String,
     header: JournalHeader,
-    /// Records of a kind that this program does not know.
+    /// Records of a kind that this version does not know.
     pub unknown_records: u64,
-    /// Lines that are no records.
+    /// Lines that are not records.
     pub damaged_lines: u64,
     line: Vec<u8>,
 }
 
 impl JournalReader<io::BufReader<File>> {
-    /// Opens a journal.
-    ///
     /// # Errors
-    /// When it is not there, is none, or is of another major format.
+    /// When the file cannot be read, is not a journal, or has another major format.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let name = path.display().to_string();
         match private_options(OpenOptions::new().read(true)).open(path) {
@@ -263,7 +243,7 @@ impl<R: BufRead> JournalReader<R> {
     /// Reads from anything; `path` is for messages.
     ///
     /// # Errors
-    /// When it does not begin with a header of our major format.
+    /// When the input does not begin with a header of our major format.
     pub fn new(mut input: R, path: &str) -> Result<Self, JournalError> {
         let mut line = Vec::new();
         let path = path.to_owned();
@@ -286,7 +266,7 @@ impl<R: BufRead> JournalReader<R> {
     /// The next event; `None` at the end.
     ///
     /// # Errors
-    /// When the file cannot be read on, or goes on in another major format.
+    /// When the file cannot be read, or continues in another major format.
     pub fn next_event(&mut self) -> Result<Option<Event>, JournalError> {
         loop {
             self.line.clear();
@@ -303,7 +283,7 @@ impl<R: BufRead> JournalReader<R> {
         }
     }
 
-    /// A line that is no event of ours.
+    /// Counts a line that is not an event of ours as unknown or damaged.
     fn count_unreadable_line(&mut self) -> Result<(), JournalError> {
         match serde_json::from_slice::<serde_json::Value>(&self.line) {
             Ok(value) if value.get("kind").is_some_and(serde_json::Value::is_string) => self.unknown_records += 1,
@@ -316,7 +296,7 @@ impl<R: BufRead> JournalReader<R> {
         Ok(())
     }
 
-    /// All that is left.
+    /// All remaining events.
     ///
     /// # Errors
     /// As [`JournalReader::next_event`].

@@ -1,7 +1,6 @@
-//! The stream as lines of JSON, for programs.
+//! Events as JSON lines (`--progress json`): a header with the format, then one object per event.
 //!
-//! Uses `event` and its neighbours. One object an event, the first is a header with the format. Log bytes are text here: cut at line ends,
-//! invalid UTF-8 replaced, with the place they came from; the log files have them as they were.
+//! Log bytes become text, split after newlines, with invalid UTF-8 replaced; the log files hold the exact bytes.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,10 +17,10 @@ use super::journal::JournalHeader;
 use super::line_writer::LineOutput;
 use crate::text::sanitize::{Sanitizer, escape_json};
 
-/// Text without a newline is held back up to this many bytes, so that no secret and no character is cut in two.
+/// An unfinished line is held back up to this many bytes, so that no secret and no character is split.
 const MAX_PENDING_BYTES: usize = 64 << 10;
 
-/// A piece of a log in the stream.
+/// Log lines of one file.
 #[derive(Serialize)]
 struct LogRecord<'a> {
     seq: u64,
@@ -35,7 +34,7 @@ struct LogRecord<'a> {
     text: String,
 }
 
-/// What went wrong, before the last event.
+/// A finding; all findings precede the last event.
 #[derive(Serialize)]
 struct FindingRecord {
     seq: u64,
@@ -59,7 +58,6 @@ pub(crate) struct JsonSink<O> {
 }
 
 impl<O: LineOutput> JsonSink<O> {
-    /// Prints to `out`.
     pub(crate) fn new(out: O, sanitizer: Sanitizer) -> Self {
         JsonSink { out, sanitizer, pending_logs: HashMap::new(), header_written: false }
     }
@@ -70,21 +68,21 @@ impl<O: LineOutput> JsonSink<O> {
     }
 
     fn buffer_log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
-        let held = self.pending_logs.entry(key).or_default();
-        if held.bytes.is_empty() || held.offset + held.bytes.len() as u64 != offset {
-            held.bytes.clear();
-            held.offset = offset;
+        let pending = self.pending_logs.entry(key).or_default();
+        if pending.bytes.is_empty() || pending.offset + pending.bytes.len() as u64 != offset {
+            pending.bytes.clear();
+            pending.offset = offset;
         }
-        held.bytes.extend_from_slice(bytes);
-        let whole = match memchr::memrchr(b'\n', &held.bytes) {
+        pending.bytes.extend_from_slice(bytes);
+        let ready_len = match memchr::memrchr(b'\n', &pending.bytes) {
             Some(at) => at + 1,
-            None if held.bytes.len() > MAX_PENDING_BYTES => held.bytes.len(),
+            None if pending.bytes.len() > MAX_PENDING_BYTES => pending.bytes.len(),
             None => return Ok(()),
         };
-        let ready: Vec<u8> = held.bytes.drain(..whole).collect();
-        let from = held.offset;
-        held.offset += whole as u64;
-        self.write_log_text(key, from, &ready, event.seq, event.at, state)
+        let ready: Vec<u8> = pending.bytes.drain(..ready_len).collect();
+        let start = pending.offset;
+        pending.offset += ready_len as u64;
+        self.write_log_text(key, start, &ready, event.seq, event.at, state)
     }
 
     fn write_log_text(
@@ -102,9 +100,9 @@ impl<O: LineOutput> JsonSink<O> {
     }
 
     fn flush_pending(&mut self, seq: u64, at: UnixMillis, state: &RunState) -> io::Result<()> {
-        let mut held: Vec<((u32, LogFile), PendingLog)> = self.pending_logs.drain().filter(|(_, held)| !held.bytes.is_empty()).collect();
-        held.sort_by_key(|(key, _)| *key);
-        held.into_iter().try_for_each(|(key, held)| self.write_log_text(key, held.offset, &held.bytes, seq, at, state))
+        let mut pending: Vec<((u32, LogFile), PendingLog)> = self.pending_logs.drain().filter(|(_, log)| !log.bytes.is_empty()).collect();
+        pending.sort_by_key(|(key, _)| *key);
+        pending.into_iter().try_for_each(|(key, log)| self.write_log_text(key, log.offset, &log.bytes, seq, at, state))
     }
 }
 
@@ -154,13 +152,13 @@ mod tests {
 
     #[test]
     fn json_lines_hold_whole_log_lines() {
-        let mut scene = SinkHarness::new(JsonSink::new(Vec::new(), Sanitizer::new(&["s3cret".to_owned()])));
-        scene.emit(0, run_started(2, 1, &[]));
-        scene.emit(1, rank_log(1, 1, 0, "one\nmy s3c"));
-        scene.emit(1, rank_log(1, 1, 10, "ret \u{9b}31m\u{7f}\nrest"));
-        scene.emit(1, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
-        scene.finish();
-        let lines = std::mem::take(&mut scene.sink.out);
+        let mut harness = SinkHarness::new(JsonSink::new(Vec::new(), Sanitizer::new(&["s3cret".to_owned()])));
+        harness.emit(0, run_started(2, 1, &[]));
+        harness.emit(1, rank_log(1, 1, 0, "one\nmy s3c"));
+        harness.emit(1, rank_log(1, 1, 10, "ret \u{9b}31m\u{7f}\nrest"));
+        harness.emit(1, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+        harness.finish();
+        let lines = std::mem::take(&mut harness.sink.out);
         assert!(lines.iter().all(|line| !line.chars().any(char::is_control)));
         let values: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
         assert_eq!(values[0]["format"], crate::event::JOURNAL_FORMAT);
@@ -179,12 +177,12 @@ mod tests {
 
     #[test]
     fn endless_line_memory_is_bounded() {
-        let mut scene = SinkHarness::new(JsonSink::new(Vec::new(), Sanitizer::default()));
-        scene.emit(0, run_started(1, 1, &[]));
+        let mut harness = SinkHarness::new(JsonSink::new(Vec::new(), Sanitizer::default()));
+        harness.emit(0, run_started(1, 1, &[]));
         for n in 0..100_u64 {
-            scene.emit(1, rank_log(0, 0, n * 10_000, &"x".repeat(10_000)));
+            harness.emit(1, rank_log(0, 0, n * 10_000, &"x".repeat(10_000)));
         }
-        assert!(scene.sink.pending_logs.values().all(|held| held.bytes.len() <= MAX_PENDING_BYTES + 10_000));
-        assert!(scene.sink.out.len() > 10);
+        assert!(harness.sink.pending_logs.values().all(|log| log.bytes.len() <= MAX_PENDING_BYTES + 10_000));
+        assert!(harness.sink.out.len() > 10);
     }
 }

@@ -1,6 +1,4 @@
-//! Where lines go.
-//!
-//! Uses `sanitize`. What is slow here is slow for its face alone: `aside` keeps it from the others.
+//! Outputs for lines. A slow output delays only its own sink, which `threaded_sink` keeps apart from the others.
 
 use std::io::{self, BufWriter, Write};
 
@@ -8,20 +6,16 @@ use crate::text::sanitize::PrintableText;
 
 /// Takes lines without their newline.
 pub(crate) trait LineOutput: Send {
-    /// Adds a line.
-    ///
     /// # Errors
-    /// When nobody reads any more.
+    /// When the reader has closed the output.
     fn write_line(&mut self, text: &str) -> io::Result<()>;
 
-    /// Shows what was added.
-    ///
     /// # Errors
-    /// When nobody reads any more.
+    /// When the reader has closed the output.
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Lines kept in memory, for tests and for those who draw by themselves.
+/// Lines kept in memory, for tests and for sinks that draw them themselves.
 impl LineOutput for Vec<String> {
     fn write_line(&mut self, text: &str) -> io::Result<()> {
         self.push(text.to_owned());
@@ -33,12 +27,11 @@ impl LineOutput for Vec<String> {
     }
 }
 
-/// A stream that lines are written to, and a door to the terminal: whatever comes is cleaned.
+/// Sanitizes every line before it reaches the stream.
 #[derive(Debug)]
 pub(crate) struct SanitizedLineWriter<W: Write>(BufWriter<W>);
 
 impl<W: Write> SanitizedLineWriter<W> {
-    /// Writes to `writer`.
     pub(crate) fn new(writer: W) -> Self {
         SanitizedLineWriter(BufWriter::with_capacity(64 << 10, writer))
     }

@@ -1,8 +1,8 @@
 #![expect(clippy::disallowed_methods, reason = "owns the log files of the laptop")]
 //! The laptop's copies of a run's logs, byte for byte: `rank-<n>.log`, after a restart `rank-<n>.<k>.log`, and `node-<n>.log`, where n is the
-//! host's node rank in the run's record. What a host has cut or written anew since it was copied is kept beside: `rank-<n>.log.1`.
+//! host's node rank in the run's record. If a log was truncated on its host, the previous copy is kept as `rank-<n>.log.1`.
 //!
-//! Uses `event`, `files` and `nodes`. Hosts are known by name. What is read here is as dangerous as the host made it.
+//! Hosts are identified by name. Log text is untrusted: sanitize it before you print it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -18,15 +18,14 @@ use super::disk_reserve::{DiskFull, DiskReserve, format_size};
 use super::node_list::NodeList;
 use super::private_files::{lock_dir, make_dir, private_options, read_bounded, sync_dir};
 
-/// How many files are open at once: a laptop allows few.
+/// The maximum number of open files; laptops have low limits.
 const MAX_OPEN_FILES: usize = 64;
-/// The file that remembers which node wrote which rank's log.
+/// Records which node wrote which rank's log.
 const OWNERS_FILE: &str = ".hosts";
-/// The most bytes of it.
 const MAX_OWNERS_BYTES: u64 = 64 << 20;
-/// The most bytes that [`LogStore::tail`] looks at.
+/// The maximum that [`LogStore::tail`] reads.
 const MAX_TAIL_BYTES: u64 = 8 << 20;
-/// How many earlier copies of one file are kept each by itself; those after them are joined in the last one.
+/// How many earlier copies of one file are kept separately; later ones are appended to the last of them.
 const MAX_GENERATIONS: u32 = 100;
 
 /// Why log bytes are not on the laptop.
@@ -40,35 +39,27 @@ pub enum LogStoreError {
         /// Where the bytes belong.
         offset: u64,
     },
-    /// The file could not be read or written: a full disk, a missing right.
     #[error("could not {what} {path}")]
     Io {
-        /// `write`, `read`, `make`, `sync`, `rename`.
+        /// `write`, `read`, `create`, `sync`, `rename`.
         what: &'static str,
         path: String,
         #[source]
         source: io::Error,
     },
-    /// Some of the disk stays free.
-    #[error("{path}: {} are free here, and {} stay free", format_size(*.free), format_size(*.reserved))]
-    LowDiskSpace {
-        path: String,
-        /// How much is free.
-        free: u64,
-        /// How much stays free.
-        reserved: u64,
-    },
-    /// Nothing is kept yet.
-    #[error("the run has no folder on this laptop")]
+    /// A reserve of the disk is kept free.
+    #[error("{path}: only {} free, {} are kept in reserve", format_size(*.free), format_size(*.reserved))]
+    LowDiskSpace { path: String, free: u64, reserved: u64 },
+    #[error("the run has no directory on this laptop")]
     NoRunDir,
-    /// The event is about a host that no `run-started` has named.
+    /// No `run-started` has named the event's host.
     #[error("host number {0} has no name")]
     UnknownHost(u32),
 }
 
 type LogKey = (u32, LogFile);
 
-/// A folder of logs.
+/// The log directory of one run.
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
@@ -77,19 +68,19 @@ pub struct LogStore {
     lengths: HashMap<LogKey, u64>,
     open_files: VecDeque<(LogKey, File)>,
     reserve: DiskReserve,
-    /// Names of files that were written since they were last known to be on the disk.
+    /// Names of files that were written since the last sync.
     unsynced: BTreeSet<String>,
-    /// Whether what others have written before is known to be on the disk too.
+    /// Whether the files that earlier processes wrote are synced.
     earlier_files_synced: bool,
 }
 
 impl LogStore {
-    /// Opens a folder, and makes it if it is not there.
+    /// Opens a directory; a missing one is created.
     ///
     /// # Errors
-    /// When it cannot be made or read.
+    /// When it cannot be created or read.
     pub fn open(dir: &Path) -> Result<Self, LogStoreError> {
-        make_dir(dir).map_err(|source| io_error("make", dir, source))?;
+        make_dir(dir).map_err(|source| io_error("create", dir, source))?;
         Ok(LogStore {
             nodes: NodeList::read(dir).map_err(|source| io_error("read", &dir.join(".nodes"), source))?,
             rank_owners: read_owners(dir)?,
@@ -102,7 +93,7 @@ impl LogStore {
         })
     }
 
-    /// Whether the folder says which hosts its numbers mean.
+    /// Whether the directory has a node list.
     pub fn has_node_list(&self) -> bool {
         self.nodes.is_saved()
     }
@@ -112,35 +103,35 @@ impl LogStore {
         self.nodes.names()
     }
 
-    /// Takes these hosts for node 0, 1, … where neither the folder nor an earlier call says; nothing is written yet.
+    /// Sets the hosts of node 0, 1, … unless the directory or an earlier call has set them. Nothing is written yet.
     pub fn set_default_hosts(&mut self, hosts: &[String]) {
         self.nodes.set_default_names(hosts);
     }
 
-    /// Writes down which hosts the numbers mean, if the folder does not say.
+    /// Writes the node list if the directory has none.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn save_node_list(&mut self) -> Result<(), LogStoreError> {
         self.nodes.save_if_missing(&self.dir).map_err(|source| io_error("write", &self.dir.join(".nodes"), source))
     }
 
-    /// Where the file lies; `None`: nothing of that host is here.
+    /// The file's path; `None` if there is nothing of that host.
     pub fn path(&self, host: &str, file: LogFile) -> Option<PathBuf> {
         self.nodes.find_number(host).map(|node| self.dir.join(self.file_name(node, file)))
     }
 
-    /// Under a rendezvous that hands out ranks, two hosts may write the same rank: the second one's node rank is in the name.
+    /// With a dynamic rendezvous, two hosts may write the same rank: the second host's file name includes its node rank.
     fn file_name(&self, node: u32, file: LogFile) -> String {
         let stem = file_stem(node, file);
         let name = format!("{stem}.log");
         if self.rank_owners.get(&name).is_some_and(|owner| *owner != node) { format!("{stem}@{node}.log") } else { name }
     }
 
-    /// How many bytes are here: the next ones are wanted from this offset.
+    /// The length of the copy, which is the offset of the next bytes.
     ///
     /// # Errors
-    /// When the file is there and cannot be looked at.
+    /// When the file exists and cannot be read.
     pub fn log_len(&mut self, host: &str, file: LogFile) -> Result<u64, LogStoreError> {
         self.nodes.find_number(host).map_or(Ok(0), |node| self.node_len(node, file))
     }
@@ -152,7 +143,7 @@ impl LogStore {
         let path = self.dir.join(self.file_name(node, file));
         let len = match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_file() => meta.len(),
-            Ok(_) => return Err(io_error("write", &path, io::Error::other("something else is in its place"))),
+            Ok(_) => return Err(io_error("write", &path, io::Error::other("not a regular file"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(source) => return Err(io_error("read", &path, source)),
         };
@@ -160,10 +151,10 @@ impl LogStore {
         Ok(len)
     }
 
-    /// The files of a host of which there are bytes here, and how many.
+    /// The non-empty copies of a host's files and their lengths.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// When the directory cannot be read.
     pub fn log_lengths(&mut self, host: &str) -> Result<Vec<(LogFile, u64)>, LogStoreError> {
         let mut files = BTreeSet::from([LogFile::Launcher]);
         files.extend(self.list_files()?.iter().filter_map(|(name, _)| parse_file_name(name)));
@@ -171,10 +162,10 @@ impl LogStore {
         Ok(known.filter(|(_, len)| *len > 0).collect())
     }
 
-    /// Writes bytes that belong at `offset`. What is here already is not written again.
+    /// Appends bytes that start at `offset`; bytes that the copy already has are skipped.
     ///
     /// # Errors
-    /// When there would be a gap, or the disk does not take them; what it took of them stays.
+    /// When there would be a gap, or a write fails; bytes written before the failure stay.
     pub fn write_at(&mut self, host: &str, file: LogFile, offset: u64, bytes: &[u8]) -> Result<(), LogStoreError> {
         let node = self.nodes.find_or_append(&self.dir, host).map_err(|source| io_error("write", &self.dir.join(".nodes"), source))?;
         self.claim_rank_log(node, file).map_err(|source| io_error("write", &self.dir.join(OWNERS_FILE), source))?;
@@ -187,9 +178,8 @@ impl LogStore {
         if fresh.is_empty() && len > 0 {
             return Ok(());
         }
-        let full =
-            |DiskFull { free, reserved: keep }| LogStoreError::LowDiskSpace { path: self.dir.display().to_string(), free, reserved: keep };
-        self.reserve.try_take(&self.dir, fresh.len() as u64).map_err(full)?;
+        let low_space = |DiskFull { free, reserved }| LogStoreError::LowDiskSpace { path: self.dir.display().to_string(), free, reserved };
+        self.reserve.try_take(&self.dir, fresh.len() as u64).map_err(low_space)?;
         let written = self.open_file(node, file).and_then(|out| out.write_all_at(fresh, len));
         let name = self.file_name(node, file);
         match written {
@@ -199,7 +189,7 @@ impl LogStore {
                 Ok(())
             }
             Err(source) => {
-                // Some of it may be there: ask the disk again next time.
+                // A part may be written: read the length again next time.
                 self.lengths.remove(&(node, file));
                 self.open_files.retain(|(key, _)| *key != (node, file));
                 Err(io_error("write", &self.dir.join(name), source))
@@ -207,7 +197,7 @@ impl LogStore {
         }
     }
 
-    /// Whether the disk has room for more, as far as that can be told without writing.
+    /// Whether the disk seems to have space again.
     pub fn has_disk_space(&mut self) -> bool {
         self.reserve.has_space(&self.dir)
     }
@@ -226,14 +216,14 @@ impl LogStore {
         Ok(&self.open_files[last].1)
     }
 
-    /// Notes who writes a rank's log, if nobody does yet.
+    /// Records this node as the writer of a rank's log, unless there is one.
     fn claim_rank_log(&mut self, node: u32, file: LogFile) -> io::Result<()> {
         let name = self.file_name(node, file);
         if file == LogFile::Launcher || self.rank_owners.contains_key(&name) {
             return Ok(());
         }
-        let _held = lock_dir(&self.dir)?;
-        // Another process may have found another owner meanwhile.
+        let _lock = lock_dir(&self.dir)?;
+        // Another process may have recorded an owner meanwhile.
         self.rank_owners.extend(read_owners(&self.dir).map_err(io::Error::other)?);
         self.lengths.remove(&(node, file));
         let name = self.file_name(node, file);
@@ -246,12 +236,11 @@ impl LogStore {
         Ok(())
     }
 
-    /// The host has cut the file or written it anew, and it has `size` bytes now: what was copied of it so far is kept beside, under a name that
-    /// is free, and the copy begins again at byte 0. Where it is kept; `None`: there is nothing that is longer, since nothing was here or another
-    /// process has kept it.
+    /// The file was truncated or rewritten on its host and has `size` bytes now: moves the copy to a free name and starts a new one at offset 0.
+    /// Returns the moved copy; `None` if the copy is not longer than `size` (there is none, or another process has moved it).
     ///
     /// # Errors
-    /// When it cannot be kept: then nothing has changed.
+    /// When the copy cannot be moved; nothing has changed then.
     pub fn start_new_generation(&mut self, host: &str, file: LogFile, size: u64) -> Result<Option<PathBuf>, LogStoreError> {
         let Some(node) = self.nodes.find_number(host) else { return Ok(None) };
         self.lengths.remove(&(node, file));
@@ -261,8 +250,8 @@ impl LogStore {
         let name = self.file_name(node, file);
         let kept = self.move_to_generation(&name)?;
         if let Some(kept) = &kept {
-            let whole = File::open(kept).and_then(|file| file.sync_all()).and_then(|()| sync_dir(&self.dir));
-            whole.map_err(|source| io_error("sync", kept, source))?;
+            let synced = File::open(kept).and_then(|file| file.sync_all()).and_then(|()| sync_dir(&self.dir));
+            synced.map_err(|source| io_error("sync", kept, source))?;
         }
         Ok(kept)
     }
@@ -272,11 +261,11 @@ impl LogStore {
         self.lengths.clear();
         self.open_files.clear();
         let moved = (|| {
-            let _held = lock_dir(&self.dir)?;
+            let _lock = lock_dir(&self.dir)?;
             match fs::symlink_metadata(&path) {
                 Ok(meta) if meta.is_file() && meta.len() > 0 => {}
                 Ok(meta) if meta.is_file() => return Ok(None),
-                Ok(_) => return Err(io::Error::other("something else is in its place")),
+                Ok(_) => return Err(io::Error::other("not a regular file")),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -302,11 +291,11 @@ impl LogStore {
         moved.map_err(|source| io_error("rename", &path, source))
     }
 
-    /// Waits until every log of the run that was written here, by this process or one before it, is on the disk: files, folder, and the folders
-    /// above up to the one of all runs. What the disk has refused cannot be believed later either: it is set aside, to be fetched anew.
+    /// Syncs every log of the run, including those that earlier processes wrote, and the directories above up to the state directory.
+    /// A copy that fails to sync cannot be trusted later: it is moved aside, so that the log is fetched again.
     ///
     /// # Errors
-    /// When any of it is not on the disk.
+    /// When a file or directory could not be synced.
     pub fn sync(&mut self) -> Result<(), LogStoreError> {
         let mut names = std::mem::take(&mut self.unsynced);
         if !self.earlier_files_synced {
@@ -324,11 +313,11 @@ impl LogStore {
             if parse_file_name(&name).is_some()
                 && let Err(error) = self.move_to_generation(&name)
             {
-                tracing::warn!(%error, "a copy that the disk refused is still in its place");
+                tracing::warn!(%error, "a log copy that failed to sync could not be moved aside");
             }
             return Err(error);
         }
-        // The folder itself, the run's, that of all runs, and the state folder.
+        // `logs`, the run's directory, `runs`, and the state directory.
         for dir in self.dir.ancestors().take(4) {
             if let Err(source) = sync_dir(dir) {
                 self.earlier_files_synced = false;
@@ -339,10 +328,10 @@ impl LogStore {
         Ok(())
     }
 
-    /// The SHA-256 of the whole file as hex digits; that of nothing where there is no file.
+    /// The SHA-256 of the file in hex; of no bytes if there is no file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn sha256(&self, host: &str, file: LogFile) -> Result<String, LogStoreError> {
         let mut hash = Sha256::new();
         if let Some(path) = self.path(host, file).filter(|path| path.exists()) {
@@ -358,10 +347,10 @@ impl LogStore {
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The last `lines` lines as they are, within the last 8 MiB; nothing where there is no file.
+    /// The last `lines` lines within the last 8 MiB, unchanged; empty if there is no file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn tail(&self, host: &str, file: LogFile, lines: usize) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file).filter(|path| path.exists() && lines > 0) else { return Ok(Vec::new()) };
         let input = open_read(&path)?;
@@ -384,33 +373,33 @@ impl LogStore {
         Ok(kept)
     }
 
-    /// At most `most` bytes from `from` on; fewer at the end, none where there is no file.
+    /// At most `max_len` bytes from `offset`; fewer at the end, none if there is no file.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn read_at(&self, host: &str, file: LogFile, from: u64, most: usize) -> Result<Vec<u8>, LogStoreError> {
-        self.path(host, file).map_or(Ok(Vec::new()), |path| read_range(&path, from, most))
+    /// When the file cannot be read.
+    pub fn read_at(&self, host: &str, file: LogFile, offset: u64, max_len: usize) -> Result<Vec<u8>, LogStoreError> {
+        self.path(host, file).map_or(Ok(Vec::new()), |path| read_range(&path, offset, max_len))
     }
 
-    /// As [`LogStore::read_at`], of the copy that was set aside as number `number`; where there is none, of the present one.
+    /// Like [`LogStore::read_at`], for the earlier copy with this number; if there is none, for the present copy.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, from: u64, most: usize) -> Result<Vec<u8>, LogStoreError> {
+    /// When the file cannot be read.
+    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, offset: u64, max_len: usize) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file) else { return Ok(Vec::new()) };
-        let kept = generation_path(&path, number.min(MAX_GENERATIONS));
-        read_range(if kept.exists() { &kept } else { &path }, from, most)
+        let earlier = generation_path(&path, number.min(MAX_GENERATIONS));
+        read_range(if earlier.exists() { &earlier } else { &path }, offset, max_len)
     }
 
-    /// The names and lengths of all files, in order.
+    /// The names and lengths of all log files, sorted.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// When the directory cannot be read.
     pub fn list_files(&self) -> Result<Vec<(String, u64)>, LogStoreError> {
         let read = |source| io_error("read", &self.dir, source);
-        let shown = self.list_entries()?.into_iter().filter(|name| !name.starts_with('.'));
+        let visible = self.list_entries()?.into_iter().filter(|name| !name.starts_with('.'));
         let mut files = Vec::new();
-        for name in shown {
+        for name in visible {
             let len = fs::symlink_metadata(self.dir.join(&name)).map_err(read)?.len();
             files.push((name, len));
         }
@@ -440,7 +429,7 @@ fn file_stem(node: u32, file: LogFile) -> String {
     }
 }
 
-/// Which file a copy's name means; `None`: none, or what was set aside.
+/// The log file of a copy's name; `None` for other names and earlier copies.
 fn parse_file_name(name: &str) -> Option<LogFile> {
     let stem = name.strip_suffix(".log")?;
     let stem = stem.split('@').next().unwrap_or(stem);
@@ -467,21 +456,21 @@ fn open_read(path: &Path) -> Result<File, LogStoreError> {
     private_options(OpenOptions::new().read(true)).open(path).map_err(|source| io_error("read", path, source))
 }
 
-fn read_range(path: &Path, from: u64, most: usize) -> Result<Vec<u8>, LogStoreError> {
+fn read_range(path: &Path, offset: u64, max_len: usize) -> Result<Vec<u8>, LogStoreError> {
     let input = match private_options(OpenOptions::new().read(true)).open(path) {
         Ok(input) => input,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(io_error("read", path, source)),
     };
-    let mut bytes = vec![0; most];
-    let mut have = 0;
-    while have < most {
-        match input.read_at(&mut bytes[have..], from + have as u64).map_err(|source| io_error("read", path, source))? {
+    let mut bytes = vec![0; max_len];
+    let mut len = 0;
+    while len < max_len {
+        match input.read_at(&mut bytes[len..], offset + len as u64).map_err(|source| io_error("read", path, source))? {
             0 => break,
-            n => have += n,
+            n => len += n,
         }
     }
-    bytes.truncate(have);
+    bytes.truncate(len);
     Ok(bytes)
 }
 

@@ -1,7 +1,7 @@
-//! The hosts of a run in the order of their node ranks, as a log folder keeps them: log files are named by these numbers, whatever inventory a
-//! later command reads.
+//! The node list of a log directory: the run's hosts in node-rank order. Log files are named after these numbers, whatever inventory a later
+//! command uses.
 //!
-//! Uses `files`. The names may come from a host: they are compared and never become part of a path.
+//! The names may come from a host: they are compared and never become part of a path.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -9,23 +9,19 @@ use std::path::Path;
 
 use super::private_files::{lock_dir, private_options, read_bounded, sync_dir};
 
-/// The file in the log folder.
 const LIST_FILE: &str = ".nodes";
-/// The longest list that is read or written.
 const MAX_NODES: usize = 1 << 16;
-/// The most bytes of the file.
 const MAX_LIST_BYTES: u64 = 16 << 20;
 
-/// The names, the host of node rank 0 first.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct NodeList {
     names: Vec<String>,
-    /// Whether the folder has the list.
+    /// Whether the directory has the list.
     saved: bool,
 }
 
 impl NodeList {
-    /// The list of the folder; empty where it has none.
+    /// Reads the directory's list; empty if there is none.
     pub(super) fn read(dir: &Path) -> io::Result<NodeList> {
         let Some(text) = read_bounded(&dir.join(LIST_FILE), MAX_LIST_BYTES)? else { return Ok(NodeList::default()) };
         Ok(NodeList { names: serde_json::from_slice(&text)?, saved: true })
@@ -36,12 +32,11 @@ impl NodeList {
         &self.names
     }
 
-    /// Whether the folder has the list.
     pub(super) fn is_saved(&self) -> bool {
         self.saved
     }
 
-    /// Takes these names where neither the folder nor an earlier call has named any.
+    /// Sets the names unless the directory or an earlier call has set them.
     pub(super) fn set_default_names(&mut self, names: &[String]) {
         if !self.saved && self.names.is_empty() {
             let mut seen = std::collections::HashSet::new();
@@ -49,34 +44,33 @@ impl NodeList {
         }
     }
 
-    /// The number of a host that the list has.
     pub(super) fn find_number(&self, host: &str) -> Option<u32> {
         self.names.iter().position(|name| name == host).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// Writes the list if the folder has none; another process may have written its own meanwhile, which then counts.
+    /// Writes the list if the directory has none. A list that another process has written meanwhile takes precedence.
     pub(super) fn save_if_missing(&mut self, dir: &Path) -> io::Result<()> {
         if self.saved {
             return Ok(());
         }
-        let _held = lock_dir(dir)?;
-        let there = NodeList::read(dir)?;
-        if there.saved {
-            *self = there;
+        let _lock = lock_dir(dir)?;
+        let on_disk = NodeList::read(dir)?;
+        if on_disk.saved {
+            *self = on_disk;
             return Ok(());
         }
         self.write(dir)
     }
 
-    /// The number of a host; one that the list does not have gets the next free number.
+    /// The number of a host; a new host gets the next free number.
     pub(super) fn find_or_append(&mut self, dir: &Path, host: &str) -> io::Result<u32> {
         if let Some(number) = self.find_number(host).filter(|_| self.saved) {
             return Ok(number);
         }
-        let _held = lock_dir(dir)?;
-        let there = NodeList::read(dir)?;
-        if there.saved {
-            *self = there;
+        let _lock = lock_dir(dir)?;
+        let on_disk = NodeList::read(dir)?;
+        if on_disk.saved {
+            *self = on_disk;
         }
         if let Some(number) = self.find_number(host) {
             self.write(dir)?;
@@ -91,7 +85,7 @@ impl NodeList {
         Ok(number)
     }
 
-    /// Whole or not at all, also after a power cut: a number that is forgotten would be given to another host.
+    /// Writes atomically and durably: a number that a power cut loses would be given to another host.
     fn write(&mut self, dir: &Path) -> io::Result<()> {
         let draft = dir.join(format!("{LIST_FILE}.new"));
         let mut file = private_options(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;

@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "owns the folders of past runs on the laptop")]
-//! Past runs on the laptop: a folder each, with its report; listing and pruning them.
+//! Past runs on the laptop, one directory each: `report.json`, listing and pruning.
 //!
-//! Uses `event`, `state` and `diagnose`. Knows no host: what is told here is what this laptop has seen.
+//! Everything here is what this laptop has seen of a run; no host is contacted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -19,33 +19,32 @@ use super::log_store::{LogStore, LogStoreError};
 use super::private_files::{make_dir, private_options};
 use crate::text::sanitize::Sanitizer;
 
-/// The name of the report in the run's folder.
 pub const REPORT_FILE: &str = "report.json";
-/// How much of a journal is read to learn what the run was.
+/// How many events of a journal are read to identify the run.
 const MAX_HEAD_EVENTS: usize = 1000;
 
-/// The folder of one run: `<state dir>/runs/<run id>`.
+/// The directory of one run: `<state dir>/runs/<run id>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
 }
 
 impl RunDir {
-    /// The folder of `run`, made if it is not there, for this user only.
+    /// Opens the directory of `run`; a missing one is created for this user only.
     ///
     /// # Errors
-    /// When the id is not one (it may come from a host), or the folder cannot be made.
+    /// If the run id is invalid (it may come from a host), or the directory cannot be created.
     pub fn open(state_dir: &Path, run: &str) -> io::Result<Self> {
-        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if run.is_empty() || run.len() > 128 || run.starts_with('.') || !run.chars().all(fine) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{run:?} is not the id of a run")));
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if run.is_empty() || run.len() > 128 || run.starts_with('.') || !run.chars().all(is_allowed) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{run:?} is not a valid run id")));
         }
         let path = state_dir.join("runs").join(run);
         make_dir(&path)?;
         Ok(RunDir { path })
     }
 
-    /// Whether it is the folder of this run.
+    /// Whether this is the directory of `run`.
     pub fn belongs_to(&self, run: &str) -> bool {
         !run.is_empty() && self.path.file_name().is_some_and(|name| name == run)
     }
@@ -54,38 +53,37 @@ impl RunDir {
         &self.path
     }
 
-    /// Where the logs are.
     pub fn logs_dir(&self) -> PathBuf {
         self.path.join("logs")
     }
 
-    /// Opens the logs to keep more of them. `record`: the hosts of the run's record in node-rank order, by which log files are named from now on
-    /// if the folder does not say yet.
+    /// Opens the logs for writing. Files are named after the node list in the directory; if there is none, `hosts` (the hosts of the run's
+    /// record, in node-rank order) becomes that list.
     ///
     /// # Errors
-    /// When the folder cannot be read or written.
-    pub fn open_logs_for_writing(&self, record: &[String]) -> Result<LogStore, LogStoreError> {
+    /// When the directory cannot be read or written.
+    pub fn open_logs_for_writing(&self, hosts: &[String]) -> Result<LogStore, LogStoreError> {
         let mut logs = open_logs(&self.path)?;
-        logs.set_default_hosts(record);
+        logs.set_default_hosts(hosts);
         logs.save_node_list()?;
         Ok(logs)
     }
 }
 
-/// Opens the logs of the run in this folder; which hosts wrote them is not written down if the folder does not say.
+/// Opens the logs of the run in this directory. A missing node list is derived, not written.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// When the directory cannot be read.
 pub fn open_logs(run_dir: &Path) -> Result<LogStore, LogStoreError> {
     let mut logs = LogStore::open(&run_dir.join("logs"))?;
-    // Versions before this one named logs by the places of hosts in the inventory of the command that began the folder.
+    // Earlier versions numbered logs by the hosts of the inventory of the run's first command.
     if !logs.has_node_list() && !logs.list_files()?.is_empty() {
         logs.set_default_hosts(&read_first_command_hosts(run_dir));
     }
     Ok(logs)
 }
 
-/// The hosts of the first operation in a journal; none where there is no journal.
+/// The hosts of the first operation in a journal; empty if there is no journal.
 fn read_first_command_hosts(run_dir: &Path) -> Vec<String> {
     let Ok(mut reader) = JournalReader::open(&run_dir.join(JOURNAL_FILE)) else { return Vec::new() };
     for _ in 0..MAX_HEAD_EVENTS {
@@ -106,38 +104,37 @@ fn read_first_command_hosts(run_dir: &Path) -> Vec<String> {
 /// `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// The format of the journal beside it.
+    /// The journal's format.
     pub format: String,
     pub run: String,
     pub name: String,
     /// The operation that ended last.
     pub command: String,
     pub attempt: u32,
-    /// How that operation ended; none: it has not.
+    /// The outcome of that operation; `None` if it has not ended.
     pub outcome: Option<Outcome>,
     pub why: String,
-    /// How the run ended, or that it runs; none: it did not begin, or a version before 1.5 wrote this.
+    /// How the run ended, or that it is running; `None` if it did not begin, or a version before 1.5 wrote this.
     #[serde(default)]
     pub run_end: Option<RunOutcome>,
-    /// When the run's first rank started.
+    /// When the first rank started.
     #[serde(default)]
     pub run_began: Option<UnixMillis>,
-    /// When the run ended.
     #[serde(default)]
     pub run_ended: Option<UnixMillis>,
-    /// When this laptop first had to do with it.
+    /// The time of this laptop's first event of the run.
     pub began: Option<UnixMillis>,
-    /// When the last operation on it ended.
+    /// When the last operation ended.
     pub ended: UnixMillis,
     pub hosts: Vec<HostReport>,
     pub ranks: Vec<RankReport>,
     /// The ranks that failed first.
     #[serde(rename = "culprit")]
     pub first_failed_ranks: Vec<u32>,
-    /// What went wrong, the first cause first.
+    /// The first cause comes first.
     #[serde(default)]
     pub findings: Vec<FindingReport>,
-    /// What is left on hosts: `host: what`.
+    /// What is left on hosts, as `host: text`.
     pub leftovers: Vec<String>,
 }
 
@@ -145,14 +142,13 @@ pub struct RunReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
     pub name: String,
-    /// Steps that went well.
+    /// Steps that did not fail.
     pub ok: u32,
     /// Steps that changed something.
     pub changed: u32,
     pub failed: u32,
-    /// Whether it was given up.
     pub unreachable: bool,
-    /// How its launcher ended.
+    /// The launcher's exit.
     pub exit: Option<Exit>,
 }
 
@@ -161,26 +157,24 @@ pub struct HostReport {
 pub struct RankReport {
     pub rank: u32,
     pub host: String,
-    /// How often its launcher restarted it.
+    /// The launcher's restart count.
     pub restart: u32,
     pub exit: Option<Exit>,
-    /// How long it ran, milliseconds.
+    /// In milliseconds.
     pub duration: Option<i64>,
-    /// Bytes of its log.
     #[serde(rename = "bytes")]
     pub log_bytes: u64,
 }
 
-/// The report of a state.
 pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunReport {
     let name = |host: u32| state.host_name(host).to_owned();
     let hosts = state.hosts.iter().enumerate().map(|(at, host)| {
-        let tally = state.step_counts(at);
+        let counts = state.step_counts(at);
         HostReport {
             name: host.name.clone(),
-            ok: tally.ok,
-            changed: tally.changed,
-            failed: tally.failed,
+            ok: counts.ok,
+            changed: counts.changed,
+            failed: counts.failed,
             unreachable: host.connection_status == ConnectionStatus::Unreachable,
             exit: host.launcher_exit.map(|(exit, _)| exit),
         }
@@ -210,18 +204,18 @@ pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunRepor
         ranks: ranks.collect(),
         findings: findings.iter().map(|finding| FindingReport::new(finding, state)).collect(),
         first_failed_ranks: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
-        leftovers: state.leftovers.iter().map(|left| format!("{}: {}", name(left.host), left.text)).collect(),
+        leftovers: state.leftovers.iter().map(|leftover| format!("{}: {}", name(leftover.host), leftover.text)).collect(),
     }
 }
 
-/// Writes `report.json`, whole or not at all.
+/// Writes `report.json` atomically.
 ///
 /// # Errors
 /// When the disk does not take it.
 pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding], sanitizer: &Sanitizer) -> io::Result<()> {
     let before = fs::read_to_string(dir.path.join(REPORT_FILE)).ok().and_then(|text| serde_json::from_str::<RunReport>(&text).ok());
-    let whole = merge_reports(before, build_report(state, findings));
-    let text = sanitizer.mask_json(serde_json::to_string_pretty(&whole)?);
+    let merged = merge_reports(before, build_report(state, findings));
+    let text = sanitizer.mask_json(serde_json::to_string_pretty(&merged)?);
     let draft = dir.path.join(".report.json");
     let mut file = private_options(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
     file.write_all(text.as_bytes())?;
@@ -229,12 +223,12 @@ pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding
     fs::rename(&draft, dir.path.join(REPORT_FILE))
 }
 
-/// What an operation on a run adds to the report of those before it: `down` knows less of the ranks than `up` did.
+/// Merges the report of an operation into that of earlier ones: `down` has seen less of the ranks than `up` did.
 fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
     let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
     now.began = before.began.or(now.began);
     now.run_began = before.run_began.or(now.run_began);
-    // A run ends once: a later operation does not change a known end.
+    // A later operation does not change a known end of the run.
     if before.run_end.is_some_and(|end| end != RunOutcome::Running) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
@@ -254,7 +248,7 @@ fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
         if now.first_failed_ranks.is_empty() {
             now.first_failed_ranks = before.first_failed_ranks;
         }
-        // A teardown from elsewhere has seen less.
+        // A teardown from another laptop has seen less.
         if now.findings.is_empty() {
             now.findings = before.findings;
         }
@@ -262,7 +256,7 @@ fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
     now
 }
 
-/// A past run as it is listed.
+/// A row of `runs`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
     pub run: String,
@@ -270,22 +264,22 @@ pub struct RunSummary {
     /// The operation that ended last.
     pub command: String,
     pub began: Option<UnixMillis>,
-    /// How long it ran, milliseconds; none: that is not known, or it runs.
+    /// How long the run took, in milliseconds; `None` if unknown or still running.
     pub took: Option<i64>,
     pub hosts: usize,
     pub ranks: usize,
-    /// How the last operation on it ended; none: it was cut off.
+    /// The outcome of the last operation; `None` if it was cut off.
     pub outcome: Option<Outcome>,
-    /// How the run ended, or that it was running when it was last seen.
+    /// How the run ended, or that it was running when last seen.
     pub run_end: Option<RunOutcome>,
-    /// What is wrong with its files, if anything.
+    /// What is wrong with the run's files.
     pub damaged: Option<String>,
 }
 
-/// All runs that this laptop knows, the latest last. A damaged one is named, not an error.
+/// All runs that this laptop knows, the latest last. A damaged run is reported in its row, not as an error.
 ///
 /// # Errors
-/// When the folder cannot be read; that it is not there is no error.
+/// When the directory exists and cannot be read.
 pub fn list_runs(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
     let entries = match fs::read_dir(state_dir.join("runs")) {
         Ok(entries) => entries,
@@ -304,7 +298,7 @@ pub fn list_runs(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
 }
 
 fn read_summary(dir: &Path, run: &str) -> RunSummary {
-    let nothing = RunSummary {
+    let empty = RunSummary {
         run: run.to_owned(),
         name: String::new(),
         command: String::new(),
@@ -318,8 +312,8 @@ fn read_summary(dir: &Path, run: &str) -> RunSummary {
     };
     let text = match fs::read_to_string(dir.join(REPORT_FILE)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return summary_from_journal(dir, nothing),
-        Err(error) => return RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..nothing },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return summary_from_journal(dir, empty),
+        Err(error) => return RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..empty },
     };
     match serde_json::from_str::<RunReport>(&text) {
         Ok(report) => RunSummary {
@@ -331,13 +325,13 @@ fn read_summary(dir: &Path, run: &str) -> RunSummary {
             ranks: report.ranks.len(),
             outcome: report.outcome,
             run_end: report.run_end,
-            ..nothing
+            ..empty
         },
-        Err(error) => RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..summary_from_journal(dir, nothing) },
+        Err(error) => RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..summary_from_journal(dir, empty) },
     }
 }
 
-/// A run without a report: its journal's beginning tells what it was.
+/// Identifies a run without a report by the beginning of its journal.
 fn summary_from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
     let mut reader = match JournalReader::open(&dir.join(JOURNAL_FILE)) {
         Ok(reader) => reader,
@@ -365,22 +359,22 @@ fn summary_from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
     summary
 }
 
-/// Removes the folders of runs that began before `before`, and of those that are too damaged to tell; says which.
-/// The `keep` latest stay in any case.
+/// Removes the directories of ended runs that began before `before`, and of damaged runs, except the `keep` latest.
+/// Returns the removed run ids.
 ///
 /// # Errors
-/// When a folder cannot be removed.
+/// When a directory cannot be removed.
 pub fn prune_runs(state_dir: &Path, before: UnixMillis, keep: usize) -> io::Result<Vec<String>> {
     let runs = list_runs(state_dir)?;
-    let old = runs.len().saturating_sub(keep);
-    let mut gone = Vec::new();
-    // A run whose end this laptop has not seen may still be live: its logs here are part of what `down` need not fetch again.
-    let runs_on =
+    let candidates = runs.len().saturating_sub(keep);
+    let mut removed = Vec::new();
+    // A run whose end this laptop has not seen may be live: `down` does not fetch again what is here.
+    let may_be_live =
         |run: &RunSummary| matches!((run.run_end, &run.outcome), (Some(RunOutcome::Running), _) | (None, None | Some(Outcome::Detached)));
-    let over = |run: &RunSummary| run.damaged.is_some() || !runs_on(run);
-    for run in runs.into_iter().take(old).filter(|run| over(run) && run.began.is_none_or(|began| began < before)) {
+    let has_ended = |run: &RunSummary| run.damaged.is_some() || !may_be_live(run);
+    for run in runs.into_iter().take(candidates).filter(|run| has_ended(run) && run.began.is_none_or(|began| began < before)) {
         fs::remove_dir_all(state_dir.join("runs").join(&run.run))?;
-        gone.push(run.run);
+        removed.push(run.run);
     }
-    Ok(gone)
+    Ok(removed)
 }

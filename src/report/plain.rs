@@ -1,6 +1,6 @@
-//! Plain lines: what a person or a CI log reads while nothing draws. One line a phase, equal news of many hosts as one line.
+//! Plain lines, for CI logs and terminals without bars. One line per phase; equal events of several hosts are one line.
 //!
-//! Uses `event`, `state` and its neighbours. Time is the events', so that a journal gives the same lines again.
+//! All times come from the events, so a journal replays to the same lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,16 +16,15 @@ use super::log_lines::{LogLineMerger, LogSelection};
 use super::style::{self, TextStyle, Tone};
 use crate::text::sanitize::Sanitizer;
 
-/// How long a piece of news waits for the same from other hosts.
+/// How long an event waits for equal ones of other hosts.
 const GROUPING_WINDOW_MS: i64 = 250;
-/// How long one that a host could not be reached waits while others are still being reached: it may be the same with them. Who looks on is
-/// not kept waiting for the slowest of them.
+/// The same for an unreachable host while other hosts are still connecting. Bounded, so that the slowest host does not delay the message.
 const UNREACHABLE_WINDOW_MS: i64 = 1_500;
 
-/// What to do about a run that seems to hang.
+/// The commands that the hint of a hang suggests.
 const HANG_HINT_COMMANDS: [&str; 2] = ["stacks", "logs"];
 
-/// News that may come from many hosts at once.
+/// An event that several hosts may report within a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GroupableEvent {
     StepFailed { phase: Phase, title: String, error: String, hint: String },
@@ -39,7 +38,7 @@ enum GroupableEvent {
     Leftover(String),
 }
 
-/// The same news of several hosts.
+/// One event and the hosts and ranks that reported it.
 #[derive(Debug)]
 struct EventGroup {
     event: GroupableEvent,
@@ -71,14 +70,13 @@ pub(crate) struct PlainSink<O> {
     lost_hosts: BTreeSet<u32>,
     connecting_hosts: BTreeSet<u32>,
     announced: (String, u32, usize),
-    /// When the checks began to ask the hosts, while there is no plan.
+    /// When the preflight probes began; they begin before there is a plan.
     checks_started_at: Option<UnixMillis>,
     /// The run and attempt whose logs are shown.
     log_run: (String, u32),
 }
 
 impl<O: LineOutput> PlainSink<O> {
-    /// Prints to `out`.
     pub(crate) fn new(out: O, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
         PlainSink {
             out,
@@ -98,13 +96,12 @@ impl<O: LineOutput> PlainSink<O> {
         }
     }
 
-    /// Advises commands as the person has to type them.
+    /// Sets the inventory and flags that suggested commands need.
     #[must_use]
     pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
         PlainSink { advice, ..self }
     }
 
-    /// Where the lines go.
     pub(crate) fn output(&mut self) -> &mut O {
         &mut self.out
     }
@@ -119,7 +116,7 @@ impl<O: LineOutput> PlainSink<O> {
         for step in &info.steps {
             self.phases.entry(step.phase).or_default().open_steps += 1;
         }
-        // What the checks ask is asked before there is a plan.
+        // The preflight probes begin before there is a plan.
         if let Some(at) = self.checks_started_at
             && let Some(tally) = self.phases.get_mut(&Phase::Preflight)
         {
@@ -127,16 +124,16 @@ impl<O: LineOutput> PlainSink<O> {
         }
         let run = (info.run_id.clone(), info.attempt);
         if !info.run_id.is_empty() && run != self.log_run {
-            // The logs of another run begin at their first byte again.
+            // The log offsets of another run start at 0.
             self.flush_pending(state)?;
             self.log_filter.start_next_run();
             self.log_run = run;
         }
-        let told = (info.run_id.clone(), info.attempt, info.ranks.len());
-        if told == self.announced || info.hosts.is_empty() {
+        let announcement = (info.run_id.clone(), info.attempt, info.ranks.len());
+        if announcement == self.announced || info.hosts.is_empty() {
             return Ok(());
         }
-        self.announced = told;
+        self.announced = announcement;
         let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), style::count_noun(info.hosts.len(), "host"));
         if !info.ranks.is_empty() {
             text.push_str(&format!(", {}", style::count_noun(info.ranks.len(), "rank")));
@@ -151,11 +148,11 @@ impl<O: LineOutput> PlainSink<O> {
         self.write_line(Tone::Plain, &text)
     }
 
-    /// Notes the end of a step; a phase whose steps have all ended is told at once.
+    /// Counts the end of a step; the last step of a phase prints the phase's line.
     fn on_step_ended(
         &mut self,
         step: u32,
-        how: fn(&mut PhaseTally) -> &mut BTreeSet<u32>,
+        result_set: fn(&mut PhaseTally) -> &mut BTreeSet<u32>,
         at: UnixMillis,
         state: &RunState,
     ) -> io::Result<()> {
@@ -165,30 +162,30 @@ impl<O: LineOutput> PlainSink<O> {
         if !tally.started {
             (tally.started, tally.started_at) = (true, at);
         }
-        how(tally).insert(host);
+        result_set(tally).insert(host);
         tally.open_steps = tally.open_steps.saturating_sub(1);
         if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
     }
 
-    /// One line for a phase.
     fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
         let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
         if tally.done.is_empty() && tally.satisfied.is_empty() && tally.failed.is_empty() {
             return Ok(());
         }
         self.flush_pending(state)?;
-        // A host counts once, by the most telling of its steps; where nothing can change, having looked is all there is to say.
-        let changes = state::phase_changes_host(phase);
-        let looked = |host: &&u32| !changes && !tally.failed.contains(*host);
-        let done: BTreeSet<u32> = tally.done.difference(&tally.failed).chain(tally.satisfied.iter().filter(looked)).copied().collect();
-        let satisfied: BTreeSet<u32> =
-            tally.satisfied.iter().filter(|host| !done.contains(host) && !tally.failed.contains(host)).copied().collect();
-        let (word, good) = if changes { ("changed", Tone::Warn) } else { ("ok", Tone::Ok) };
-        let parts = [(Tone::Bad, "FAILED", &tally.failed), (good, word, &done), (Tone::Ok, "as it was", &satisfied)];
-        let texts: Vec<String> = parts
+        // Each host counts once: failed before changed before ok. Phases that only read report ok for every step that did not fail.
+        let mut changed: BTreeSet<u32> = tally.done.difference(&tally.failed).copied().collect();
+        let mut ok: BTreeSet<u32> = tally.satisfied.difference(&tally.failed).filter(|host| !changed.contains(host)).copied().collect();
+        if !state::phase_changes_host(phase) {
+            ok.append(&mut changed);
+        }
+        let results = [(Tone::Bad, "FAILED", &tally.failed), (Tone::Warn, "changed", &changed), (Tone::Ok, "ok", &ok)];
+        let texts: Vec<String> = results
             .iter()
             .filter(|(_, _, hosts)| !hosts.is_empty())
-            .map(|(role, word, hosts)| format!("{} {}", self.style.paint(*role, word), style::format_hosts(state, &self.sanitizer, *hosts)))
+            .map(|(tone, label, hosts)| {
+                format!("{} {}", self.style.paint(*tone, label), style::format_hosts(state, &self.sanitizer, *hosts))
+            })
             .collect();
         let time = self.style.paint(Tone::Dim, &format!("({})", style::format_duration(at - tally.started_at)));
         self.out.write_line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")))
@@ -198,30 +195,30 @@ impl<O: LineOutput> PlainSink<O> {
         if self.pending_groups.is_empty() {
             self.pending_since = at;
         }
-        let place = self.pending_groups.iter().position(|held| held.event == event).unwrap_or_else(|| {
+        let index = self.pending_groups.iter().position(|group| group.event == event).unwrap_or_else(|| {
             self.pending_groups.push(EventGroup { event, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
             self.pending_groups.len() - 1
         });
-        self.pending_groups[place].hosts.extend(host);
-        self.pending_groups[place].ranks.extend(rank);
+        self.pending_groups[index].hosts.extend(host);
+        self.pending_groups[index].ranks.extend(rank);
     }
 
     fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
         for line in self.log_filter.take_all(state, &self.sanitizer, self.style) {
             self.out.write_line(&line)?;
         }
-        for held in std::mem::take(&mut self.pending_groups) {
-            let hosts = style::format_hosts(state, &self.sanitizer, &held.hosts);
-            if let GroupableEvent::HostLost { error, retrying: false } = &held.event
-                && held.hosts.len() > 1
+        for group in std::mem::take(&mut self.pending_groups) {
+            let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
+            if let GroupableEvent::HostLost { error, retrying: false } = &group.event
+                && group.hosts.len() > 1
             {
-                self.write_line(Tone::Bad, &format!("UNREACHABLE {} hosts: {}", held.hosts.len(), self.sanitizer.sanitize_line(error)))?;
+                self.write_line(Tone::Bad, &format!("UNREACHABLE {} hosts: {}", group.hosts.len(), self.sanitizer.sanitize_line(error)))?;
                 self.write_line(Tone::Plain, &format!("  {hosts}"))?;
                 continue;
             }
-            let ranks: Vec<u32> = held.ranks.into_iter().collect();
-            let (role, text, hint) = self.format_event(held.event, &hosts, &ranks);
-            self.write_line(role, &text)?;
+            let ranks: Vec<u32> = group.ranks.into_iter().collect();
+            let (tone, text, hint) = self.format_event(group.event, &hosts, &ranks);
+            self.write_line(tone, &text)?;
             if !hint.is_empty() {
                 self.write_line(Tone::Plain, &format!("  hint: {hint}"))?;
             }
@@ -236,15 +233,15 @@ impl<O: LineOutput> PlainSink<O> {
                 (Tone::Bad, format!("FAILED {hosts} {}: {}: {}", phase.name(), clean(&title), clean(&error)), clean(&hint))
             }
             GroupableEvent::StepRetrying { phase, error } => {
-                (Tone::Warn, format!("{hosts} {}: trying again: {}", phase.name(), clean(&error)), String::new())
+                (Tone::Warn, format!("{hosts} {}: retrying: {}", phase.name(), clean(&error)), String::new())
             }
             GroupableEvent::HostLost { error, retrying: true } => {
-                (Tone::Warn, format!("{hosts}: no connection: {}; trying again", clean(&error)), String::new())
+                (Tone::Warn, format!("{hosts}: no connection: {}; retrying", clean(&error)), String::new())
             }
             GroupableEvent::HostLost { error, retrying: false } => {
                 (Tone::Bad, format!("UNREACHABLE {hosts}: {}", clean(&error)), String::new())
             }
-            GroupableEvent::HostReconnected => (Tone::Ok, format!("{hosts}: connected again"), String::new()),
+            GroupableEvent::HostReconnected => (Tone::Ok, format!("{hosts}: reconnected"), String::new()),
             GroupableEvent::RankExited { exit, stopped: true } => {
                 (Tone::Dim, format!("{} on {hosts}: stopped, {exit}", style::format_ranks(ranks)), String::new())
             }
@@ -254,12 +251,11 @@ impl<O: LineOutput> PlainSink<O> {
             GroupableEvent::NodeExited(exit) => (Tone::Bad, format!("{hosts}: the launcher ended: {exit}"), String::new()),
             GroupableEvent::Signalled(signal) => (Tone::Warn, format!("{} sent to the ranks on {hosts}", clean(&signal)), String::new()),
             GroupableEvent::Notice { text, warn } => {
-                let role = if warn { Tone::Warn } else { Tone::Plain };
-                let mark = if warn { "warning: " } else { "" };
-                let place = if hosts.is_empty() { String::new() } else { format!("{hosts}: ") };
-                (role, format!("{mark}{place}{}", clean(&text)), String::new())
+                let (tone, prefix) = if warn { (Tone::Warn, "warning: ") } else { (Tone::Plain, "") };
+                let location = if hosts.is_empty() { String::new() } else { format!("{hosts}: ") };
+                (tone, format!("{prefix}{location}{}", clean(&text)), String::new())
             }
-            GroupableEvent::Leftover(text) => (Tone::Bad, format!("LEFT on {hosts}: {}", clean(&text)), String::new()),
+            GroupableEvent::Leftover(text) => (Tone::Bad, format!("LEFTOVER on {hosts}: {}", clean(&text)), String::new()),
         }
     }
 
@@ -284,15 +280,15 @@ impl<O: LineOutput> PlainSink<O> {
         lines.iter().try_for_each(|line| self.out.write_line(line))
     }
 
-    fn write_goal(&mut self, goal: RunGoal, why: &str) -> io::Result<()> {
-        let (role, text) = match goal {
-            RunGoal::Up => (Tone::Plain, "going up"),
-            RunGoal::Stop => (Tone::Warn, "stopping every rank"),
-            RunGoal::Kill => (Tone::Bad, "killing every rank"),
+    fn write_goal(&mut self, goal: RunGoal, reason: &str) -> io::Result<()> {
+        let (tone, text) = match goal {
+            RunGoal::Up => (Tone::Plain, "launching"),
+            RunGoal::Stop => (Tone::Warn, "stopping all ranks"),
+            RunGoal::Kill => (Tone::Bad, "killing all ranks"),
             RunGoal::Down => (Tone::Plain, "tearing down"),
         };
-        let why = self.sanitizer.sanitize_line(why);
-        self.write_line(role, &if why.is_empty() { text.to_owned() } else { format!("{text}: {why}") })
+        let reason = self.sanitizer.sanitize_line(reason);
+        self.write_line(tone, &if reason.is_empty() { text.to_owned() } else { format!("{text}: {reason}") })
     }
 
     fn write_ready(&mut self, state: &RunState) -> io::Result<()> {
@@ -307,15 +303,15 @@ impl<O: LineOutput> PlainSink<O> {
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {
-        let places = style::format_hosts(state, &self.sanitizer, hosts);
+        let hosts = style::format_hosts(state, &self.sanitizer, hosts);
         let text = match ranks {
-            [] => format!("first to fail: the launcher on {places}"),
-            _ => format!("first to fail: {} on {places}", style::format_ranks(ranks)),
+            [] => format!("first to fail: the launcher on {hosts}"),
+            _ => format!("first to fail: {} on {hosts}", style::format_ranks(ranks)),
         };
         self.write_line(Tone::Bad, &text)
     }
 
-    /// What is told at once, after all that waits.
+    /// Handles events that print at once, after all pending lines.
     fn handle_immediate(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
         match &event.kind {
             EventKind::RunStarted(info) => self.on_run_started(info, state),
@@ -348,10 +344,8 @@ impl<O: LineOutput> PlainSink<O> {
                 let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
                 self.write_line(Tone::Plain, &format!("  hint: {hint}"))
             }
-            EventKind::HangEnded => {
-                self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, "it goes on: what was waited for has come"))
-            }
-            EventKind::GoalChanged { goal, reason: why } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, why)),
+            EventKind::HangEnded => self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, "the run is making progress again")),
+            EventKind::GoalChanged { goal, reason } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, reason)),
             EventKind::RunFinished { .. } => {
                 self.write_logs(true, event.at, state)?;
                 self.flush_pending(state)?;
@@ -370,17 +364,17 @@ impl<O: LineOutput> PlainSink<O> {
         }
     }
 
-    /// What may be the same on many hosts waits a moment.
+    /// Queues events that several hosts may report, to print equal ones once.
     fn queue_groupable(&mut self, event: &Event, state: &RunState) {
         let at = event.at;
         match &event.kind {
             EventKind::HostConnecting { host } => {
                 self.connecting_hosts.insert(*host);
             }
-            EventKind::HostLost { host, error, will_retry: retrying } => {
+            EventKind::HostLost { host, error, will_retry } => {
                 self.connecting_hosts.remove(host);
                 self.lost_hosts.insert(*host);
-                self.queue_event(at, GroupableEvent::HostLost { error: error.clone(), retrying: *retrying }, Some(*host), None);
+                self.queue_event(at, GroupableEvent::HostLost { error: error.clone(), retrying: *will_retry }, Some(*host), None);
             }
             EventKind::HostConnected { host, .. } => {
                 self.connecting_hosts.remove(host);
@@ -404,9 +398,9 @@ impl<O: LineOutput> PlainSink<O> {
             EventKind::Notice { host, text, warn } => {
                 self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None)
             }
-            EventKind::CheckFinished { check, level, hosts, message: what, hint } if *level == Level::Warn => {
+            EventKind::CheckFinished { check, level, hosts, message, hint } if *level == Level::Warn => {
                 let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
-                let text = format!("{check}: {what}{help}");
+                let text = format!("{check}: {message}{help}");
                 for host in hosts {
                     self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
                 }
@@ -427,8 +421,8 @@ impl<O: LineOutput> ReportSink for PlainSink<O> {
 
     fn tick(&mut self, now: UnixMillis, state: &RunState) -> io::Result<()> {
         self.write_logs(false, now, state)?;
-        let unreached = |held: &EventGroup| matches!(held.event, GroupableEvent::HostLost { retrying: false, .. });
-        let window = if !self.connecting_hosts.is_empty() && self.pending_groups.iter().all(unreached) {
+        let unreachable = |group: &EventGroup| matches!(group.event, GroupableEvent::HostLost { retrying: false, .. });
+        let window = if !self.connecting_hosts.is_empty() && self.pending_groups.iter().all(unreachable) {
             UNREACHABLE_WINDOW_MS
         } else {
             GROUPING_WINDOW_MS

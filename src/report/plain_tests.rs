@@ -10,16 +10,16 @@ fn harness(logs: LogSelection) -> SinkHarness<PlainSink<Vec<String>>> {
 
 #[test]
 fn failing_run_prints_expected_lines() {
-    let mut scene = harness(LogSelection::MainRank);
-    scene.emit_failing_run();
-    let text = scene.sink.output().join("\n");
+    let mut harness = harness(LogSelection::MainRank);
+    harness.emit_failing_run();
+    let text = harness.sink.output().join("\n");
     assert_eq!(text, FAILING_RUN_OUTPUT.trim_start());
 }
 
 const FAILING_RUN_OUTPUT: &str = "
 up wan22: 16 hosts, 32 ranks, run 20261121-0915-7f3a
 facts      ok gpu[01-16] (0.8 s)
-container  changed gpu[01-02]; as it was gpu[03-16] (0.8 s)
+container  changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers    changed gpu[01-16] (0.8 s)
 ready      32 ranks on 16 hosts (2.5 s)
 [rank 0 gpu01] step 1
@@ -28,42 +28,42 @@ ready      32 ranks on 16 hosts (2.5 s)
 [rank 3 gpu02] RuntimeError: CUDA error
 rank 3 on gpu02: exit 1
 first to fail: rank 3 on gpu02
-stopping every rank: rank 3 failed
+stopping all ranks: rank 3 failed
 TERM sent to the ranks on gpu[01-16]
 ranks 0-2,4-6,8-31 on gpu[01-16]: stopped, signal 15 (TERM)
 rank 7 on gpu04: stopped, signal 9 (KILL)
 FAILED gpu16 remove: remove the container: docker: device or resource busy
   hint: docker rm -f orchestrate-wan22
 remove     FAILED gpu16; changed gpu[01-15] (0.1 s)
-LEFT on gpu16: container orchestrate-wan22: device or resource busy";
+LEFTOVER on gpu16: container orchestrate-wan22: device or resource busy";
 
 #[test]
 fn equal_rank_lines_merge_in_order() {
-    let mut scene = harness(LogSelection::All);
-    scene.emit(0, run_started(4, 1, &[]));
+    let mut harness = harness(LogSelection::All);
+    harness.emit(0, run_started(4, 1, &[]));
     for rank in 0..4 {
-        scene.emit(1, rank_log(rank, rank, 0, "loading\nloaded s3cret\nloading\n"));
+        harness.emit(1, rank_log(rank, rank, 0, "loading\nloaded s3cret\nloading\n"));
     }
-    assert_eq!(scene.sink.output().len(), 1, "they wait for each other");
-    scene.emit(300, rank_log(2, 2, 30, "alone\n"));
-    scene.emit(300, EventKind::Ready);
-    let lines: Vec<&str> = scene.sink.output()[1..5].iter().map(String::as_str).collect();
+    assert_eq!(harness.sink.output().len(), 1, "they wait for each other");
+    harness.emit(300, rank_log(2, 2, 30, "alone\n"));
+    harness.emit(300, EventKind::Ready);
+    let lines: Vec<&str> = harness.sink.output()[1..5].iter().map(String::as_str).collect();
     assert_eq!(lines, ["[rank 0-3] loading", "[rank 0-3] loaded ***", "[rank 0-3] loading", "[rank 2 gpu03] alone"]);
 }
 
 #[test]
 fn progress_bar_is_thinned_with_last_state() {
-    let mut scene = harness(LogSelection::MainRank);
-    scene.emit(0, run_started(1, 2, &[]));
-    scene.emit(0, rank_log(0, 0, 0, "start\n"));
+    let mut harness = harness(LogSelection::MainRank);
+    harness.emit(0, run_started(1, 2, &[]));
+    harness.emit(0, rank_log(0, 0, 0, "start\n"));
     let mut offset = 6;
     for n in 0..100 {
         let text = format!("\r{n:3}%");
-        scene.emit(300, rank_log(0, 0, offset, &text));
+        harness.emit(300, rank_log(0, 0, offset, &text));
         offset += text.len() as u64;
     }
-    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
-    let shown = &scene.sink.output()[1..];
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+    let shown = &harness.sink.output()[1..];
     assert_eq!(shown.first().map(String::as_str), Some("[rank 0 gpu01] start"));
     assert_eq!(shown.last().map(String::as_str), Some("[rank 0 gpu01]  99%"));
     assert!(shown.len() <= 5, "{shown:?}");
@@ -71,80 +71,79 @@ fn progress_bar_is_thinned_with_last_state() {
 
 #[test]
 fn other_ranks_show_only_bounded_errors() {
-    let mut scene = harness(LogSelection::MainRank);
-    scene.emit(0, run_started(1, 2, &[]));
+    let mut harness = harness(LogSelection::MainRank);
+    harness.emit(0, run_started(1, 2, &[]));
     let text: String = (0..1000).map(|n| format!("step {n} loss 0.1\nValueError: number {n}\n")).collect();
     let (head, rest) = text.split_at(1234);
-    scene.emit(0, rank_log(1, 0, 0, head));
-    scene.emit(0, rank_log(1, 0, 1234, rest));
-    scene.finish();
-    let shown = &scene.sink.output()[1..];
+    harness.emit(0, rank_log(1, 0, 0, head));
+    harness.emit(0, rank_log(1, 0, 1234, rest));
+    harness.finish();
+    let shown = &harness.sink.output()[1..];
     assert_eq!(shown.len(), 40);
-    assert_eq!(shown[39], "[rank 1 gpu01] ValueError: number 39 (more of the like are in the log)");
+    assert_eq!(shown[39], "[rank 1 gpu01] ValueError: number 39 (further errors are only in the log)");
 }
 
 #[test]
 fn reconnect_repeats_no_log_lines() {
-    let mut scene = harness(LogSelection::Ranks(BTreeSet::from([1])));
-    scene.emit(0, run_started(2, 1, &[]));
-    scene.emit(0, rank_log(1, 1, 0, "one\ntw"));
+    let mut harness = harness(LogSelection::Ranks(BTreeSet::from([1])));
+    harness.emit(0, run_started(2, 1, &[]));
+    harness.emit(0, rank_log(1, 1, 0, "one\ntw"));
     let error = "connection reset".to_owned();
-    scene.emit(0, EventKind::HostLost { host: 1, error, will_retry: true });
-    scene.emit(900, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
-    scene.emit(300, rank_log(1, 1, 4, "two\n"));
-    scene.emit(0, rank_exited(1, 1, Exit::Code(0), 1));
-    scene.finish();
-    let shown = &scene.sink.output()[1..];
-    let expected =
-        ["[rank 1 gpu02] one", "gpu02: no connection: connection reset; trying again", "gpu02: connected again", "[rank 1 gpu02] two"];
+    harness.emit(0, EventKind::HostLost { host: 1, error, will_retry: true });
+    harness.emit(900, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
+    harness.emit(300, rank_log(1, 1, 4, "two\n"));
+    harness.emit(0, rank_exited(1, 1, Exit::Code(0), 1));
+    harness.finish();
+    let shown = &harness.sink.output()[1..];
+    let expected = ["[rank 1 gpu02] one", "gpu02: no connection: connection reset; retrying", "gpu02: reconnected", "[rank 1 gpu02] two"];
     assert_eq!(shown, expected);
 }
 
 #[test]
 fn unreachable_hosts_with_one_reason_merge() {
-    let mut scene = harness(LogSelection::None);
-    scene.emit(0, run_started(4, 1, &[]));
-    (0..4).for_each(|host| scene.emit(0, EventKind::HostConnecting { host }));
+    let mut harness = harness(LogSelection::None);
+    harness.emit(0, run_started(4, 1, &[]));
+    (0..4).for_each(|host| harness.emit(0, EventKind::HostConnecting { host }));
     let refused = "key refused (tried ~/.ssh/id_ed25519, agent 3 keys)";
     for host in [0, 2] {
-        scene.emit(400, EventKind::HostLost { host, error: refused.to_owned(), will_retry: false });
+        harness.emit(400, EventKind::HostLost { host, error: refused.to_owned(), will_retry: false });
     }
-    scene.emit(400, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
-    scene.emit(300, EventKind::HostLost { host: 3, error: refused.to_owned(), will_retry: false });
-    scene.emit(300, EventKind::HostLost { host: 1, error: "connection reset".to_owned(), will_retry: false });
-    scene.finish();
+    harness.emit(400, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
+    harness.emit(300, EventKind::HostLost { host: 3, error: refused.to_owned(), will_retry: false });
+    harness.emit(300, EventKind::HostLost { host: 1, error: "connection reset".to_owned(), will_retry: false });
+    harness.finish();
     let expected =
         [format!("UNREACHABLE 3 hosts: {refused}"), "  gpu[01,03-04]".to_owned(), "UNREACHABLE gpu02: connection reset".to_owned()];
-    assert_eq!(&scene.sink.output()[1..], expected);
+    assert_eq!(&harness.sink.output()[1..], expected);
 }
 
 #[test]
 fn unreachable_host_reported_while_others_connect() {
-    let mut scene = harness(LogSelection::None);
-    scene.emit(0, run_started(3, 1, &[]));
-    (0..3).for_each(|host| scene.emit(0, EventKind::HostConnecting { host }));
+    let mut harness = harness(LogSelection::None);
+    harness.emit(0, run_started(3, 1, &[]));
+    (0..3).for_each(|host| harness.emit(0, EventKind::HostConnecting { host }));
     for host in [0, 1] {
-        scene.emit(200, EventKind::HostLost { host, error: "key refused".to_owned(), will_retry: false });
+        harness.emit(200, EventKind::HostLost { host, error: "key refused".to_owned(), will_retry: false });
     }
-    assert_eq!(scene.sink.output().len(), 1, "the third may say the same");
-    scene.emit(1_500, EventKind::Ready);
+    assert_eq!(harness.sink.output().len(), 1, "the third may say the same");
+    harness.emit(1_500, EventKind::Ready);
     let expected = ["UNREACHABLE 2 hosts: key refused", "  gpu[01-02]"];
-    assert_eq!(&scene.sink.output()[1..3], expected);
+    assert_eq!(&harness.sink.output()[1..3], expected);
 }
 
 #[test]
 fn host_text_is_sanitized_for_terminal() {
-    let mut scene = harness(LogSelection::All);
-    scene.emit(0, run_started(1, 1, &[(Phase::Pull, "pull\u{1b}[2J")]));
+    let mut harness = harness(LogSelection::All);
+    harness.emit(0, run_started(1, 1, &[(Phase::Pull, "pull\u{1b}[2J")]));
     let evil = "\u{1b}]0;x\u{7}a\nb\u{9b}31m s3cret".to_owned();
-    scene.emit(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone() });
-    scene.emit(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
-    scene.emit(0, EventKind::Leftover { host: 0, text: evil.clone() });
-    scene.emit(0, EventKind::GoalChanged { goal: RunGoal::Down, reason: evil.clone() });
-    scene.emit(0, EventKind::HostLost { host: 0, error: evil.clone(), will_retry: false });
-    scene.emit(0, rank_log(0, 0, 0, &format!("{evil}\n")));
-    scene.finish();
-    let text = scene.sink.output().join("\n");
+    harness.emit(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone() });
+    harness.emit(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
+    harness.emit(0, EventKind::Leftover { host: 0, text: evil.clone() });
+    harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Down, reason: evil.clone() });
+    harness.emit(0, EventKind::HostLost { host: 0, error: evil.clone(), will_retry: false });
+    harness.emit(0, rank_log(0, 0, 0, &format!("{evil}\n")));
+    harness.finish();
+    let text = harness.sink.output().join("\n");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n') && !text.contains("s3cret"), "{text:?}");
     assert_eq!(text.matches("a; b ***").count(), 6, "{text}");
 }
@@ -156,74 +155,74 @@ proptest::proptest! {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at.min(text.len())).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
-        let mut scene = harness(LogSelection::MainRank);
-        scene.emit(0, run_started(1, 1, &[]));
+        let mut harness = harness(LogSelection::MainRank);
+        harness.emit(0, run_started(1, 1, &[]));
         for pair in cuts.windows(2) {
-            scene.emit(1, rank_log(0, 0, pair[0] as u64, &text[pair[0]..pair[1]]));
+            harness.emit(1, rank_log(0, 0, pair[0] as u64, &text[pair[0]..pair[1]]));
         }
-        scene.finish();
-        proptest::prop_assert_eq!(&scene.sink.output()[1..], ["[rank 0 gpu01] key=*** and *** again", "[rank 0 gpu01] last ***"]);
+        harness.finish();
+        proptest::prop_assert_eq!(&harness.sink.output()[1..], ["[rank 0 gpu01] key=*** and *** again", "[rank 0 gpu01] last ***"]);
     }
 }
 
 #[test]
 fn read_only_phases_report_ok() {
-    let mut scene = harness(LogSelection::None);
-    scene.emit(0, run_started(3, 1, &[(Phase::Preflight, "look"), (Phase::Remove, "remove")]));
-    scene.emit(0, EventKind::StepSatisfied { step: 0, note: String::new() });
-    scene.emit(0, EventKind::StepFailed { step: 1, error: "no docker".to_owned(), hint: "install it".to_owned() });
-    scene.emit(0, EventKind::StepStarted { step: 2 });
-    scene.emit(0, EventKind::StepDone { step: 2, note: String::new() });
+    let mut harness = harness(LogSelection::None);
+    harness.emit(0, run_started(3, 1, &[(Phase::Preflight, "look"), (Phase::Remove, "remove")]));
+    harness.emit(0, EventKind::StepSatisfied { step: 0, note: String::new() });
+    harness.emit(0, EventKind::StepFailed { step: 1, error: "no docker".to_owned(), hint: "install it".to_owned() });
+    harness.emit(0, EventKind::StepStarted { step: 2 });
+    harness.emit(0, EventKind::StepDone { step: 2, note: String::new() });
     for step in 3..6 {
-        scene.emit(0, EventKind::StepSatisfied { step, note: String::new() });
+        harness.emit(0, EventKind::StepSatisfied { step, note: String::new() });
     }
     let expected = [
         "FAILED gpu02 preflight: look: no docker",
         "  hint: install it",
         "preflight  FAILED gpu02; ok gpu[01,03] (0.0 s)",
-        "remove     as it was gpu[01-03] (0.0 s)",
+        "remove     ok gpu[01-03] (0.0 s)",
     ];
-    assert_eq!(&scene.sink.output()[1..], expected);
+    assert_eq!(&harness.sink.output()[1..], expected);
 }
 
 #[test]
 fn next_run_logs_start_at_first_line() {
-    let mut scene = harness(LogSelection::MainRank);
+    let mut harness = harness(LogSelection::MainRank);
     let of = |run: &str| {
         let EventKind::RunStarted(mut info) = run_started(1, 1, &[]) else { unreachable!("a plan") };
         run.clone_into(&mut info.run_id);
         EventKind::RunStarted(info)
     };
-    scene.emit(0, of("first"));
-    scene.emit(0, rank_log(0, 0, 0, "step 1 of the first run\nstep 2 of the first run\n"));
+    harness.emit(0, of("first"));
+    harness.emit(0, rank_log(0, 0, 0, "step 1 of the first run\nstep 2 of the first run\n"));
     // A teardown is planned, the next run has no name yet: its logs are the first run's as before.
-    scene.emit(0, of("first"));
-    scene.emit(0, rank_log(0, 0, 0, "step 1 of the first run\n"));
-    scene.emit(0, of(""));
-    scene.emit(0, of("second"));
-    scene.emit(0, rank_log(0, 0, 0, "step 1\n"));
-    scene.finish();
-    let shown: Vec<&str> = scene.sink.output().iter().filter(|line| line.starts_with('[')).map(String::as_str).collect();
+    harness.emit(0, of("first"));
+    harness.emit(0, rank_log(0, 0, 0, "step 1 of the first run\n"));
+    harness.emit(0, of(""));
+    harness.emit(0, of("second"));
+    harness.emit(0, rank_log(0, 0, 0, "step 1\n"));
+    harness.finish();
+    let shown: Vec<&str> = harness.sink.output().iter().filter(|line| line.starts_with('[')).map(String::as_str).collect();
     let expected = ["[rank 0 gpu01] step 1 of the first run", "[rank 0 gpu01] step 2 of the first run", "[rank 0 gpu01] step 1"];
     assert_eq!(shown, expected);
 }
 
 #[test]
 fn preflight_duration_includes_its_checks() {
-    let mut scene = harness(LogSelection::MainRank);
-    scene.emit(0, run_started(2, 1, &[]));
-    scene.emit(0, EventKind::PhaseStarted { phase: Phase::Preflight });
-    scene.emit(0, EventKind::PhaseStarted { phase: Phase::Connect });
-    scene.emit(2300, run_started(2, 1, &[(Phase::Preflight, "check"), (Phase::Pull, "pull")]));
-    scene.emit(0, EventKind::PhaseStarted { phase: Phase::Preflight });
+    let mut harness = harness(LogSelection::MainRank);
+    harness.emit(0, run_started(2, 1, &[]));
+    harness.emit(0, EventKind::PhaseStarted { phase: Phase::Preflight });
+    harness.emit(0, EventKind::PhaseStarted { phase: Phase::Connect });
+    harness.emit(2300, run_started(2, 1, &[(Phase::Preflight, "check"), (Phase::Pull, "pull")]));
+    harness.emit(0, EventKind::PhaseStarted { phase: Phase::Preflight });
     for step in 0..2 {
-        scene.emit(50, EventKind::StepSatisfied { step, note: String::new() });
+        harness.emit(50, EventKind::StepSatisfied { step, note: String::new() });
     }
-    scene.emit(10, EventKind::PhaseStarted { phase: Phase::Pull });
+    harness.emit(10, EventKind::PhaseStarted { phase: Phase::Pull });
     for step in 2..4 {
-        scene.emit(100, EventKind::StepSatisfied { step, note: String::new() });
+        harness.emit(100, EventKind::StepSatisfied { step, note: String::new() });
     }
-    scene.finish();
-    let lines: Vec<&str> = scene.sink.output().iter().skip(1).map(String::as_str).collect();
-    assert_eq!(lines, ["preflight  ok gpu[01-02] (2.4 s)", "pull       as it was gpu[01-02] (0.2 s)"]);
+    harness.finish();
+    let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
+    assert_eq!(lines, ["preflight  ok gpu[01-02] (2.4 s)", "pull       ok gpu[01-02] (0.2 s)"]);
 }

@@ -1,6 +1,4 @@
-//! What preflight found, as a page for people and as JSON. Equal hosts are one row, the worst comes first, 80 columns are enough.
-//!
-//! Uses `plan/check` and `words`.
+//! The preflight report as text and as JSON. Hosts with equal results share a row; failures come first; 80 columns wide.
 
 use std::time::Duration;
 
@@ -18,26 +16,23 @@ use crate::text::sanitize::Sanitizer;
 use crate::text::width::wrap_with_indent;
 
 const PAGE_WIDTH: usize = 80;
-/// How many sorts of trouble of one check are shown.
+/// The maximum number of result groups that are shown for one check.
 const MAX_GROUPS_PER_CHECK: usize = 4;
-/// How many rows of hosts are shown.
+/// The maximum number of rows in the host table.
 const MAX_HOST_ROWS: usize = 20;
 
-/// What the page is about.
 pub(crate) struct PreflightReportContext<'a> {
     pub name: &'a str,
     /// All hosts, in node-rank order.
     pub hosts: &'a [String],
-    /// Hosts that could not be reached: name, why, what to do next.
+    /// Unreachable hosts: name, error, hint.
     pub unreachable: &'a [(String, String, String)],
     pub style: TextStyle,
-    /// What must not be shown.
     pub sanitizer: Sanitizer,
-    /// How long it took.
     pub elapsed: Duration,
 }
 
-/// A cell's words with the number of those who agree on something else.
+/// A result's message, with the size of the majority that it differs from.
 pub(crate) fn result_text(result: &CheckResult) -> String {
     match result.majority_size {
         0 => result.message.clone(),
@@ -45,15 +40,15 @@ pub(crate) fn result_text(result: &CheckResult) -> String {
     }
 }
 
-/// Who it is about and what was found: `7 hosts agree, gpu03 differs: 535.129 instead of 550.54`.
+/// `gpu03: 900 MiB free` or `7 hosts agree, gpu03 differs: 535.129 instead of 550.54`.
 fn group_text(group: &CheckResultGroup, names: &str) -> String {
-    let cell = &group.result;
-    match (cell.majority_size, group.hosts.len()) {
-        (0, _) if cell.message.is_empty() => names.to_owned(),
-        (0, _) => format!("{names}: {}", cell.message),
+    let result = &group.result;
+    match (result.majority_size, group.hosts.len()) {
+        (0, _) if result.message.is_empty() => names.to_owned(),
+        (0, _) => format!("{names}: {}", result.message),
         (agree, n) => {
             let (agrees, differs) = (if agree == 1 { "agrees" } else { "agree" }, if n == 1 { "differs" } else { "differ" });
-            format!("{} {agrees}, {names} {differs}: {}", count_noun(agree, "host"), cell.message)
+            format!("{} {agrees}, {names} {differs}: {}", count_noun(agree, "host"), result.message)
         }
     }
 }
@@ -70,56 +65,57 @@ fn level_label(level: Level) -> (&'static str, Tone) {
 pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> String {
     let mut lines = vec![header_line(context, reports)];
     lines.extend(render_matrix(context, reports));
-    lines.extend(context.unreachable.iter().flat_map(|(host, why, hint)| render_unreachable(context, host, why, hint)));
-    let mut told: Vec<(Level, &CheckReport, CheckResultGroup)> = Vec::new();
-    for answer in reports {
-        // What a smoke measured is what it was run for.
-        let tells = |g: &CheckResultGroup| g.result.level > Level::Pass || g.result.level == Level::Pass && answer.check.name == CHECK_NAME;
-        let mut groups: Vec<CheckResultGroup> = answer.groups().into_iter().filter(tells).collect();
+    lines.extend(context.unreachable.iter().flat_map(|(host, error, hint)| render_unreachable(context, host, error, hint)));
+    let mut findings: Vec<(Level, &CheckReport, CheckResultGroup)> = Vec::new();
+    for report in reports {
+        // The smoke test's measurements are shown even if it passed.
+        let is_smoke = report.check.name == CHECK_NAME;
+        let is_shown = |g: &CheckResultGroup| g.result.level > Level::Pass || g.result.level == Level::Pass && is_smoke;
+        let mut groups: Vec<CheckResultGroup> = report.groups().into_iter().filter(is_shown).collect();
         if groups.len() > MAX_GROUPS_PER_CHECK + 1 {
             let more = groups.split_off(MAX_GROUPS_PER_CHECK);
             let hosts: Vec<usize> = more.iter().flat_map(|g| g.hosts.iter().copied()).collect();
             let level = more.first().map_or(Level::Warn, |g| g.result.level);
-            let what = format!("the like, in {} other words (--json has them)", more.len());
-            let cell = CheckResult { level, message: what, hint: String::new(), evidence: Vec::new(), majority_size: 0 };
-            groups.push(CheckResultGroup { hosts, result: cell });
+            let message = format!("{} more results of this check, see --json", more.len());
+            let result = CheckResult { level, message, hint: String::new(), evidence: Vec::new(), majority_size: 0 };
+            groups.push(CheckResultGroup { hosts, result });
         }
-        told.extend(groups.into_iter().map(|g| (g.result.level, answer, g)));
+        findings.extend(groups.into_iter().map(|g| (g.result.level, report, g)));
     }
-    told.sort_by_key(|(level, _, _)| std::cmp::Reverse(*level));
-    if !told.is_empty() {
+    findings.sort_by_key(|(level, _, _)| std::cmp::Reverse(*level));
+    if !findings.is_empty() {
         lines.push(String::new());
     }
-    lines.extend(told.iter().flat_map(|(level, answer, group)| render_finding(context, *level, answer.check.name, group)));
+    lines.extend(findings.iter().flat_map(|(level, report, group)| render_finding(context, *level, report.check.name, group)));
     lines.extend(render_passed_and_skipped(context, reports));
     lines.join("\n") + "\n"
 }
 
 fn header_line(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> String {
-    let of = |level| reports.iter().filter(|a| a.level() == level).count();
-    let mut parts = vec![format!("CHECK  {}  {}", context.sanitizer.sanitize_line(context.name), count_noun(context.hosts.len(), "host"))];
-    let mut add = |n: usize, text: String, role| {
+    let count = |level| reports.iter().filter(|report| report.level() == level).count();
+    let mut texts = vec![format!("CHECK  {}  {}", context.sanitizer.sanitize_line(context.name), count_noun(context.hosts.len(), "host"))];
+    let mut add = |n: usize, text: String, tone| {
         if n > 0 {
-            parts.push(context.style.paint(role, &text));
+            texts.push(context.style.paint(tone, &text));
         }
     };
     add(context.unreachable.len(), format!("{} unreachable", context.unreachable.len()), Tone::Bad);
-    add(of(Level::Fail), format!("{} failed", of(Level::Fail)), Tone::Bad);
-    add(of(Level::Warn), count_noun(of(Level::Warn), "warning"), Tone::Warn);
-    add(of(Level::Pass), format!("{} passed", of(Level::Pass)), Tone::Ok);
-    add(of(Level::Skipped), format!("{} skipped", of(Level::Skipped)), Tone::Dim);
-    parts.push(format_duration(i64::try_from(context.elapsed.as_millis()).unwrap_or(i64::MAX)));
-    parts.join("  ")
+    add(count(Level::Fail), format!("{} failed", count(Level::Fail)), Tone::Bad);
+    add(count(Level::Warn), count_noun(count(Level::Warn), "warning"), Tone::Warn);
+    add(count(Level::Pass), format!("{} passed", count(Level::Pass)), Tone::Ok);
+    add(count(Level::Skipped), format!("{} skipped", count(Level::Skipped)), Tone::Dim);
+    texts.push(format_duration(i64::try_from(context.elapsed.as_millis()).unwrap_or(i64::MAX)));
+    texts.join("  ")
 }
 
-/// A row for each sort of host, a column for each area.
+/// One row per group of hosts with equal levels, one column per area.
 fn render_matrix(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> Vec<String> {
     let areas: Vec<CheckArea> = CheckArea::ALL.into_iter().filter(|area| reports.iter().any(|a| a.check.area == *area)).collect();
     let mut rows: Vec<(Vec<Option<Level>>, Vec<String>)> = Vec::new();
     for (index, name) in context.hosts.iter().enumerate() {
         let level = |area: &CheckArea| {
-            let of = reports.iter().filter(|a| a.check.area == *area).flat_map(|a| &a.results);
-            of.filter(|(host, _)| *host == index).map(|(_, cell)| cell.level).max()
+            let results = reports.iter().filter(|report| report.check.area == *area).flat_map(|report| &report.results);
+            results.filter(|(host, _)| *host == index).map(|(_, result)| result.level).max()
         };
         let row: Vec<Option<Level>> = areas.iter().map(level).collect();
         match rows.iter_mut().find(|(levels, _)| *levels == row) {
@@ -136,18 +132,18 @@ fn render_matrix(context: &PreflightReportContext<'_>, reports: &[CheckReport]) 
         let name = truncate_text(&fold_names(&names), 21);
         let pad = " ".repeat(22_usize.saturating_sub(name.width()));
         let cell = |level: &Option<Level>| {
-            let (word, role) = level.map_or(("?", Tone::Bad), level_label);
-            format!("{}{}", context.style.paint(role, word), " ".repeat(9 - word.len()))
+            let (label, tone) = level.map_or(("?", Tone::Bad), level_label);
+            format!("{}{}", context.style.paint(tone, label), " ".repeat(9 - label.len()))
         };
         lines.push(format!("  {name}{pad}{}", levels.iter().map(cell).collect::<String>()).trim_end().to_owned());
     }
-    lines.extend((more > 0).then(|| format!("  and {more} more sorts of hosts (--json has all)")));
+    lines.extend((more > 0).then(|| format!("  … and {more} more groups of hosts, see --json")));
     lines
 }
 
-fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, why: &str, hint: &str) -> Vec<String> {
+fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, error: &str, hint: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
-    lines.extend(wrap_with_indent(&context.sanitizer.sanitize_line(&format!("{host}: {why}")), "AWAY  ", "      ", PAGE_WIDTH));
+    lines.extend(wrap_with_indent(&context.sanitizer.sanitize_line(&format!("{host}: {error}")), "UNREACHABLE ", "      ", PAGE_WIDTH));
     if !hint.is_empty() {
         lines.extend(wrap_with_indent(&context.sanitizer.sanitize_line(hint), "      help: ", "            ", PAGE_WIDTH));
     }
@@ -156,11 +152,11 @@ fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, why: &st
 
 fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str, group: &CheckResultGroup) -> Vec<String> {
     let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
-    let (word, role) = level_label(level);
+    let (label, tone) = level_label(level);
     let text = context.sanitizer.sanitize_line(&group_text(group, &fold_names(&names)));
-    let mut lines = wrap_with_indent(&text, &format!("{word:<6}{name}: "), "      ", PAGE_WIDTH);
+    let mut lines = wrap_with_indent(&text, &format!("{label:<6}{name}: "), "      ", PAGE_WIDTH);
     if let Some(first) = lines.first_mut() {
-        *first = first.replacen(word, &context.style.paint(role, word), 1);
+        *first = first.replacen(label, &context.style.paint(tone, label), 1);
     }
     for line in &group.result.evidence {
         lines.push(
@@ -173,34 +169,33 @@ fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str
     lines
 }
 
-/// What passed and what was not looked at, in few lines.
 fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> Vec<String> {
     let mut lines = vec![String::new()];
     let passed: Vec<&str> =
         reports.iter().filter(|a| a.level() == Level::Pass && a.check.name != CHECK_NAME).map(|a| a.check.name).collect();
     if !passed.is_empty() {
         let text = passed.join(" ");
-        let mut found = wrap_with_indent(&text, "ok    ", "      ", PAGE_WIDTH);
-        if let Some(first) = found.first_mut() {
+        let mut ok_lines = wrap_with_indent(&text, "ok    ", "      ", PAGE_WIDTH);
+        if let Some(first) = ok_lines.first_mut() {
             *first = first.replacen("ok", &context.style.paint(Tone::Ok, "ok"), 1);
         }
-        lines.extend(found);
+        lines.extend(ok_lines);
     }
-    // Why something was not looked at, once for all checks of which it is the same.
-    let mut whys: Vec<(String, Vec<String>, Vec<&str>)> = Vec::new();
-    for answer in reports {
-        for group in answer.groups().into_iter().filter(|g| g.result.level == Level::Skipped && !g.result.message.is_empty()) {
+    // Checks that were skipped on the same hosts for the same reason share a line.
+    let mut skipped: Vec<(String, Vec<String>, Vec<&str>)> = Vec::new();
+    for report in reports {
+        for group in report.groups().into_iter().filter(|g| g.result.level == Level::Skipped && !g.result.message.is_empty()) {
             let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
-            match whys.iter_mut().find(|(why, hosts, _)| *why == group.result.message && *hosts == names) {
-                Some((_, _, checks)) => checks.push(answer.check.name),
-                None => whys.push((group.result.message.clone(), names, vec![answer.check.name])),
+            match skipped.iter_mut().find(|(reason, hosts, _)| *reason == group.result.message && *hosts == names) {
+                Some((_, _, checks)) => checks.push(report.check.name),
+                None => skipped.push((group.result.message.clone(), names, vec![report.check.name])),
             }
         }
     }
-    for (why, names, checks) in whys {
-        let everyone = names.len() + context.unreachable.len() == context.hosts.len();
-        let place = if everyone { String::new() } else { format!(" on {}", hostlist::fold_names(&names)) };
-        let text = context.sanitizer.sanitize_line(&format!("{}{place}: {why}", checks.join(" ")));
+    for (reason, names, checks) in skipped {
+        let on_all_hosts = names.len() + context.unreachable.len() == context.hosts.len();
+        let location = if on_all_hosts { String::new() } else { format!(" on {}", hostlist::fold_names(&names)) };
+        let text = context.sanitizer.sanitize_line(&format!("{}{location}: {reason}", checks.join(" ")));
         lines.extend(wrap_with_indent(&text, "skip  ", "      ", PAGE_WIDTH).into_iter().map(|l| context.style.paint(Tone::Dim, &l)));
     }
     lines
@@ -220,26 +215,26 @@ pub(crate) fn render_json(context: &PreflightReportContext<'_>, reports: &[Check
             "evidence": group.result.evidence.iter().map(|line| context.sanitizer.sanitize_line(line)).collect::<Vec<_>>(),
         })
     };
-    let check = |answer: &CheckReport| {
+    let check = |report: &CheckReport| {
         serde_json::json!({
-            "name": answer.check.name,
-            "area": answer.check.area.as_str(),
-            "level": answer.level(),
-            "results": answer.groups().iter().map(group).collect::<Vec<_>>(),
+            "name": report.check.name,
+            "area": report.check.area.as_str(),
+            "level": report.level(),
+            "results": report.groups().iter().map(group).collect::<Vec<_>>(),
         })
     };
-    let lost = |(host, why, hint): &(String, String, String)| serde_json::json!({ "host": context.sanitizer.sanitize_line(host), "error": context.sanitizer.sanitize_line(why), "hint": context.sanitizer.sanitize_line(hint) });
+    let unreachable = |(host, error, hint): &(String, String, String)| serde_json::json!({ "host": context.sanitizer.sanitize_line(host), "error": context.sanitizer.sanitize_line(error), "hint": context.sanitizer.sanitize_line(hint) });
     serde_json::json!({
         "name": context.name,
         "outcome": outcome,
         "hosts": context.hosts,
-        "unreachable": context.unreachable.iter().map(lost).collect::<Vec<_>>(),
+        "unreachable": context.unreachable.iter().map(unreachable).collect::<Vec<_>>(),
         "seconds": context.elapsed.as_secs_f64(),
         "checks": reports.iter().map(check).collect::<Vec<_>>(),
     })
 }
 
-/// Every check with what it looks at.
+/// `check --list`: every check with its description, by area.
 pub(crate) fn list_checks(checks: &[PreflightCheck]) -> String {
     let mut lines = Vec::new();
     for area in CheckArea::ALL {

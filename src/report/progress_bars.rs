@@ -1,6 +1,6 @@
-//! Bars on a terminal: one a host, capped at the terminal's height, beneath the lines that `line` prints.
+//! Progress bars on a terminal, one per host up to the terminal's height, below the lines of `plain`.
 //!
-//! Uses `event`, `state` and its neighbours; the only door to indicatif. Belongs on a thread of its own (`aside`): drawing may wait.
+//! Drawing may block, so this sink belongs on its own thread (`threaded_sink`).
 
 use std::io;
 use std::time::Duration;
@@ -17,16 +17,15 @@ use super::plain::PlainSink;
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::sanitize::Sanitizer;
 
-/// How often rows are worked out anew, in the time of the events.
+/// The minimum time between redraws, in the time of the events.
 const REDRAW_INTERVAL_MS: i64 = 100;
-/// How wide a bar is.
 const BAR_WIDTH: usize = 12;
 /// GPU values older than this are not shown.
 const GPU_STALE_MS: i64 = 30_000;
-/// The lines of the terminal that stay free of bars.
+/// Terminal lines that are kept free of bars.
 const RESERVED_LINES: usize = 4;
 
-/// Rows and columns of a terminal.
+/// Returns rows and columns.
 pub(crate) type TerminalSizeFn = Box<dyn Fn() -> (usize, usize) + Send>;
 
 pub(crate) struct ProgressBars {
@@ -58,46 +57,36 @@ impl ProgressBars {
         logs: LogSelection,
     ) -> Self {
         let multi = MultiProgress::with_draw_target(target);
-        let head = multi.add(ProgressBar::new_spinner());
-        if let Ok(look) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            head.set_style(look.tick_chars("|/-\\ "));
+        let header = multi.add(ProgressBar::new_spinner());
+        if let Ok(template) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            header.set_style(template.tick_chars("|/-\\ "));
         }
-        head.enable_steady_tick(Duration::from_millis(200));
-        let lines = PlainSink::new(Vec::new(), sanitizer.clone(), style, logs);
-        ProgressBars {
-            multi,
-            header: head,
-            rows: Vec::new(),
-            plain_sink: lines,
-            sanitizer,
-            style,
-            terminal_size: size,
-            last_draw: None,
-            dirty: true,
-        }
+        header.enable_steady_tick(Duration::from_millis(200));
+        let plain_sink = PlainSink::new(Vec::new(), sanitizer.clone(), style, logs);
+        ProgressBars { multi, header, rows: Vec::new(), plain_sink, sanitizer, style, terminal_size: size, last_draw: None, dirty: true }
     }
 
-    /// Advises commands as the person has to type them.
+    /// Sets the inventory and flags that suggested commands need.
     #[must_use]
     pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
     }
 
-    /// Moves the lines above the bars.
+    /// Prints the pending plain lines above the bars.
     fn print_lines(&mut self) -> io::Result<()> {
         let lines = std::mem::take(self.plain_sink.output());
         if lines.is_empty() { Ok(()) } else { self.multi.println(self.sanitizer.to_printable(&lines.join("\n")).as_str()) }
     }
 
     fn draw(&mut self, now: UnixMillis, state: &RunState) {
-        let soon = self.last_draw.is_some_and(|drawn| now - drawn < REDRAW_INTERVAL_MS);
-        if !self.dirty || soon {
+        let too_soon = self.last_draw.is_some_and(|last| now - last < REDRAW_INTERVAL_MS);
+        if !self.dirty || too_soon {
             return;
         }
         (self.dirty, self.last_draw) = (false, Some(now));
         let (height, width) = (self.terminal_size)();
-        let head = truncate_text(&header_text(state, &self.sanitizer), width.saturating_sub(12));
-        self.header.set_message(self.sanitizer.to_printable(&head).as_str().to_owned());
+        let header = truncate_text(&header_text(state, &self.sanitizer), width.saturating_sub(12));
+        self.header.set_message(self.sanitizer.to_printable(&header).as_str().to_owned());
         let texts = host_rows(state, &self.sanitizer, self.style, height.saturating_sub(RESERVED_LINES), width, now);
         while self.rows.len() > texts.len() {
             if let Some(row) = self.rows.pop() {
@@ -107,8 +96,8 @@ impl ProgressBars {
         }
         while self.rows.len() < texts.len() {
             let row = self.multi.add(ProgressBar::no_length());
-            if let Ok(look) = ProgressStyle::with_template("{msg}") {
-                row.set_style(look);
+            if let Ok(template) = ProgressStyle::with_template("{msg}") {
+                row.set_style(template);
             }
             self.rows.push(row);
         }
@@ -146,18 +135,18 @@ impl ReportSink for ProgressBars {
     }
 }
 
-/// The first line: what is under way.
+/// The first line: the command and its progress.
 fn header_text(state: &RunState, sanitizer: &Sanitizer) -> String {
     let title = style::run_title(&state.info, sanitizer);
     let counts = state.rank_counts();
-    let doing = match state.current_phase() {
+    let progress = match state.current_phase() {
         _ if counts.running > 0 && state.stopping_since.is_none() => {
             format!("{} of {} running", style::count_noun(counts.running, "rank"), state.ranks.len())
         }
         Some(phase) => format!("{} {}", phase.name(), phase_progress(state, phase)),
         None => "connect".to_owned(),
     };
-    format!("{title}  {doing}")
+    format!("{title}  {progress}")
 }
 
 fn phase_progress(state: &RunState, phase: Phase) -> String {
@@ -166,7 +155,7 @@ fn phase_progress(state: &RunState, phase: Phase) -> String {
     if all == 0 { String::new() } else { format!("{ended}/{all}") }
 }
 
-/// What a host's steps amount to.
+/// A summary of a host's steps.
 #[derive(Default, Clone, Copy)]
 struct HostProgress<'a> {
     ended_steps: usize,
@@ -175,35 +164,36 @@ struct HostProgress<'a> {
     running_step: Option<&'a StepState>,
 }
 
-/// One row a host, at most `room` of them; the rest is one row. What is wrong and what is under way comes before the rest.
-fn host_rows(state: &RunState, sanitizer: &Sanitizer, style: TextStyle, room: usize, width: usize, now: UnixMillis) -> Vec<String> {
-    let mut sums = vec![HostProgress::default(); state.hosts.len()];
+/// At most `max_rows` rows, one per host; the last row sums up the rest. Hosts with problems or running steps take precedence.
+fn host_rows(state: &RunState, sanitizer: &Sanitizer, style: TextStyle, max_rows: usize, width: usize, now: UnixMillis) -> Vec<String> {
+    let mut progress = vec![HostProgress::default(); state.hosts.len()];
     for step in state.step_tracker.steps() {
-        let Some(sum) = sums.get_mut(step.info.host as usize) else { continue };
-        sum.total_steps += 1;
-        sum.ended_steps += usize::from(step.status.has_ended());
+        let Some(host) = progress.get_mut(step.info.host as usize) else { continue };
+        host.total_steps += 1;
+        host.ended_steps += usize::from(step.status.has_ended());
         match step.status {
-            StepStatus::Failed => sum.failed_step = Some(step),
-            StepStatus::Running => sum.running_step = Some(step),
+            StepStatus::Failed => host.failed_step = Some(step),
+            StepStatus::Running => host.running_step = Some(step),
             StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied => {}
         }
     }
-    let mut order: Vec<usize> = (0..sums.len()).collect();
+    let mut order: Vec<usize> = (0..progress.len()).collect();
     let mut rest = Vec::new();
-    if sums.len() > room.max(1) {
-        let dull = |at: &usize| (!has_problem(&state.hosts[*at], &sums[*at]), sums[*at].running_step.is_none(), *at);
-        order.sort_by_key(dull);
-        rest = order.split_off(room.max(1) - 1);
+    if progress.len() > max_rows.max(1) {
+        let priority = |at: &usize| (!has_problem(&state.hosts[*at], &progress[*at]), progress[*at].running_step.is_none(), *at);
+        order.sort_by_key(priority);
+        rest = order.split_off(max_rows.max(1) - 1);
         order.sort_unstable();
     }
-    let name = order.iter().map(|at| sanitizer.sanitize_line(&state.hosts[*at].name).chars().count()).max().unwrap_or(0).min(24);
-    let mut texts: Vec<String> = order.iter().map(|at| host_row(state, *at, &sums[*at], (name, width), sanitizer, style, now)).collect();
+    let name_width = order.iter().map(|at| sanitizer.sanitize_line(&state.hosts[*at].name).chars().count()).max().unwrap_or(0).min(24);
+    let mut texts: Vec<String> =
+        order.iter().map(|at| host_row(state, *at, &progress[*at], (name_width, width), sanitizer, style, now)).collect();
     if !rest.is_empty() {
-        let done = rest.iter().filter(|at| sums[**at].ended_steps == sums[**at].total_steps).count();
-        let bad = rest.iter().filter(|at| has_problem(&state.hosts[**at], &sums[**at])).count();
-        let bad = if bad > 0 { format!(", {bad} failed") } else { String::new() };
-        texts
-            .push(truncate_text(&format!("  … {}: {done} done{bad}", style::count_noun(rest.len(), "more host")), width.saturating_sub(1)));
+        let done = rest.iter().filter(|at| progress[**at].ended_steps == progress[**at].total_steps).count();
+        let failed = rest.iter().filter(|at| has_problem(&state.hosts[**at], &progress[**at])).count();
+        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+        let summary = format!("  … {}: {done} done{failed}", style::count_noun(rest.len(), "more host"));
+        texts.push(truncate_text(&summary, width.saturating_sub(1)));
     }
     texts
 }
@@ -216,20 +206,20 @@ fn host_row(
     state: &RunState,
     at: usize,
     progress: &HostProgress<'_>,
-    (name, width): (usize, usize),
+    (name_width, width): (usize, usize),
     sanitizer: &Sanitizer,
     style: TextStyle,
     now: UnixMillis,
 ) -> String {
     let host = &state.hosts[at];
-    let full = (progress.ended_steps * BAR_WIDTH).checked_div(progress.total_steps).unwrap_or(0);
-    let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR_WIDTH - full));
-    let (role, text) = host_activity(state, at, progress, sanitizer, now);
-    let room = width.saturating_sub(name + BAR_WIDTH + 7);
+    let filled = (progress.ended_steps * BAR_WIDTH).checked_div(progress.total_steps).unwrap_or(0);
+    let bar = format!("{}{}", "#".repeat(filled), "-".repeat(BAR_WIDTH - filled));
+    let (tone, text) = host_activity(state, at, progress, sanitizer, now);
+    let text_width = width.saturating_sub(name_width + BAR_WIDTH + 7);
     format!(
-        "  {:<name$} [{bar}] {}",
-        truncate_text(&sanitizer.sanitize_line(&host.name), name.max(1)),
-        style.paint(role, &truncate_text(&text, room))
+        "  {:<name_width$} [{bar}] {}",
+        truncate_text(&sanitizer.sanitize_line(&host.name), name_width.max(1)),
+        style.paint(tone, &truncate_text(&text, text_width))
     )
 }
 
@@ -238,7 +228,7 @@ fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanit
     match host.connection_status {
         ConnectionStatus::Unreachable => return (Tone::Bad, format!("UNREACHABLE {}", sanitizer.sanitize_line(&host.connection_error))),
         ConnectionStatus::Retrying => {
-            return (Tone::Warn, format!("no connection, trying again: {}", sanitizer.sanitize_line(&host.connection_error)));
+            return (Tone::Warn, format!("no connection, retrying: {}", sanitizer.sanitize_line(&host.connection_error)));
         }
         ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
     }
@@ -246,14 +236,14 @@ fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanit
         return (Tone::Bad, format!("FAILED {}: {}", step.info.phase.name(), sanitizer.sanitize_line(&step.note)));
     }
     if let Some(step) = progress.running_step {
-        let again = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
-        return (Tone::Plain, format!("{}{again}", sanitizer.sanitize_line(&step.info.title)));
+        let attempt = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
+        return (Tone::Plain, format!("{}{attempt}", sanitizer.sanitize_line(&step.info.title)));
     }
     let ranks = state.ranks.values().filter(|rank| rank.host as usize == at);
     let running = ranks.filter(|rank| rank.started_at.is_some() && rank.exit.is_none()).count();
     match (running, host.launcher_exit, host.connection_status) {
         (1.., _, _) => (Tone::Ok, format!("{} running{}", style::count_noun(running, "rank"), gpu_utilization(host, now))),
-        (0, Some((exit, _)), _) if exit.is_success() => (Tone::Ok, "ended well".to_owned()),
+        (0, Some((exit, _)), _) if exit.is_success() => (Tone::Ok, "succeeded".to_owned()),
         (0, Some((exit, _)), _) => (Tone::Bad, style::format_exit(exit)),
         (0, None, ConnectionStatus::Connecting) => (Tone::Dim, "connecting".to_owned()),
         (0, None, _) if progress.total_steps > 0 && progress.ended_steps == progress.total_steps => (Tone::Ok, "done".to_owned()),
@@ -261,13 +251,13 @@ fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanit
     }
 }
 
-/// `  GPUs 87 %`, where the values are fresh.
+/// `  GPUs 87 %` if the values are recent, else empty.
 fn gpu_utilization(host: &HostState, now: UnixMillis) -> String {
     let known: Vec<f32> = host.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
     if known.is_empty() || now - host.gpus_at > GPU_STALE_MS {
         return String::new();
     }
-    // At most 256 GPUs: the count is exact.
+
     #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
     let mean = known.iter().sum::<f32>() / known.len() as f32;
     format!("  GPUs {mean:.0} %")

@@ -63,48 +63,48 @@ fn render_rows(state: &RunState, room: usize, width: usize) -> Vec<String> {
 
 #[test]
 fn rows_show_each_host_activity() {
-    let mut scene = harness(&FakeTerminal::default());
-    scene.emit(0, run_started(5, 1, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
-    assert_eq!(header_text(&scene.state, &Sanitizer::default()), "up wan22  connect");
-    scene.emit(1, EventKind::HostConnecting { host: 4 });
-    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Container });
+    let mut harness = harness(&FakeTerminal::default());
+    harness.emit(0, run_started(5, 1, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
+    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  connect");
+    harness.emit(1, EventKind::HostConnecting { host: 4 });
+    harness.emit(1, EventKind::PhaseStarted { phase: Phase::Container });
     for (step, note) in [(0, "x"), (5, "x")] {
-        scene.emit(1, EventKind::StepSatisfied { step, note: note.to_owned() });
+        harness.emit(1, EventKind::StepSatisfied { step, note: note.to_owned() });
     }
-    scene.emit(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
+    harness.emit(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
     let gpu = GpuSample { index: 0, utilization: Some(87.4), ..GpuSample::default() };
-    scene.emit(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
-    scene.emit(1, EventKind::StepStarted { step: 6 });
-    scene.emit(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });
-    scene.emit(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new() });
-    scene.emit(1, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
+    harness.emit(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
+    harness.emit(1, EventKind::StepStarted { step: 6 });
+    harness.emit(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });
+    harness.emit(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new() });
+    harness.emit(1, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
     let expected = [
         "  gpu01 [############] 1 rank running  GPUs 87 %",
         "  gpu02 [------------] start the container (attempt 2)",
         "  gpu03 [######------] FAILED container: no space",
-        "  gpu04 [------------] no connection, trying again: no route",
+        "  gpu04 [------------] no connection, retrying: no route",
         "  gpu05 [------------] connecting",
     ];
-    assert_eq!(render_rows(&scene.state, 20, 80), expected);
-    assert_eq!(header_text(&scene.state, &Sanitizer::default()), "up wan22  1 rank of 5 running");
-    let capped = render_rows(&scene.state, 4, 80);
+    assert_eq!(render_rows(&harness.state, 20, 80), expected);
+    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  1 rank of 5 running");
+    let capped = render_rows(&harness.state, 4, 80);
     let [second, third, fourth, more] = &capped[..] else { panic!("{capped:?}") };
     assert_eq!([second, third, fourth].map(|row| row[..8].trim_start().to_owned()), ["gpu02 ", "gpu03 ", "gpu04 "]);
     assert_eq!(more, "  … 2 more hosts: 1 done");
-    scene.emit(GPU_STALE_MS + 1, EventKind::Ready);
-    assert_eq!(render_rows(&scene.state, 20, 80)[0], "  gpu01 [############] 1 rank running", "old values are not shown");
+    harness.emit(GPU_STALE_MS + 1, EventKind::Ready);
+    assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [############] 1 rank running", "old values are not shown");
 }
 
 #[test]
 fn rows_fit_any_terminal_size() {
-    let mut scene = harness(&FakeTerminal::default());
-    scene.emit(0, run_started(128, 8, &[(Phase::Facts, "look around with a very long title that goes on and on and on and on")]));
+    let mut harness = harness(&FakeTerminal::default());
+    harness.emit(0, run_started(128, 8, &[(Phase::Facts, "look around with a very long title that goes on and on and on and on")]));
     for step in 0..128 {
-        scene.emit(0, EventKind::StepStarted { step });
+        harness.emit(0, EventKind::StepStarted { step });
     }
     for width in [0, 1, 20, 40, 80, 200] {
         for room in 0..30 {
-            let rows = render_rows(&scene.state, room, width);
+            let rows = render_rows(&harness.state, room, width);
             assert!(rows.len() <= room.max(1));
             assert!(width < 40 || rows.iter().all(|row| row.chars().count() < width), "{width}: {rows:?}");
         }
@@ -114,15 +114,15 @@ fn rows_fit_any_terminal_size() {
 #[test]
 fn log_lines_print_above_cleared_bars() {
     let screen = FakeTerminal::default();
-    let mut scene = harness(&screen);
-    scene.emit(0, run_started(2, 1, &[(Phase::Facts, "look around")]));
-    scene.emit(1, rank_log(0, 0, 0, "hello\nworld\n"));
-    scene.emit(200, EventKind::StepStarted { step: 1 });
-    scene.emit(200, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
-    scene.finish();
+    let mut harness = harness(&screen);
+    harness.emit(0, run_started(2, 1, &[(Phase::Facts, "look around")]));
+    harness.emit(1, rank_log(0, 0, 0, "hello\nworld\n"));
+    harness.emit(200, EventKind::StepStarted { step: 1 });
+    harness.emit(200, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+    harness.finish();
     let text = screen.0.lock().expect("not poisoned").clone();
     for part in ["up wan22: 2 hosts, 2 ranks", "[rank 0 gpu01] hello", "[rank 0 gpu01] world"] {
         assert!(text.contains(part), "{part} in {text:?}");
     }
-    assert!(scene.sink.rows.is_empty() && scene.sink.header.is_finished());
+    assert!(harness.sink.rows.is_empty() && harness.sink.header.is_finished());
 }

@@ -1,6 +1,6 @@
-//! The last words: how it ended, by host and by rank, who failed first, what is left, and what to type next.
+//! The recap: the outcome, results by host and by rank, the first failure, leftovers, and the next command.
 //!
-//! Uses `state` and `words`. Fits its terminal and stays short for 128 hosts: equal rows are one row.
+//! It fits the terminal and stays short for 128 hosts: equal rows are merged.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,27 @@ use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::hostlist;
 use crate::text::sanitize::Sanitizer;
 
-/// What the recap cannot know from the run.
+/// Everything that the recap needs besides the run's state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecapContext {
     pub style: TextStyle,
-    /// What must not be shown.
     pub sanitizer: Sanitizer,
-    /// Where the logs are on this laptop.
+    /// The log directory on this laptop.
     pub log_dir: Option<String>,
-    /// What makes an advised command complete.
+    /// Completes suggested commands with the inventory and its flags.
     pub advice: CommandFormatter,
-    /// How many of the culprit's last lines are shown.
+    /// How many of the last lines of the first failed rank are shown.
     pub tail_lines: usize,
-    /// What went wrong, the first cause first.
+    /// The first cause comes first.
     pub findings: Vec<DiagnosisFinding>,
     /// The language of findings.
     pub lang: Lang,
-    /// The columns of the terminal that it is printed on; none: a file or a pipe.
+    /// The terminal's columns; `None` for a file or a pipe.
     pub columns: Option<u16>,
 }
 
 impl RecapContext {
-    /// The width that everything but log lines and commands keeps to.
+    /// The maximum width of every line except log lines and commands.
     fn width(&self) -> usize {
         self.columns.map_or(MAX_WIDTH, |columns| usize::from(columns).clamp(MIN_WIDTH, MAX_WIDTH))
     }
@@ -44,30 +43,29 @@ impl RecapContext {
 const MIN_WIDTH: usize = 80;
 /// Longer lines are hard to read.
 const MAX_WIDTH: usize = 120;
-/// How many rows of one sort are shown.
+/// The maximum number of rows in one section.
 const MAX_ROWS: usize = 20;
 
-/// The recap as lines.
 pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<String> {
-    let page = RecapRenderer { state, context, style: context.style };
-    let mut lines = page.header_rows();
-    lines.extend(page.host_rows());
-    lines.extend(page.failure_rows());
-    lines.extend(page.first_failure_rows());
-    lines.extend(page.finding_rows());
-    lines.extend(page.leftover_rows());
-    lines.extend(page.footer_rows());
+    let renderer = RecapRenderer { state, context, style: context.style };
+    let mut lines = renderer.header_rows();
+    lines.extend(renderer.host_rows());
+    lines.extend(renderer.failure_rows());
+    lines.extend(renderer.first_failure_rows());
+    lines.extend(renderer.finding_rows());
+    lines.extend(renderer.leftover_rows());
+    lines.extend(renderer.footer_rows());
     lines
 }
 
 fn outcome_text(state: &RunState, sanitizer: &Sanitizer) -> (&'static str, Tone, String) {
     match (style::operation_outcome_label(state), &state.outcome) {
-        (Some((word, role)), Some((_, why))) => (word, role, sanitizer.sanitize_line(why)),
+        (Some((label, tone)), Some((_, reason))) => (label, tone, sanitizer.sanitize_line(reason)),
         _ => ("UNFINISHED", Tone::Warn, String::new()),
     }
 }
 
-/// A label, what happened, and the hint.
+/// Label, description, hint.
 type FailureRow = (&'static str, String, String);
 
 struct RecapRenderer<'a> {
@@ -77,7 +75,7 @@ struct RecapRenderer<'a> {
 }
 
 impl RecapRenderer<'_> {
-    /// The columns beside a label.
+    /// The columns to the right of a label.
     fn text_width(&self) -> usize {
         self.context.width() - 12
     }
@@ -96,79 +94,79 @@ impl RecapRenderer<'_> {
     }
 
     fn header_rows(&self) -> Vec<String> {
-        let (word, role, why) = outcome_text(self.state, &self.context.sanitizer);
+        let (label, tone, reason) = outcome_text(self.state, &self.context.sanitizer);
         let title = truncate_text(&style::run_title(&self.state.info, &self.context.sanitizer), 40);
-        let after = style::format_duration(self.state.elapsed());
-        let mut lines = vec![format!("RECAP  {title}  {}  after {after}", self.style.paint(role, word))];
-        if !why.is_empty() {
-            // A command in it is to be pasted: it is not cut.
-            lines.push(if why.contains("orchestrate ") {
-                format!("  {:<9} {why}", "because")
+        let elapsed = style::format_duration(self.state.elapsed());
+        let mut lines = vec![format!("RECAP  {title}  {}  after {elapsed}", self.style.paint(tone, label))];
+        if !reason.is_empty() {
+            // A command is not truncated, so that it can be pasted.
+            lines.push(if reason.contains("orchestrate ") {
+                format!("  {:<9} {reason}", "reason")
             } else {
-                self.labeled_row(Tone::Plain, "because", &why)
+                self.labeled_row(Tone::Plain, "reason", &reason)
             });
         }
-        // What the command did is not how the run ended: `down` went well, the run was stopped.
-        if let Some((end, role)) = self.state.run_end().map(style::run_end_label).filter(|(end, _)| *end != word) {
-            lines.push(format!("  {:<9} {}", "run", self.style.paint(role, end)));
+        // The command's outcome and the run's can differ: `down` is OK, the run was STOPPED.
+        if let Some((end, tone)) = self.state.run_end().map(style::run_end_label).filter(|(end, _)| *end != label) {
+            lines.push(format!("  {:<9} {}", "run", self.style.paint(tone, end)));
         }
         if !self.state.check_levels.is_empty() {
-            let of = |level| self.state.check_levels.values().filter(|l| **l == level).count();
-            let parts = [
-                (of(Level::Pass), "passed", Tone::Ok),
-                (of(Level::Warn), "to look at", Tone::Warn),
-                (of(Level::Fail), "failed", Tone::Bad),
-                (of(Level::Skipped), "skipped", Tone::Dim),
+            let count = |level| self.state.check_levels.values().filter(|l| **l == level).count();
+            let counts = [
+                (count(Level::Pass), format!("{} passed", count(Level::Pass)), Tone::Ok),
+                (count(Level::Warn), style::count_noun(count(Level::Warn), "warning"), Tone::Warn),
+                (count(Level::Fail), format!("{} failed", count(Level::Fail)), Tone::Bad),
+                (count(Level::Skipped), format!("{} skipped", count(Level::Skipped)), Tone::Dim),
             ];
-            let parts = parts.iter().filter(|(n, ..)| *n > 0).map(|(n, word, role)| self.style.paint(*role, &format!("{n} {word}")));
-            lines.push(format!("  {:<9} {}", "checks", parts.collect::<Vec<_>>().join("  ")));
+            let texts = counts.iter().filter(|(n, ..)| *n > 0).map(|(_, text, tone)| self.style.paint(*tone, text));
+            lines.push(format!("  {:<9} {}", "checks", texts.collect::<Vec<_>>().join("  ")));
         }
         if !self.state.ranks.is_empty() {
-            let counts = self.state.rank_counts();
-            let parts = [
-                (counts.ok, "ok", Tone::Ok),
-                (counts.failed, "failed", Tone::Bad),
-                (counts.stopped, "stopped", Tone::Warn),
-                (counts.running, "running", Tone::Warn),
-                (counts.waiting, "not started", Tone::Warn),
+            let ranks = self.state.rank_counts();
+            let counts = [
+                (ranks.ok, "ok", Tone::Ok),
+                (ranks.failed, "failed", Tone::Bad),
+                (ranks.stopped, "stopped", Tone::Warn),
+                (ranks.running, "running", Tone::Warn),
+                (ranks.waiting, "not started", Tone::Warn),
             ];
-            let texts: Vec<String> = parts
+            let texts: Vec<String> = counts
                 .iter()
-                .filter(|(n, word, _)| *n > 0 || matches!(*word, "ok" | "failed"))
-                .map(|(n, word, role)| self.style.paint(if *n > 0 { *role } else { Tone::Dim }, &format!("{n} {word}")))
+                .filter(|(n, label, _)| *n > 0 || matches!(*label, "ok" | "failed"))
+                .map(|(n, label, tone)| self.style.paint(if *n > 0 { *tone } else { Tone::Dim }, &format!("{n} {label}")))
                 .collect();
             lines.push(format!("  {:<9} {} of {}", "ranks", texts.join("  "), self.state.ranks.len()));
         }
         lines
     }
 
-    /// A row for each sort of host.
+    /// One row per group of hosts with equal results.
     fn host_rows(&self) -> Vec<String> {
-        let mut sorts: BTreeMap<(bool, StepCounts, String), Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, StepCounts, String), Vec<u32>> = BTreeMap::new();
         for (at, host) in (0_u32..).zip(&self.state.hosts) {
             let key =
                 (host.connection_status != ConnectionStatus::Unreachable, self.state.step_counts(at as usize), self.rank_exits(at, host));
-            sorts.entry(key).or_default().push(at);
+            groups.entry(key).or_default().push(at);
         }
-        if sorts.is_empty() {
+        if groups.is_empty() {
             return Vec::new();
         }
-        let mut rows: Vec<((bool, StepCounts, String), Vec<u32>)> = sorts.into_iter().collect();
-        // What is wrong comes last, next to the reasons.
-        rows.sort_by_key(|((reachable, tally, _), hosts)| (!reachable, tally.failed > 0, hosts[0]));
+        let mut rows: Vec<((bool, StepCounts, String), Vec<u32>)> = groups.into_iter().collect();
+        // Failures come last, next to their reasons.
+        rows.sort_by_key(|((reachable, counts, _), hosts)| (!reachable, counts.failed > 0, hosts[0]));
         let mut lines =
             vec![self.style.paint(Tone::Dim, &format!("  {:<30} {:>4} {:>8} {:>7}  {}", "host", "ok", "changed", "failed", "ranks"))];
         let more = rows.len().saturating_sub(MAX_ROWS);
-        for ((reachable, tally, ranks), hosts) in rows.into_iter().skip(more) {
-            let failed = format!("{:>7}", tally.failed);
-            let failed = self.style.paint(if tally.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);
+        for ((reachable, counts, ranks), hosts) in rows.into_iter().skip(more) {
+            let failed = format!("{:>7}", counts.failed);
+            let failed = self.style.paint(if counts.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);
             let name = truncate_text(&self.host_names(&hosts), 30);
             let pad = " ".repeat(30_usize.saturating_sub(unicode_width::UnicodeWidthStr::width(name.as_str())));
             let ranks = if reachable { truncate_text(&ranks, 25) } else { self.style.paint(Tone::Bad, "UNREACHABLE") };
-            lines.push(format!("  {name}{pad} {:>4} {:>8} {failed}  {ranks}", tally.ok, tally.changed).trim_end().to_owned());
+            lines.push(format!("  {name}{pad} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
         }
         if more > 0 {
-            lines.push(format!("  … and {more} more sorts of host, see report.json"));
+            lines.push(format!("  … and {more} more groups of hosts, see report.json"));
         }
         lines
     }
@@ -188,12 +186,12 @@ impl RecapRenderer<'_> {
         texts.join(", ")
     }
 
-    /// Failed steps and unreachable hosts, equal ones as one.
+    /// Failed steps and unreachable hosts; equal ones are merged.
     fn failure_rows(&self) -> Vec<String> {
-        let mut sorts: Vec<(FailureRow, Vec<u32>)> = Vec::new();
-        let mut add = |sort: FailureRow, host: u32| match sorts.iter_mut().find(|known| known.0 == sort) {
-            Some(known) => known.1.push(host),
-            None => sorts.push((sort, vec![host])),
+        let mut groups: Vec<(FailureRow, Vec<u32>)> = Vec::new();
+        let mut add = |row: FailureRow, host: u32| match groups.iter_mut().find(|group| group.0 == row) {
+            Some(group) => group.1.push(host),
+            None => groups.push((row, vec![host])),
         };
         for step in self.state.failed_steps() {
             let text = format!("{}: {}: {}", step.info.phase.name(), self.sanitize(&step.info.title), self.sanitize(&step.note));
@@ -202,9 +200,9 @@ impl RecapRenderer<'_> {
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
             add(("UNREACHED", self.sanitize(&host.connection_error), String::new()), at);
         }
-        let more = sorts.len().saturating_sub(MAX_ROWS);
+        let more = groups.len().saturating_sub(MAX_ROWS);
         let mut lines = Vec::new();
-        for ((label, text, hint), mut hosts) in sorts.into_iter().take(MAX_ROWS) {
+        for ((label, text, hint), mut hosts) in groups.into_iter().take(MAX_ROWS) {
             hosts.dedup();
             lines.push(self.labeled_row(Tone::Bad, label, &self.host_names(&hosts)));
             lines.extend(self.indented_paragraph(&text));
@@ -222,98 +220,98 @@ impl RecapRenderer<'_> {
         wrap_bounded(text, self.text_width(), 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
     }
 
-    /// Who failed first, with the last lines; the others beneath.
+    /// The ranks that failed first, with their last lines; the other failures below.
     fn first_failure_rows(&self) -> Vec<String> {
         let Some(culprit) = &self.state.culprit else { return self.other_failure_rows(&[]) };
         let mut lines = Vec::new();
-        let close = culprit.ranks.len() > 1;
+        let several = culprit.ranks.len() > 1;
         for rank in culprit.ranks.iter().filter_map(|rank| self.state.ranks.get(rank)).take(3) {
-            let after = rank.duration().map_or_else(String::new, |ms| format!(" after {}", style::format_duration(ms)));
-            let text = format!("rank {} on {}: {}{after}", rank.rank, self.host_names([&rank.host]), rank_outcome(rank));
-            lines.push(self.labeled_row(Tone::Bad, if close { "FIRST ?" } else { "FIRST" }, &text));
+            let duration = rank.duration().map_or_else(String::new, |ms| format!(" after {}", style::format_duration(ms)));
+            let text = format!("rank {} on {}: {}{duration}", rank.rank, self.host_names([&rank.host]), rank_outcome(rank));
+            lines.push(self.labeled_row(Tone::Bad, if several { "FIRST ?" } else { "FIRST" }, &text));
             lines.extend(self.quoted_lines(&rank.recent_lines.last_lines(self.context.tail_lines)));
         }
-        if close {
-            lines.push(self.labeled_row(Tone::Dim, "", "they failed closer together than the clocks can tell"));
+        if several {
+            lines.push(self.labeled_row(Tone::Dim, "", "they failed too close together for the clocks to order them"));
         }
         if culprit.ranks.is_empty() {
             for host in culprit.hosts.iter().take(3) {
-                let Some(known) = self.state.hosts.get(*host as usize) else { continue };
-                let exit = known.launcher_exit.map_or_else(|| "failed".to_owned(), |(exit, _)| style::format_exit(exit));
+                let Some(host_state) = self.state.hosts.get(*host as usize) else { continue };
+                let exit = host_state.launcher_exit.map_or_else(|| "failed".to_owned(), |(exit, _)| style::format_exit(exit));
                 lines.push(self.labeled_row(Tone::Bad, "FIRST", &format!("the launcher on {}: {exit}", self.host_names([host]))));
-                lines.extend(self.quoted_lines(&known.launcher_recent_lines.last_lines(self.context.tail_lines)));
+                lines.extend(self.quoted_lines(&host_state.launcher_recent_lines.last_lines(self.context.tail_lines)));
             }
         }
         lines.extend(self.other_failure_rows(&culprit.ranks));
         lines
     }
 
-    /// What went wrong: what happened and where, why, what to do next; at most three of them.
+    /// The first three findings: summary with location, explanation, next step.
     fn finding_rows(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (at, found) in self.context.findings.iter().take(3).enumerate() {
-            let cleaner = &self.context.sanitizer;
-            let [what, why, next] = finding::finding_texts(found, self.context.lang, cleaner);
-            let place = finding::format_location(found, self.state, cleaner);
+        for (at, finding) in self.context.findings.iter().take(3).enumerate() {
+            let sanitizer = &self.context.sanitizer;
+            let [what, why, next] = finding::finding_texts(finding, self.context.lang, sanitizer);
+            let location = finding::format_location(finding, self.state, sanitizer);
             let label = if at == 0 { "CAUSE" } else { "also" };
-            let mut told = wrap_bounded(&format!("{place}: {what}"), self.text_width(), 4).into_iter();
-            lines.push(self.labeled_row(Tone::Bad, label, &told.next().unwrap_or_default()));
-            lines.extend(told.map(|line| format!("{:12}{line}", "")));
-            // What a step or a host said stands above, and so do the last lines of who failed first.
-            let above = self.state.culprit.as_ref().is_some_and(|culprit| found.ranks.iter().any(|rank| culprit.ranks.contains(rank)));
-            if !above && !found.ranks.is_empty() {
-                lines.extend(self.quoted_lines(&found.evidence));
+            let mut summary = wrap_bounded(&format!("{location}: {what}"), self.text_width(), 4).into_iter();
+            lines.push(self.labeled_row(Tone::Bad, label, &summary.next().unwrap_or_default()));
+            lines.extend(summary.map(|line| format!("{:12}{line}", "")));
+            // The output of steps and of the ranks that failed first is already shown above.
+            let shown = self.state.culprit.as_ref().is_some_and(|culprit| finding.ranks.iter().any(|rank| culprit.ranks.contains(rank)));
+            if !shown && !finding.ranks.is_empty() {
+                lines.extend(self.quoted_lines(&finding.evidence));
             }
             for (label, text) in [("why", why), ("do", next)] {
                 for (n, line) in wrap_remedy(&text, self.text_width()).into_iter().enumerate().filter(|_| !text.is_empty()) {
                     lines.push(format!("  {:<9} {line}", if n == 0 { label } else { "" }));
                 }
             }
-            if !found.affected.is_empty() {
-                lines.push(self.labeled_row(Tone::Dim, "felt by", &style::format_ranks(&found.affected)));
+            if !finding.affected.is_empty() {
+                lines.push(self.labeled_row(Tone::Dim, "affected", &style::format_ranks(&finding.affected)));
             }
         }
         lines
     }
 
-    fn quoted_lines(&self, tail: &[String]) -> Vec<String> {
+    fn quoted_lines(&self, lines: &[String]) -> Vec<String> {
         let bar = self.style.paint(Tone::Dim, "|");
-        tail.iter().map(|line| format!("    {bar} {}", self.sanitize(line))).collect()
+        lines.iter().map(|line| format!("    {bar} {}", self.sanitize(line))).collect()
     }
 
-    /// The other ranks that did not end well, folded by how.
-    fn other_failure_rows(&self, but: &[u32]) -> Vec<String> {
+    /// The other failed ranks, grouped by their exits.
+    fn other_failure_rows(&self, except: &[u32]) -> Vec<String> {
         let mut ends: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
-        for rank in self.state.ranks.values().filter(|rank| rank.has_failed() && !but.contains(&rank.rank)) {
+        for rank in self.state.ranks.values().filter(|rank| rank.has_failed() && !except.contains(&rank.rank)) {
             ends.entry((self.state.was_stopped(rank), rank_outcome(rank))).or_default().push(rank.rank);
         }
         let more = ends.len().saturating_sub(MAX_ROWS);
-        let told = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {
+        let texts = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {
             let stopped = if stopped { "stopped by us, " } else { "" };
             format!("{}: {stopped}{end}", style::format_ranks(&ranks))
         });
-        let told = told.chain((more > 0).then(|| format!("… and {more} more sorts, see report.json")));
-        (0..).zip(told).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { "others" } else { "" }, &text)).collect()
+        let texts = texts.chain((more > 0).then(|| format!("… and {more} more, see report.json")));
+        (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { "others" } else { "" }, &text)).collect()
     }
 
     fn leftover_rows(&self) -> Vec<String> {
-        let mut sorts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for left in &self.state.leftovers {
-            sorts.entry(self.sanitize(&left.text)).or_default().push(left.host);
+        let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for leftover in &self.state.leftovers {
+            groups.entry(self.sanitize(&leftover.text)).or_default().push(leftover.host);
         }
-        let more = sorts.len().saturating_sub(MAX_ROWS);
-        let mut lines: Vec<String> = sorts
+        let more = groups.len().saturating_sub(MAX_ROWS);
+        let mut lines: Vec<String> = groups
             .iter()
             .take(MAX_ROWS)
-            .map(|(text, hosts)| self.labeled_row(Tone::Bad, "LEFT", &format!("{}: {text}", self.host_names(hosts))))
+            .map(|(text, hosts)| self.labeled_row(Tone::Bad, "LEFTOVER", &format!("{}: {text}", self.host_names(hosts))))
             .collect();
         if more > 0 {
-            lines.push(self.labeled_row(Tone::Bad, "LEFT", &format!("… and {more} more, see report.json")));
+            lines.push(self.labeled_row(Tone::Bad, "LEFTOVER", &format!("… and {more} more, see report.json")));
         }
         lines
     }
 
-    /// Where the logs are, and the next command; neither is ever cut.
+    /// The log directory and the next command; neither is truncated.
     fn footer_rows(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(logs) = &self.context.log_dir {
@@ -329,9 +327,9 @@ impl RecapRenderer<'_> {
     }
 }
 
-/// The command that a person needs now.
+/// The command to run next.
 fn suggest_next_command(state: &RunState, advice: &CommandFormatter) -> Option<String> {
-    let command = |verb: &str, rest: &str| advice.format_command(verb, rest);
+    let command = |verb: &str, args: &str| advice.format_command(verb, args);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
@@ -347,7 +345,7 @@ fn suggest_next_command(state: &RunState, advice: &CommandFormatter) -> Option<S
     }
 }
 
-/// Whether we left a run that goes on.
+/// Whether this command ended while the run continues.
 fn is_still_running(state: &RunState) -> bool {
     matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunOutcome::Running)
 }
@@ -361,23 +359,24 @@ fn rank_outcome(rank: &RankState) -> String {
     }
 }
 
-/// What to do next: one remedy a line where a command is among them, which is neither cut nor broken, so that it can be pasted.
+/// Wraps the next step. If it contains commands, each remedy gets a line of its own; lines with commands are neither truncated nor wrapped.
 fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
-    let command = |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.contains(program));
-    if !command(text) {
+    let has_command = |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.contains(program));
+    if !has_command(text) {
         return style::wrap_text(text, width, false);
     }
-    let parts = text.split_inclusive("; ").flat_map(|part| part.split_inclusive('；'));
-    parts
-        .flat_map(|part| if command(part) { vec![part.trim_end().to_owned()] } else { style::wrap_text(part.trim_end(), width, false) })
+    let clauses = text.split_inclusive("; ").flat_map(|clause| clause.split_inclusive('；'));
+    clauses
+        .map(str::trim_end)
+        .flat_map(|clause| if has_command(clause) { vec![clause.to_owned()] } else { style::wrap_text(clause, width, false) })
         .collect()
 }
 
-/// Lines of at most `width` columns, broken at spaces, at most `most` of them.
-fn wrap_bounded(text: &str, width: usize, most: usize) -> Vec<String> {
+/// At most `max_lines` lines of at most `width` columns, broken at spaces.
+fn wrap_bounded(text: &str, width: usize, max_lines: usize) -> Vec<String> {
     let mut lines = style::wrap_text(text, width, true);
-    if lines.len() > most {
-        lines.truncate(most);
+    if lines.len() > max_lines {
+        lines.truncate(max_lines);
         if let Some(last) = lines.last_mut() {
             *last = truncate_text(&format!("{last} …"), width);
         }
@@ -385,16 +384,16 @@ fn wrap_bounded(text: &str, width: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// Folds equal answers of many hosts: `[(names, answer)]`, in the order of their first host.
+/// Groups hosts with equal answers as `(folded names, answer)`, ordered by each group's first host.
 pub(crate) fn fold_equal_answers(answers: &[(String, String)]) -> Vec<(String, String)> {
-    let mut sorts: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for (name, answer) in answers {
-        match sorts.iter_mut().find(|sort| sort.0 == answer) {
-            Some(sort) => sort.1.push(name.clone()),
-            None => sorts.push((answer, vec![name.clone()])),
+        match groups.iter_mut().find(|group| group.0 == answer) {
+            Some(group) => group.1.push(name.clone()),
+            None => groups.push((answer, vec![name.clone()])),
         }
     }
-    sorts.into_iter().map(|(answer, names)| (hostlist::fold_names(&names), answer.to_owned())).collect()
+    groups.into_iter().map(|(answer, names)| (hostlist::fold_names(&names), answer.to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::event::{EventKind, Exit, Phase, RunGoal};
 use crate::report::ReportSink;
 use crate::report::test_support::{SinkHarness, rank_exited, run_started};
 
-/// A face that shows nothing.
+/// A sink that shows nothing.
 struct NullSink;
 
 impl ReportSink for NullSink {
@@ -38,14 +38,14 @@ fn render(harness: &SinkHarness<NullSink>) -> String {
 
 #[test]
 fn failed_run_recap() {
-    let mut scene = SinkHarness::new(NullSink);
-    scene.emit_failing_run();
-    assert_eq!(render(&scene), FAILED_RUN_RECAP.trim_start_matches('\n'));
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit_failing_run();
+    assert_eq!(render(&harness), FAILED_RUN_RECAP.trim_start_matches('\n'));
 }
 
 const FAILED_RUN_RECAP: &str = "
 RECAP  up wan22  LEFTOVERS  after 9.0 s
-  because   rank 3 failed
+  reason    rank 3 failed
   run       FAILED
   ranks     0 ok  1 failed  31 stopped of 32
   host                             ok  changed  failed  ranks
@@ -62,78 +62,78 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
     | RuntimeError: CUDA error
   others    ranks 0-2,4-6,8-31: stopped by us, signal 15 (TERM)
             rank 7: stopped by us, signal 9 (KILL)
-  LEFT      gpu16: container orchestrate-wan22: device or resource busy
+  LEFTOVER  gpu16: container orchestrate-wan22: device or resource busy
   logs      /state/runs/r/logs
   next      orchestrate down wan22.yaml";
 
 #[test]
 fn successful_run_of_128_hosts_is_short() {
-    let mut scene = SinkHarness::new(NullSink);
-    scene.emit(0, run_started(128, 8, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(128, 8, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
     for step in 0..256 {
-        scene.emit(0, EventKind::StepSatisfied { step, note: String::new() });
+        harness.emit(0, EventKind::StepSatisfied { step, note: String::new() });
     }
     for rank in 0..1024 {
-        scene.emit(0, EventKind::RankStarted { host: rank / 8, rank, restart: 0, started_at: 0 });
+        harness.emit(0, EventKind::RankStarted { host: rank / 8, rank, restart: 0, started_at: 0 });
     }
     for rank in 0..1024 {
-        scene.emit(10, rank_exited(rank, rank / 8, Exit::Code(0), 1_010_000));
+        harness.emit(10, rank_exited(rank, rank / 8, Exit::Code(0), 1_010_000));
     }
-    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
     let expected = "\
 RECAP  up wan22  OK  after 10 s
   ranks     1024 ok  0 failed of 1024
   host                             ok  changed  failed  ranks
   gpu[01-99],gpu[100-128]           2        0       0  8 ok
   logs      /state/runs/r/logs";
-    assert_eq!(render(&scene), expected);
+    assert_eq!(render(&harness), expected);
 }
 
 #[test]
 fn simultaneous_failures_are_both_named() {
-    let mut scene = SinkHarness::new(NullSink);
-    scene.emit(0, run_started(3, 1, &[(Phase::Preflight, "look")]));
-    scene.emit(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
-    scene.emit(2000, rank_exited(0, 0, Exit::Signal(11), 1_002_000));
-    scene.emit(0, rank_exited(1, 1, Exit::Killed, 1_002_001));
-    scene.emit(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(3, 1, &[(Phase::Preflight, "look")]));
+    harness.emit(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
+    harness.emit(2000, rank_exited(0, 0, Exit::Signal(11), 1_002_000));
+    harness.emit(0, rank_exited(1, 1, Exit::Killed, 1_002_001));
+    harness.emit(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });
     let error = "no answer from 10.0.0.3:22 within 10 s, and this text is much longer than a line of the page may ever be".to_owned();
-    scene.emit(0, EventKind::HostLost { host: 2, error, will_retry: false });
-    scene.emit(0, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 0 failed".to_owned() });
-    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu03 was lost".to_owned() });
+    harness.emit(0, EventKind::HostLost { host: 2, error, will_retry: false });
+    harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 0 failed".to_owned() });
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu03 was lost".to_owned() });
     let expected = "\
 RECAP  up wan22  UNREACHABLE  after 2.0 s
-  because   gpu03 was lost
+  reason    gpu03 was lost
   run       FAILED
   ranks     0 ok  2 failed  1 not started of 3
   host                             ok  changed  failed  ranks
   gpu01                             0        0       0  1 signal 11 (SEGV)
-  gpu02                             0        0       0  1 gone without a status
+  gpu02                             0        0       0  1 killed without a status
   gpu03                             0        0       0  UNREACHABLE
   UNREACHED gpu03
             no answer from 10.0.0.3:22 within 10 s, and this text is much longer
             than a line of the page may ever be
   FIRST ?   rank 0 on gpu01: signal 11 (SEGV) after 2.0 s
-  FIRST ?   rank 1 on gpu02: gone without a status
-            they failed closer together than the clocks can tell
+  FIRST ?   rank 1 on gpu02: killed without a status
+            they failed too close together for the clocks to order them
   logs      /state/runs/r/logs
   next      orchestrate up wan22.yaml";
-    assert_eq!(render(&scene), expected);
+    assert_eq!(render(&harness), expected);
 }
 
 #[test]
 fn recap_bounds_many_different_failures() {
-    let mut scene = SinkHarness::new(NullSink);
-    scene.emit(0, run_started(500, 2, &[(Phase::Pull, "pull")]));
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(500, 2, &[(Phase::Pull, "pull")]));
     for step in 0..500_u32 {
         let error = format!("{} trouble number {step} {}", "long ".repeat(step as usize % 40), "x".repeat(step as usize));
-        scene.emit(0, EventKind::StepFailed { step, error, hint: format!("hint {step}") });
-        scene.emit(0, EventKind::Leftover { host: step, text: format!("container {step}") });
-        scene.emit(0, rank_exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
+        harness.emit(0, EventKind::StepFailed { step, error, hint: format!("hint {step}") });
+        harness.emit(0, EventKind::Leftover { host: step, text: format!("container {step}") });
+        harness.emit(0, rank_exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
     }
-    scene.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: "x".repeat(500) });
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: "x".repeat(500) });
     for (columns, width) in [(Some(40), 80), (Some(80), 80), (Some(110), 110), (Some(300), 120), (None, 120)] {
-        let lines = render_recap(&scene.state, &RecapContext { columns, ..context() });
+        let lines = render_recap(&harness.state, &RecapContext { columns, ..context() });
         assert!(lines.len() < 250, "{}", lines.len());
         let widths = lines.iter().map(|line| unicode_width::UnicodeWidthStr::width(line.as_str()));
         assert_eq!(widths.max(), Some(width), "{columns:?}");
@@ -142,27 +142,27 @@ fn recap_bounds_many_different_failures() {
 
 #[test]
 fn ranks_of_rebooted_host_are_not_running() {
-    let mut scene = SinkHarness::new(NullSink);
-    scene.emit(0, run_started(2, 1, &[]));
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(2, 1, &[]));
     for host in 0..2 {
-        scene.emit(0, EventKind::RankStarted { host, rank: host, restart: 0, started_at: 0 });
+        harness.emit(0, EventKind::RankStarted { host, rank: host, restart: 0, started_at: 0 });
     }
-    scene.emit(900, EventKind::LauncherExited { host: 1, exit: Exit::Killed, ended_at: 1_000_900 });
-    scene.emit(0, EventKind::Culprit { ranks: Vec::new(), hosts: vec![1] });
-    scene.emit(10, rank_exited(0, 0, Exit::Code(0), 1_000_910));
-    scene.emit(10, EventKind::RunFinished { outcome: Outcome::Failed, reason: "the launcher on gpu02 failed".to_owned() });
-    let text = render(&scene);
+    harness.emit(900, EventKind::LauncherExited { host: 1, exit: Exit::Killed, ended_at: 1_000_900 });
+    harness.emit(0, EventKind::Culprit { ranks: Vec::new(), hosts: vec![1] });
+    harness.emit(10, rank_exited(0, 0, Exit::Code(0), 1_000_910));
+    harness.emit(10, EventKind::RunFinished { outcome: Outcome::Failed, reason: "the launcher on gpu02 failed".to_owned() });
+    let text = render(&harness);
     assert!(text.contains("ranks     1 ok  1 failed of 2") && !text.contains("running"), "{text}");
 }
 
 #[test]
 fn interrupt_of_live_run_is_detached() {
-    let mut scene = SinkHarness::new(NullSink);
-    scene.emit(0, run_started(1, 1, &[]));
-    scene.emit(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
-    scene.emit(5, EventKind::RunEndReported { end: crate::event::RunOutcome::Running, ended_at: 0 });
-    scene.emit(5, EventKind::RunFinished { outcome: Outcome::Signal(2), reason: "detached: the run goes on".to_owned() });
-    let text = render(&scene);
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(1, 1, &[]));
+    harness.emit(0, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
+    harness.emit(5, EventKind::RunEndReported { end: crate::event::RunOutcome::Running, ended_at: 0 });
+    harness.emit(5, EventKind::RunFinished { outcome: Outcome::Signal(2), reason: "detached: the run goes on".to_owned() });
+    let text = render(&harness);
     assert!(text.starts_with("RECAP  up wan22  DETACHED  "), "{text}");
     assert!(text.ends_with("  next      orchestrate attach wan22.yaml\n  end it    orchestrate down wan22.yaml"), "{text}");
 }

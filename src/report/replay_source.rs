@@ -1,6 +1,6 @@
-//! A past run as a dashboard hears it: the events of its journal with the samples among them, and the text of logs put back into them.
+//! Loads a past run for replay: the journal's events merged with the samples, and log text restored from the copies.
 //!
-//! Uses `journal` and `logs`. What can be read is given, and what cannot is named.
+//! Unreadable records are counted and reported; the rest is replayed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,33 +11,32 @@ use super::journal::{JOURNAL_FILE, JournalError, JournalReader, SAMPLES_FILE};
 use super::log_store::LogStore;
 use super::style;
 
-/// The most bytes of a range that are put back: a range stands for up to ten seconds of a log, and its end is what is looked at.
+/// The maximum text restored for one range. A range covers up to ten seconds of a log; the dashboard shows its end.
 const MAX_RESTORED_BYTES: u64 = 64 << 10;
 
-/// What is known of a past run.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayData {
-    /// In the order of their time.
+    /// Sorted by time.
     pub events: Vec<Event>,
-    /// What could not be read, in words; empty: all could.
+    /// What could not be read; empty if everything could.
     pub problems: String,
 }
 
 /// Reads the journal and the samples in `dir`.
 ///
 /// # Errors
-/// When the journal cannot be opened, or is of another major format.
+/// When the journal cannot be opened, or has another major format.
 pub(crate) fn load_replay(dir: &Path) -> Result<ReplayData, JournalError> {
     let mut journal = JournalReader::open(&dir.join(JOURNAL_FILE))?;
-    let mut troubles = Vec::new();
-    let mut events = read_events(&mut journal, JOURNAL_FILE, &mut troubles);
+    let mut problems = Vec::new();
+    let mut events = read_events(&mut journal, JOURNAL_FILE, &mut problems);
     // A run that was never followed has no samples.
     if let Ok(mut samples) = JournalReader::open(&dir.join(SAMPLES_FILE)) {
-        events.extend(read_events(&mut samples, SAMPLES_FILE, &mut troubles));
+        events.extend(read_events(&mut samples, SAMPLES_FILE, &mut problems));
     }
-    // Stable: the journal's own order stays where times are equal.
+    // A stable sort keeps the journal's order of equal times.
     events.sort_by_key(|event| event.at);
-    Ok(ReplayData { events, problems: troubles.join("; ") })
+    Ok(ReplayData { events, problems: problems.join("; ") })
 }
 
 fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, problems: &mut Vec<String>) -> Vec<Event> {
@@ -49,25 +48,26 @@ fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, p
             Err(error) => {
                 let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
                 let text: Vec<String> = causes.map(ToString::to_string).collect();
-                problems.push(format!("{name} ends here: {}", text.join(": ")));
+                problems.push(format!("{name} is unreadable from here on: {}", text.join(": ")));
                 break;
             }
         }
     }
-    for (n, what) in [(reader.damaged_lines, "damaged line"), (reader.unknown_records, "line of a kind that this program does not know")] {
+    for (n, noun, suffix) in [(reader.damaged_lines, "damaged line", ""), (reader.unknown_records, "record", " of an unknown kind")] {
         if n > 0 {
-            problems.push(format!("{name}: left out {}", style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), what)));
+            let count = style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun);
+            problems.push(format!("{name}: skipped {count}{suffix}"));
         }
     }
     events
 }
 
-/// Puts the text of logs back into events.
+/// Restores the log text of events.
 pub(crate) struct LogTextLoader {
     logs: Option<LogStore>,
-    /// The hosts that numbers in events mean now.
+    /// The hosts that the events' indexes refer to.
     hosts: Vec<String>,
-    /// How often each log has shrunk so far.
+    /// How often each log was truncated so far.
     shrink_counts: HashMap<(String, LogFile), u32>,
 }
 
@@ -76,13 +76,13 @@ impl LogTextLoader {
         LogTextLoader { logs, hosts: Vec::new(), shrink_counts: HashMap::new() }
     }
 
-    /// The events are given again from the first one.
+    /// The replay starts again at the first event.
     pub(crate) fn restart(&mut self) {
         self.hosts.clear();
         self.shrink_counts.clear();
     }
 
-    /// The event with its log text, where the copies have it; a long range becomes two, and only the end has its text. Events come in their order.
+    /// Restores an event's log text from the copies. A long range is split in two, and only its end has text. Call it in event order.
     pub(crate) fn fill_log_text(&mut self, event: &Event) -> Vec<Event> {
         match &event.kind {
             EventKind::RunStarted(info) if !info.hosts.is_empty() => self.hosts.clone_from(&info.hosts),
@@ -101,19 +101,19 @@ impl LogTextLoader {
         vec![event.clone()]
     }
 
-    fn read_text(&self, (host, file): (u32, LogFile), from: u64, len: u64) -> Option<Vec<u8>> {
+    fn read_text(&self, (host, file): (u32, LogFile), offset: u64, len: u64) -> Option<Vec<u8>> {
         let (logs, host) = (self.logs.as_ref()?, self.hosts.get(host as usize)?);
-        let copy = self.shrink_counts.get(&(host.clone(), file)).copied().unwrap_or(0) + 1;
-        let most = usize::try_from(len).ok()?;
-        logs.read_generation(host, file, copy, from, most).ok().filter(|text| text.len() == most)
+        let generation = self.shrink_counts.get(&(host.clone(), file)).copied().unwrap_or(0) + 1;
+        let len = usize::try_from(len).ok()?;
+        logs.read_generation(host, file, generation, offset, len).ok().filter(|text| text.len() == len)
     }
 }
 
-/// The event with the text of its end.
+/// Splits an event into a part without text and its end with text.
 fn split_event_with_text(event: &Event, text: Vec<u8>) -> Vec<Event> {
     let EventKind::Log { host, file, offset, len, .. } = &event.kind else { return vec![event.clone()] };
     let known = text.len() as u64;
-    // Where something is left out, what follows begins with a whole line.
+    // If the beginning has no text, the end starts at a line.
     let cut = text.iter().position(|byte| *byte == b'\n').filter(|at| known < *len && at + 1 < text.len()).map_or(0, |at| at + 1);
     let (from, known, text) = (offset + (len - known) + cut as u64, known - cut as u64, bytes::Bytes::from(text).slice(cut..));
     let piece = |offset: u64, bytes: bytes::Bytes, len: u64| Event {
@@ -129,13 +129,13 @@ mod tests {
     use super::*;
     use crate::event::RunInfo;
 
-    /// Copies of host `a`'s launcher log, and who puts them back.
+    /// A loader for a copy of host `a`'s launcher log.
     fn text_loader(dir: &Path, text: &[u8]) -> LogTextLoader {
         let mut logs = LogStore::open(dir).expect("a store");
         logs.write_at("a", LogFile::Launcher, 0, text).expect("written");
-        let mut recaller = LogTextLoader::new(Some(logs));
-        start_run(&mut recaller, &["b", "a"]);
-        recaller
+        let mut loader = LogTextLoader::new(Some(logs));
+        start_run(&mut loader, &["b", "a"]);
+        loader
     }
 
     fn start_run(loader: &mut LogTextLoader, hosts: &[&str]) {
@@ -187,8 +187,8 @@ mod tests {
     fn text_after_gap_starts_at_a_line() {
         let dir = tempfile::tempdir().expect("a folder");
         let text = "x".repeat(100_004) + "half\n" + &"y\n".repeat(32_767);
-        let told = text_loader(dir.path(), text.as_bytes()).fill_log_text(&log_event(1, 0, text.len() as u64));
-        let EventKind::Log { offset, bytes, len, .. } = &told[1].kind else { panic!("a log") };
+        let events = text_loader(dir.path(), text.as_bytes()).fill_log_text(&log_event(1, 0, text.len() as u64));
+        let EventKind::Log { offset, bytes, len, .. } = &events[1].kind else { panic!("a log") };
         assert_eq!((*offset, *len, &bytes[..4]), (100_009, 65_534, &b"y\ny\n"[..]));
     }
 }

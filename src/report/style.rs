@@ -1,6 +1,4 @@
-//! The words and colours that lines, bars and recap share.
-//!
-//! Uses `event`, `state` and `sanitize`. Meaning is never in the colour alone.
+//! Labels, colours and formats that the plain lines, the bars and the recap share. Colour never carries meaning alone.
 
 use crate::event::{Exit, Outcome, RunInfo, RunOutcome};
 use crate::state::RunState;
@@ -13,7 +11,6 @@ pub(crate) use crate::text::width::{truncate_text, wrap_text};
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// As it should be.
     Ok,
     Warn,
     Bad,
@@ -21,15 +18,14 @@ pub(crate) enum Tone {
     Plain,
 }
 
-/// Whether to use colours: decided once, from `--color`, `NO_COLOR` and the terminal, by `cli`.
+/// `cli` decides this once, from `--color`, `NO_COLOR` and the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TextStyle {
-    /// Whether there are colours.
     pub color: bool,
 }
 
 impl TextStyle {
-    /// `text` marked with the colour of its role, which it gets where it is printed.
+    /// Marks `text` with the colour of its tone; [`crate::text::sanitize::PrintableText`] turns the mark into an escape sequence.
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let mark = match tone {
             Tone::Ok => GREEN,
@@ -42,17 +38,17 @@ impl TextStyle {
     }
 }
 
-/// `exit 1`, `signal 9 (KILL)`, `gone without a status`.
+/// `exit 1`, `signal 9 (KILL)`, `killed without a status`.
 pub(crate) fn format_exit(exit: Exit) -> String {
     match exit {
-        // A Python launcher that ends with its child's negative code: the shell sees 256 less the signal (deepspeed/launcher/launch.py).
+        // A Python launcher that exits with its child's negative code: the shell sees 256 minus the signal (deepspeed/launcher/launch.py).
         Exit::Code(code @ 241..=250) => format!("exit {code} (-{0} in Python: signal {0})", 256 - code),
         Exit::Code(code) => format!("exit {code}"),
         Exit::Signal(n) => match signal_name(n) {
             "" => format!("signal {n}"),
             name => format!("signal {n} ({name})"),
         },
-        Exit::Killed => "gone without a status".to_owned(),
+        Exit::Killed => "killed without a status".to_owned(),
     }
 }
 
@@ -89,31 +85,31 @@ pub(crate) fn format_duration(millis: i64) -> String {
     }
 }
 
-/// Hosts by number, as their folded names.
-pub(crate) fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, list: impl IntoIterator<Item = &'a u32>) -> String {
+/// The folded names of hosts given by index: `gpu[01-04]`.
+pub(crate) fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, hosts: impl IntoIterator<Item = &'a u32>) -> String {
     let name = |host: &u32| match state.host_name(*host) {
         "" => format!("host {host}"),
         name => sanitizer.sanitize_line(name),
     };
-    hostlist::fold_names(&list.into_iter().map(name).collect::<Vec<_>>())
+    hostlist::fold_names(&hosts.into_iter().map(name).collect::<Vec<_>>())
 }
 
 /// `rank 3`, `ranks 0-3,7`.
-pub(crate) fn format_ranks(list: &[u32]) -> String {
-    format!("rank{} {}", if list.len() == 1 { "" } else { "s" }, hostlist::fold_numbers(list))
+pub(crate) fn format_ranks(ranks: &[u32]) -> String {
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, hostlist::fold_numbers(ranks))
 }
 
 /// `up wan22`.
 pub(crate) fn run_title(info: &RunInfo, sanitizer: &Sanitizer) -> String {
     [info.command.as_str(), info.name.as_str()]
         .iter()
-        .filter(|word| !word.is_empty())
-        .map(|word| sanitizer.sanitize_line(word))
+        .filter(|text| !text.is_empty())
+        .map(|text| sanitizer.sanitize_line(text))
         .collect::<Vec<_>>()
         .join(" ")
 }
 
-/// The word for an outcome, and what it means.
+/// The label of an operation's outcome.
 pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
     match outcome {
         Outcome::Ok => ("OK", Tone::Ok),
@@ -127,7 +123,7 @@ pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
     }
 }
 
-/// The word for how a run ended.
+/// The label of a run's end.
 pub(crate) fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
     outcome_label(match end {
         RunOutcome::Ok => &Outcome::Ok,
@@ -137,7 +133,7 @@ pub(crate) fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
     })
 }
 
-/// The word for how an operation ended; `None` while it goes on. Who leaves a run that goes on has detached, whatever made them leave.
+/// The label of an operation's outcome; `None` while it is under way. A signal that leaves the run running counts as DETACHED.
 pub(crate) fn operation_outcome_label(state: &RunState) -> Option<(&'static str, Tone)> {
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if state.run_end() == Some(RunOutcome::Running) => Some(run_end_label(RunOutcome::Running)),

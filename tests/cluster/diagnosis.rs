@@ -47,7 +47,7 @@ impl FailedRun {
     #[track_caller]
     fn assert_affected(&self, ranks: &[u32], words: &str) -> &FailedRun {
         assert_eq!(self.report["findings"][0]["felt"], Value::from(ranks));
-        self.up.assert_contains(&format!("  felt by   {words}"));
+        self.up.assert_contains(&format!("  affected  {words}"));
         self
     }
 

@@ -1,4 +1,4 @@
-//! What changes on the hosts between a look and a deed, and hosts of which nothing is known: nothing that runs is lost sight of.
+//! State on the hosts that changes between observation and action, and hosts whose state is unknown: no live run is overlooked.
 
 use orchestrate::sandbox::Faults;
 
@@ -13,7 +13,7 @@ async fn waiting_teardown_stops_the_new_launch() {
     let (first, second, file) = (bench.new_laptop("first"), bench.new_laptop("second"), bench.write_inventory("late", &JobSpec::default()));
     let mut up = first.start(&["up", path_str(&file), "--set", "container.image=slow/image:1"]);
     up.wait_for_output("preflight").await;
-    // It sees a lock, and neither a run nor a container.
+    // It finds a lock, but neither a run nor a container.
     let down = second.start(&["down", path_str(&file), "--lock-wait", "50s"]);
     bench.wait_for_ranks(2).await;
     down.wait_for_exit().await.assert_exit_code(0).assert_contains("nothing is left");
@@ -49,12 +49,12 @@ async fn unlockable_host_does_not_block_other_teardowns() {
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("full", &JobSpec::default()));
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     bench.wait_for_ranks(3).await;
-    // As on a full disk; the first host is where every operator begins.
+    // As on a full disk. Every operator locks the first host first.
     let full = "case \"$*\" in *lock*) echo 'ln: No space left on device' >&2; exit 1 ;; esac; exec \"$SANDBOX_HOST/bin/ln\" \"$@\"";
     let programs = [("ln".to_owned(), full.to_owned())].into();
     bench.set_faults("gpu01", &Faults { programs, ..Faults::default() });
     let down = laptop.run(&["down", path_str(&file), "--kill"]).await;
-    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("LEFT on gpu01: could not take the lock: ");
+    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("LEFTOVER on gpu01: could not take the lock: ");
     assert_eq!([1, 2].map(|host| (bench.containers(host).len(), bench.private_dir("full", host).exists())), [(0, false); 2]);
     assert_eq!(bench.containers(0).len(), 1, "nothing is changed without the lock");
     bench.set_faults("gpu01", &Faults::default());
@@ -80,7 +80,7 @@ async fn run_behind_silent_docker_is_remembered() {
         .assert_contains("gpu02")
         .assert_contains("Cannot connect to the Docker daemon");
     assert!((0..2).all(|rank| bench.term_received_at(rank).is_none()), "nothing was changed");
-    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("LEFT on gpu02");
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("LEFTOVER on gpu02");
     assert!(run.exists(), "by which it is found again");
     assert!(bench.containers(0).is_empty() && !bench.private_dir("silent", 0).exists(), "the other host is clean");
     bench.set_faults("gpu02", &Faults::default());
@@ -113,7 +113,7 @@ async fn hosts_with_different_runs_keep_separate_logs() {
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0).assert_contains("4 ok");
     laptop.run(&["up", path_str(&file), "--limit", "gpu02"]).await.assert_exit_code(0).assert_contains("2 ok");
     assert_ne!(bench.run_dir("apart", 0).file_name(), bench.run_dir("apart", 1).file_name());
-    // A laptop that knows neither.
+    // A laptop that knows neither run.
     other.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     let runs = other.run_dirs();
     let log = |run: usize, rank: u32| std::fs::read_to_string(runs[run].join(format!("logs/rank-{rank}.log"))).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Without anybody attached, with lost connections, and with two operators at once.
+//! Detached runs, lost connections, and two operators at the same time.
 
 use orchestrate::sandbox::Faults;
 
@@ -45,7 +45,7 @@ async fn failed_rank_stops_its_host_while_detached() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_survive_lost_connections() {
     let bench = SandboxFixture::with_hosts(2).await;
-    // 5 MB in pieces, each released by the test, so that every loss hits the middle.
+    // 5 MB in pieces that the test releases one by one, so that every loss hits the middle.
     bench.set_payload_setup(
         "n=0; while [ $n -lt 5 ]; do head -c 1000000 /dev/urandom >\"$BENCH/part.$RANK\"; cat \"$BENCH/part.$RANK\"; cat \"$BENCH/part.$RANK\" >>\"$BENCH/said.$RANK\"\n\
          : >\"$BENCH/piece.$RANK.$n\"; while ! [ -e \"$BENCH/next.$n\" ]; do sleep 0.02; done; n=$((n + 1)); done; echo",
@@ -55,7 +55,7 @@ async fn logs_survive_lost_connections() {
     for piece in 0..5 {
         let written = |rank: u32| bench.control_dir().join(format!("piece.{rank}.{piece}")).exists();
         wait_until("the piece is written", async || (written(0) && written(1)).then_some(())).await;
-        // At some byte of this piece or before it.
+        // At some byte of this piece, or before it.
         let copied =
             || laptop.run_dirs().first().and_then(|run| std::fs::metadata(run.join("logs/rank-1.log")).ok()).map_or(0, |m| m.len());
         wait_until("the last piece has begun to arrive", async || (copied() > piece * 1_000_000).then_some(())).await;
@@ -87,7 +87,7 @@ async fn temporarily_unreachable_host_is_no_failure() {
     bench.sandbox.drop_connections("gpu02").expect("a host");
     up.wait_for_output("gpu02: no connection: ").await;
     bench.set_faults("gpu02", &Faults::default());
-    up.wait_for_output("gpu02: connected again").await;
+    up.wait_for_output("gpu02: reconnected").await;
     bench.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok");
     bench.assert_clean_and_stop().await;
@@ -117,7 +117,7 @@ async fn second_operator_waits_for_the_lock() {
     let image = ["--set", "container.image=slow/image:1"];
     let mut up = first.start(&[&["up", path_str(&file)], &image[..]].concat());
     up.wait_for_output("preflight").await;
-    // The first holds the lock while it pulls, for longer than the second needs to give up.
+    // The first operator holds the lock while it pulls, longer than the second waits.
     let refused = second.run(&[&["up", path_str(&file), "--lock-wait", "1s"], &image[..]].concat()).await;
     refused
         .assert_exit_code(6)
@@ -126,13 +126,13 @@ async fn second_operator_waits_for_the_lock() {
         .assert_contains("orchestrate down ")
         .assert_contains("--yes`");
     assert!(second.run_dirs().is_empty());
-    // A patient one waits, looks again, and finds an equal run alive.
+    // A patient operator waits, observes again, and finds the same run live.
     let mut patient = second.start(&[&["up", path_str(&file)], &image[..]].concat());
     bench.wait_for_ranks(2).await;
     patient.wait_for_output("attaching").await;
     bench.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok  0 failed");
-    // Whoever tears down first, both see the same end, and nothing is removed twice or left.
+    // Whoever tears down first, both see the same end; nothing is removed twice or left over.
     patient.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok  0 failed");
     bench.assert_clean_and_stop().await;
 }
@@ -153,18 +153,18 @@ async fn stale_lock_is_taken_over() {
         }
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
-    // Fresh: another operator is at work.
+    // A fresh lock: another operator is at work.
     lock("li@desk", now);
     let up = laptop.run(&["up", path_str(&file), "--lock-wait", "0s"]).await;
     up.assert_exit_code(6).assert_recap("LOCKED").assert_contains("li@desk holds the lock on gpu01");
-    // Old: nobody is.
+    // A stale lock: nobody is.
     lock("li@desk", now - 100);
     let up = laptop.start(&["up", path_str(&file), "--lock-wait", "0s"]);
     bench.wait_for_ranks(2).await;
     bench.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_contains("the lock of li@desk is taken over");
     bench.assert_no_leftovers().await;
-    // Fresh again, and a person who says that it is to be taken.
+    // A fresh lock that the user chooses to take over.
     lock("li@desk", now + 60);
     laptop.run(&["down", path_str(&file), "--lock-wait", "0s"]).await.assert_exit_code(6);
     laptop.run(&["down", path_str(&file), "--yes"]).await.assert_exit_code(0).assert_contains("the lock of li@desk is taken over");

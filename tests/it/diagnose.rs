@@ -1,10 +1,10 @@
-//! Why a run failed, as a person and as a program are told it.
+//! The diagnosis of a failed run in the recap, in `report.json` and in the JSON stream.
 
 use crate::support::{JobSpec, SandboxFixture, path_str};
 
 const CUSTOM_RULES: &str = "- id: quota\n  re: 'quota of (?P<user>\\w+) exceeded'\n  what: { en: 'no space for {user}', zh: '{user} 的配额已满' }\n  \
                      why: 'everybody has 1 TiB'\n  next: 'delete old checkpoints on {on}'\n";
-/// Rank 3 fails once the others are there; they lose it.
+/// Rank 3 fails once the others are up; they lose their peer.
 const FAILING_PAYLOAD: &str = r#"
 if [ "$RANK" = 3 ]; then
   for r in 0 1 2; do until [ -e "$BENCH/there.$r" ]; do sleep 0.05; done; done
@@ -31,7 +31,7 @@ async fn custom_rule_names_cause_and_affected_ranks() {
         .assert_contains("  CAUSE     rank 3 on gpu02: no space for li\n")
         .assert_contains("  why       everybody has 1 TiB\n")
         .assert_contains("  do        delete old checkpoints on gpu02\n")
-        .assert_contains("  felt by   ranks 0-2\n");
+        .assert_contains("  affected  ranks 0-2\n");
     let report = std::fs::read_to_string(laptop.only_run_dir().join("report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let found = &report["findings"][0];
