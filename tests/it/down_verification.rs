@@ -1,4 +1,4 @@
-//! `down` says that nothing is left only when it looked: what has another name, has lost its directory or its record, or cannot be looked at.
+//! `down` reports that nothing is left only after it has checked: renamed hosts, lost directories or records, hosts that cannot be inspected.
 
 use orchestrate::sandbox::Faults;
 
@@ -50,7 +50,7 @@ async fn bare_run_without_directory_is_found_by_process() {
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     let pids = bench.wait_for_ranks(2).await;
     for host in 0..2 {
-        // The keeper may be writing into it.
+        // The keeper may be writing into the directory.
         wait_until("it is gone", async || std::fs::remove_dir_all(bench.host_home(host).join(".orchestrate")).ok()).await;
     }
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");

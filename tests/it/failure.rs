@@ -1,4 +1,4 @@
-//! A run that fails: who is named, who is stopped, and that nothing is left.
+//! A failed run: the rank that failed first is named, the others are stopped, and nothing is left.
 
 use orchestrate::event::{EventKind, Exit, Phase};
 
@@ -14,7 +14,7 @@ async fn failed_rank_is_named_and_others_stopped() {
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("fails", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
     let mut up = laptop.start(&["up", path_str(&file)]);
     bench.wait_for_ranks(4).await;
-    // As long as nobody watches, the host's own keeper stops them.
+    // While no follower is attached, the host's keeper stops its ranks.
     up.wait_for_output("ready").await;
     bench.end_ranks(Some(3), 7);
     let ended = up.wait_for_exit().await;
@@ -28,7 +28,7 @@ async fn failed_rank_is_named_and_others_stopped() {
     let events = laptop.read_journal();
     let told = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 3, exit: Exit::Code(7), .. });
     assert!(events.iter().any(|e| told(&e.kind)), "its end is in the journal");
-    // By its own word, not by ours.
+    // By the rank's own note, not by our event.
     let (died, soon) = (bench.rank_ended_at_ms(3), two_seconds_under_load());
     for host in 0..2 {
         let signalled = events.iter().find_map(|e| match &e.kind {
@@ -97,7 +97,7 @@ async fn failed_launch_is_rolled_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_program_fails_its_rank() {
     let bench = SandboxFixture::with_hosts(2).await;
-    // Found by no preflight: the shell of the rank looks for it.
+    // No preflight check finds this: only the rank's shell looks the program up.
     let job = JobSpec { launch: "command: [--no_python, /bin/sh, -c, 'exec no-such-trainer']\n".to_owned(), ..JobSpec::default() };
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("missing", &job));
     laptop

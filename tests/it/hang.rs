@@ -1,11 +1,11 @@
-//! A run that hangs: who is waited for is named, and the gang is stopped only where the inventory says so.
+//! A hung run: the ranks that the others wait for are named, and the gang is stopped only if the inventory asks for it.
 
 use orchestrate::event::{EventKind, HangSymptom};
 use orchestrate::sandbox::Faults;
 
 use crate::support::{JobSpec, SandboxFixture, path_str};
 
-/// Rank 3 loads for as long as the test lives; the others wait for it.
+/// Rank 3 loads as long as the test runs; the others wait for it.
 const HANGING_PAYLOAD: &str = r#"
 echo "rank $RANK loads the model"
 if [ "$RANK" = 3 ]; then
@@ -14,7 +14,7 @@ fi
 echo "rank $RANK joins the group"
 "#;
 
-/// Nobody sees what the GPUs do: those of the sandbox draw the power of work, which after three looks speaks against any hang.
+/// Hides the GPU metrics: the sandbox's GPUs draw the power of a working job, which after three samples rules out a hang.
 fn hide_gpu_metrics(bench: &SandboxFixture) {
     let smi = r#"case "$*" in *--query-gpu*) exit 9 ;; esac; exec "$SANDBOX_HOST/bin/nvidia-smi" "$@""#;
     for host in ["gpu01", "gpu02"] {

@@ -1,4 +1,4 @@
-//! Hosts that say what a terminal would obey: in answers, in logs, in their last words. No command hands it on, and none shows a secret.
+//! Hosts that print terminal escapes: in answers, in logs, as the last output of a dying shell. No command passes them on or shows a secret.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use orchestrate::sandbox::Faults;
 
 use crate::support::{CliOutput, JobSpec, SandboxFixture, path_str};
 
-/// OSC 52 (writes the clipboard), clearing the screen, half a character, a C1 control, an order of letters, BEL: for printf of sh.
+/// For printf of sh: OSC 52 (writes the clipboard), clear screen, half a character, a C1 control, a bidirectional override, BEL.
 const HOSTILE_OUTPUT: &str = r"\033]52;c;ZXZpbA==\007evil\033[2J\033[31m \303 \302\2332J \342\200\256txt\r\007";
 
-/// What a terminal obeys, beside our own colours.
+/// Control characters that a terminal acts on, except our own colours.
 fn terminal_control_chars(text: &str) -> Vec<char> {
     let own = ["\u{1b}[0m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
     let rest = own.iter().fold(text.to_owned(), |text, own| text.replace(own, ""));
@@ -28,12 +28,12 @@ fn program_faults(list: &[(&str, String)]) -> Faults {
     Faults { programs, noise: Some(format!("Welcome \u{1b}]52;c;{}\u{7}\u{9b}2J\n", "ZXZpbA==")), ..Faults::default() }
 }
 
-/// The shell of every answer dies, and its last words are the host's.
+/// The shell of every answer dies with hostile last output.
 fn dying_shell_faults() -> Faults {
     program_faults(&[("date", format!("printf '{HOSTILE_OUTPUT} last words\\n' >&2; kill -PIPE $PPID"))])
 }
 
-/// Every answer comes, and holds what no terminal should see.
+/// Every answer arrives and contains hostile bytes.
 fn hostile_answer_faults() -> Faults {
     let say = |rest: &str| format!("printf '{HOSTILE_OUTPUT}{rest}\\n'; printf '{HOSTILE_OUTPUT}\\n' >&2");
     program_faults(&[("uname", say(" x86_64")), ("nvidia-smi", say(", 0, 1")), ("df", say(" 1 2 3 4 5")), ("ip", say(""))])

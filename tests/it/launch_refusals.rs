@@ -1,4 +1,4 @@
-//! What is refused before anything is changed: each with its own words, its exit code, and nothing left.
+//! Launches that are refused before anything changes: each with its message and exit code, and nothing left over.
 
 use orchestrate::event::EventKind;
 use orchestrate::sandbox::Faults;
@@ -72,7 +72,7 @@ async fn inventory_not_fitting_the_hosts_is_refused() {
         &["launch.nproc_per_node: 3 processes a host, but gpu01 gives 2"],
     )
     .await;
-    // The inventory promises what the hosts do not have.
+    // The inventory requires more than the hosts have.
     let file = bench.write_inventory("gpus", &JobSpec { nproc_per_node: 3, ..JobSpec::default() });
     let text = std::fs::read_to_string(&file).expect("an inventory").replace("gpus: 2", "gpus: 4");
     let file = bench.write_yaml("gpus", &text);
@@ -111,7 +111,7 @@ async fn inventory_not_fitting_the_hosts_is_refused() {
 async fn foreign_ports_and_containers_are_untouched() {
     let bench = SandboxFixture::with_hosts(2).await;
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("taken", &JobSpec::default()));
-    // A busy port.
+    // A port in use.
     let listener = std::net::TcpListener::bind(("127.0.0.1", bench.master_port)).expect("a port");
     let ended = laptop.run(&["up", path_str(&file)]).await;
     ended
@@ -120,7 +120,7 @@ async fn foreign_ports_and_containers_are_untouched() {
         .assert_contains("choose another launch.master_port");
     drop(listener);
     bench.assert_no_leftovers().await;
-    // A container of another that has our container's name.
+    // A foreign container with our container's name.
     let make = "docker run -d --name orch-taken-gpu02 --entrypoint /bin/sh demo/train:1 -c 'while :; do sleep 1; done'";
     laptop.run(&["exec", path_str(&file), "--limit", "gpu02", "--", make]).await.assert_exit_code(0);
     let theirs = bench.containers(1);
@@ -161,7 +161,7 @@ async fn refused_memlock_limit_falls_back() {
     let bench = SandboxFixture::with_hosts(1).await;
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("locked", &JobSpec::default()));
     let file = path_str(&file);
-    // As runc says it through a dockerd without CAP_SYS_RESOURCE; the container that was created stays.
+    // As runc reports it through a dockerd without CAP_SYS_RESOURCE; the created container stays.
     let refuses = "case \"$1 $*\" in *' run '*--ulimit=memlock=-1*) echo 'docker: Error response from daemon: failed to create task for container: \
                    error during container init: error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: \
                    unknown.' >&2; exit 126 ;; esac\nexec \"$SANDBOX_HOST/bin/docker\" \"$@\"";

@@ -1,8 +1,8 @@
-//! Launchers beside torchrun, as far as real shells can show them: one process a GPU, lines before it, a port that is picked, restarts.
+//! Launchers other than torchrun, as far as real shells can show them: one process per GPU, setup commands, `master_port: auto`, restarts.
 
 use crate::support::{JobSpec, SandboxFixture, path_str};
 
-/// What each rank says of itself, in the order of ranks.
+/// What each rank prints about itself, in rank order.
 fn rank_log_texts(laptop: &crate::support::Laptop, ranks: usize) -> Vec<String> {
     (0..ranks).map(|rank| String::from_utf8_lossy(&laptop.read_log(&format!("rank-{rank}.log"))).trim_end().to_owned()).collect()
 }
@@ -78,7 +78,7 @@ async fn restarted_worker_does_not_fail_the_run() {
     bench.assert_clean_and_stop().await;
 }
 
-/// A config of this project, from wherever the laptop stands.
+/// A config of this project as an absolute path.
 fn example_config_path(name: &str) -> String {
     format!("{}/configs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -153,7 +153,7 @@ async fn scripts_render_only_with_all_values_known() {
     bench.assert_clean_and_stop().await;
 }
 
-/// What each rank of two hosts says of itself under a launcher, and what its log is called.
+/// What each rank of two hosts prints under a launcher, and the names of its logs.
 async fn launch_and_read_ranks(bench: &SandboxFixture, name: &str, launch: &str, contained: bool) -> Vec<String> {
     let command = format!("command: [--no_python, /bin/sh, \"{}/who\"]\n", bench.control_dir().display());
     std::fs::write(bench.control_dir().join("who"), "echo \"$RANK/$WORLD_SIZE $LOCAL_RANK on $ORCH_HOST of $ORCH_GPUS_PER_NODE\"\n")
@@ -179,7 +179,7 @@ async fn accelerate_and_deepspeed_assign_all_ranks() {
     bench.assert_clean_and_stop().await;
 }
 
-/// Each host its own number, where the launcher can be told: the ranks go on where the host before ends.
+/// Each host has its own number of processes where the launcher supports that: ranks continue where the previous host's end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unequal_gpu_counts_start_matching_ranks() {
     let bench = SandboxFixture::start("{hosts: [{name: gpu01, gpus: 3}, {name: gpu02, gpus: 1}, {name: gpu03, gpus: 2}]}").await;

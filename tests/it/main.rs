@@ -1,4 +1,4 @@
-//! The product as a person meets it: the real program against a sandbox of fake hosts, judged by exit code, words, files and what is left.
+//! End-to-end tests: the real program against a sandbox of fake hosts, judged by exit code, output, files and leftovers.
 #![expect(
     clippy::disallowed_methods,
     clippy::expect_used,

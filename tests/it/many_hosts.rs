@@ -1,4 +1,4 @@
-//! Many hosts at once.
+//! Many hosts at the same time.
 
 use crate::support::{JobSpec, SandboxFixture, path_str};
 
@@ -30,7 +30,7 @@ mod whole {
     use super::*;
     use crate::load_scaling::two_seconds_under_load;
 
-    /// What grows faster than the number of hosts is felt here. It takes minutes: all hosts have their shells on the processors of one machine.
+    /// Shows anything that grows faster than the number of hosts. Takes minutes: the shells of all hosts share one machine's processors.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn two_hundred_fifty_six_hosts_launch_and_tear_down() {
         let bench = SandboxFixture::with_hosts(256).await;
@@ -39,7 +39,7 @@ mod whole {
         let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("vast", &job));
         let mut started = std::time::Instant::now();
         for (words, says) in [
-            // Nobody follows: 256 log streams are more than the processors of one machine can serve.
+            // Without following: 256 log streams are more than one machine's processors can serve.
             (&["up", path_str(&file), "--preflight", "off", "-d"][..], "256 ranks on 256 hosts"),
             (&["ps", path_str(&file)], "gpu256"),
             (&["down", path_str(&file)], "nothing is left"),
@@ -54,7 +54,7 @@ mod whole {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn one_dead_rank_stops_sixty_four_hosts_quickly() {
         let bench = SandboxFixture::with_hosts(64).await;
-        // Light ranks: one script a host, waiting in a read that a signal ends.
+        // Cheap ranks: one script per host, blocked in a read until a signal.
         let script = "with: script\ngate: none\nshell: |\n  mkfifo \"$BENCH/fifo.$RANK\" 2>/dev/null; trap 'exit 143' TERM\n  echo $$ >\"$BENCH/up.$RANK.new\"; mv \"$BENCH/up.$RANK.new\" \"$BENCH/up.$RANK\"\n  \
                       read -r code <\"$BENCH/fifo.$RANK\"; exit $code\n";
         let job = JobSpec { in_container: false, launch: script.to_owned(), stop_grace: "20s", ..JobSpec::default() };

@@ -1,14 +1,14 @@
-//! What befalls the laptop or the way to a host while a run goes on: a full disk, a key that changes, a server with few sessions.
+//! Faults of the laptop or the connection during a run: a full disk, a changed host key, a server with few sessions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, sha256_hex, wait_until};
 
-/// How many bytes a rank writes at once: more than the small disk has.
+/// How many bytes a rank writes at once: more than the small disk holds.
 const FLOOD_BYTES: usize = 3_000_000;
 
-/// A laptop whose state lies on a small disk.
+/// A laptop whose state is on a small disk.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -25,7 +25,6 @@ impl SmallDisk {
         assert!(mount.status.success(), "{}", String::from_utf8_lossy(&mount.stderr));
     }
 
-    /// Bytes that are free.
     fn free_bytes(&self) -> u64 {
         let told = rustix::fs::statvfs(&self.0).expect("a file system");
         told.f_bavail * told.f_frsize
@@ -39,13 +38,13 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The second in which a follower last said that it is there.
+/// The second of the follower's last sign of life.
 fn last_attached_second(bench: &SandboxFixture, name: &str) -> u64 {
     let text = std::fs::read_to_string(bench.run_dir(name, 0).join("attached")).unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Two hosts whose rank 0 floods its log once it runs.
+/// Two hosts; rank 0 floods its log once it runs.
 async fn flooding_fixture(name: &str) -> (SandboxFixture, Laptop, PathBuf, SmallDisk) {
     let bench = SandboxFixture::with_hosts(2).await;
     bench.set_payload_setup(&format!("[ \"$RANK\" != 0 ] || yes 0123456789 | head -c {FLOOD_BYTES}"));
@@ -62,7 +61,7 @@ async fn full_local_disk_pauses_only_log_copies() {
     up.wait_for_output("the copying of logs waits").await;
     assert!(disk.free_bytes() >= 10 << 10, "{} bytes are free", disk.free_bytes());
     bench.wait_for_ranks(2).await;
-    // Longer than a host waits for a follower that says nothing.
+    // Longer than a host waits for a silent follower.
     let first = last_attached_second(&bench, "full");
     wait_until("the host hears of the follower", async || (last_attached_second(&bench, "full") > first + 31).then_some(())).await;
     assert!(bench.term_received_at(0).is_none(), "the run goes on");
@@ -74,7 +73,7 @@ async fn full_local_disk_pauses_only_log_copies() {
     let whole = std::fs::read(bench.run_file("full", 0, "rank-0.0.log")).expect("the host's log");
     assert!(whole.len() >= FLOOD_BYTES);
 
-    // What could not be copied is not deleted.
+    // Logs that could not be copied are not deleted.
     let down = laptop.run(&["down", path_str(&file)]).await;
     down.assert_exit_code(5).assert_contains("free");
     assert_eq!(sha256_hex(&std::fs::read(bench.run_file("full", 0, "rank-0.0.log")).expect("still there")), sha256_hex(&whole));
@@ -129,7 +128,7 @@ async fn host_with_changed_key_is_given_up() {
     bench.assert_clean_and_stop().await;
 }
 
-/// A file that is there as a whole or not at all.
+/// Writes a file atomically.
 fn replace_file_atomically(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).expect("written");

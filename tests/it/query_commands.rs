@@ -1,4 +1,4 @@
-//! The commands that only look, and what the command line refuses.
+//! Read-only commands, and usage errors.
 
 use orchestrate::sandbox::Faults;
 
@@ -58,7 +58,7 @@ async fn exec_on_one_host_passes_output_through() {
         "{}",
         long.stdout.len()
     );
-    // What it says is there before it ends.
+    // The output arrives before the command ends.
     let mut early = laptop.start(&["exec", file, "--", "echo now; sleep 600"]);
     early.wait_for_output("now").await;
     early.send_signal("INT");
@@ -98,7 +98,7 @@ async fn logs_filter_by_rank_host_and_tail() {
     let all = laptop.run(&["logs", file]).await;
     assert_eq!(all.assert_exit_code(0).stdout.lines().filter(|l| l.contains("line 17 of rank")).count(), 4);
     laptop.run(&["logs", file, "--host", "gpu09"]).await.assert_exit_code(2).assert_contains("no such host");
-    // Following shows what is there and goes on; Ctrl-C ends the looking and not the run.
+    // `logs -f` shows the log so far and continues; Ctrl-C ends the command, not the run.
     for name in ["laptop", "fresh"] {
         let mut follow = bench.new_laptop(name).start(&["logs", "-f", file, "--rank", "3"]);
         follow.wait_for_output("[rank 3 gpu02] line 30 of rank 3").await;
@@ -135,18 +135,18 @@ async fn logs_of_past_runs_come_from_local_copies() {
     let advised =
         ended.assert_exit_code(1).stderr.lines().find_map(|line| line.trim().strip_prefix("next")).expect("an advice").trim().to_owned();
     assert_eq!(advised, format!("orchestrate logs {} --rank 2", file.display()));
-    // What to do next: the command on a line of its own, the other remedies whole.
+    // The next step: the command on a line of its own, the other remedies complete.
     let remedy = format!("  do        orchestrate exec {} --limit gpu02 -- nvidia-smi;\n", file.display());
     ended.assert_contains(&remedy).assert_contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
     bench.assert_no_leftovers().await;
-    // As it is advised: nothing is on the hosts any more.
+    // After the advised `down`, nothing is on the hosts any more.
     let words: Vec<&str> = advised.split(' ').skip(1).collect();
     let logs = laptop.run(&words).await;
     logs.assert_exit_code(0).assert_contains("these are this laptop's copies of 20");
     assert!(logs.stdout.contains("[rank 2 gpu02] rank 2 of 4 on gpu02\n[rank 2 gpu02] I am rank 2"), "{}", logs.stdout);
     assert!(logs.stdout.lines().all(|line| line.starts_with("[rank 2 ")), "{}", logs.stdout);
     laptop.run(&["logs", path_str(&file), "--rank", "4"]).await.assert_exit_code(2).assert_contains("--rank 4: the run has ranks 0-3");
-    // The next run is another one; the first is there by its id.
+    // A second run follows; the first one is available by its id.
     bench.clear_control_files();
     bench.set_payload_setup("echo \"I am the second rank $RANK\"");
     bench.end_ranks(None, 0);
@@ -177,7 +177,7 @@ async fn logs_of_past_runs_come_from_local_copies() {
         .assert_exit_code(2)
         .assert_contains("no such run of gone")
         .assert_contains("orchestrate runs");
-    // The hosts do not answer: what is here is shown, and the code says it.
+    // If the hosts do not answer, the local copies are shown and the exit code reports it.
     for host in ["gpu01", "gpu02"] {
         bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
     }
@@ -221,7 +221,7 @@ async fn plan_prints_every_command_and_changes_nothing() {
     let (mut laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("paper", &job));
     let file = path_str(&file);
     laptop.env_vars.insert("TOKEN".to_owned(), "open-sesame".to_owned());
-    // Without a host: nobody is asked.
+    // Without facts no host is contacted.
     for host in ["gpu01", "gpu02"] {
         bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
     }
@@ -293,7 +293,7 @@ async fn bad_command_or_inventory_is_a_usage_error() {
         ended.assert_exit_code(2).assert_contains("bad.yaml:1:7: name").assert_contains("bad.yaml:2:");
     }
     laptop.run(&["up", path_str(&bad)]).await.assert_contains("nproc_per_node").assert_contains("3 problems");
-    // The environment and the folder name the inventory too.
+    // The environment variable and the working directory provide the inventory too.
     let good = bench.write_inventory("good", &JobSpec::default());
     let mut other = bench.new_laptop("other");
     other.env_vars.insert("ORCHESTRATE_INVENTORY".to_owned(), path_str(&good).to_owned());

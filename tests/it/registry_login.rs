@@ -1,11 +1,11 @@
-//! A registry that wants a login: the password opens it, a wrong one is said to be wrong, and no trace of it stays anywhere.
+//! A registry that requires a login: the password works, a wrong one is reported, and no trace of it stays anywhere.
 
 use std::path::{Path, PathBuf};
 
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 
 const PASSWORD: &str = "s3cr3t'\"$HOME";
-/// How docker's client keeps `li:s3cr3t'"$HOME`.
+/// How docker's client stores `li:s3cr3t'"$HOME`.
 const DOCKER_AUTH_BASE64: &str = "bGk6czNjcjN0JyIkSE9NRQ==";
 const SCENARIO: &str = "{hosts: 2, gpus: 2, registry: ['reg.lan:5000/team/train:1'], \
                         logins: [{server: 'reg.lan:5000', username: li, password: \"s3cr3t'\\\"$HOME\"}]}";
@@ -21,7 +21,7 @@ fn laptop_with_password(bench: &SandboxFixture, name: &str, password: &str) -> L
     laptop
 }
 
-/// Folders of logins of a name that are in memory now.
+/// The login directories of this run name in memory.
 fn login_dirs(name: &str) -> Vec<PathBuf> {
     let begins = format!(".orch-login.orch-{name}-");
     let entries = std::fs::read_dir("/dev/shm").expect("a folder in memory").flatten().map(|entry| entry.path());
@@ -34,7 +34,7 @@ async fn wait_for_logged_in_pulls(name: &str) {
     wait_until("both hosts are logged in", async || (login_dirs(name).iter().filter(|dir| whole(dir)).count() == 2).then_some(())).await;
 }
 
-/// Whether a file beneath a folder holds one of the texts.
+/// The files below a directory that contain one of the texts.
 fn files_containing(dir: &Path, texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| !path.is_symlink()) {
@@ -56,7 +56,7 @@ fn set_pull_delay(bench: &SandboxFixture, seconds: f64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_password_leaves_no_trace() {
     let bench = SandboxFixture::start(SCENARIO).await;
-    // The registry's list of who may log in is the sandbox's own file.
+    // The registry's list of logins is a file of the sandbox.
     let texts = ["s3cr3t", DOCKER_AUTH_BASE64];
     let ours = |bench: &SandboxFixture| {
         let mut found = files_containing(bench.sandbox.dir(), &texts);
@@ -101,7 +101,7 @@ async fn wrong_registry_password_is_reported() {
     bench.assert_clean_and_stop().await;
 }
 
-/// KILL gives a script no chance to remove its folder: whoever comes next does.
+/// KILL leaves a script no chance to remove its directory: the next command does it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leftovers_of_killed_login_are_removed() {
     let bench = SandboxFixture::start(SCENARIO).await;
@@ -113,12 +113,12 @@ async fn leftovers_of_killed_login_are_removed() {
         wait_for_logged_in_pulls("killed").await;
         up.send_signal("KILL");
         drop(up.wait_for_exit().await);
-        // A shell may start another process between the look and the KILL.
+        // A shell may start another process between the listing and the KILL.
         wait_until("all of it is killed", async || {
             let there = bench.sandbox.processes();
             for pid in &there {
                 let pid = rustix::process::Pid::from_raw(*pid).expect("a pid");
-                // It may have ended by itself with its parent.
+                // It may have ended with its parent.
                 let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 assert!(matches!(killed, Ok(()) | Err(rustix::io::Errno::SRCH)), "{killed:?}");
             }
@@ -139,7 +139,7 @@ async fn leftovers_of_killed_login_are_removed() {
     bench.assert_clean_and_stop().await;
 }
 
-/// What is in memory of a name, whoever would read it.
+/// The files in memory of this run name, whoever may read them.
 fn shm_files(name: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev/shm").expect("a folder in memory").flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().contains(&format!("orch-{name}-"))).collect()
@@ -159,7 +159,7 @@ async fn ctrl_c_during_first_pull_leaves_no_password() {
     bench.assert_clean_and_stop().await;
 }
 
-/// Ctrl-C while command `call` of gpu01 is held; `false`: the launch has fewer.
+/// Ctrl-C while command `call` of gpu01 is held; `false` if the launch has fewer commands.
 async fn interrupt_at_call(call: u32, answer: bool) -> bool {
     use orchestrate::sandbox::{CommandHold, Faults};
     let bench = SandboxFixture::start(SCENARIO).await;
@@ -183,7 +183,7 @@ async fn interrupt_at_call(call: u32, answer: bool) -> bool {
     bench.set_faults("gpu01", &Faults::default());
     let ended = up.wait_for_exit().await;
     assert!(matches!(ended.exit_code, Some(0 | 130)), "at call {call}: {:?}\n{}", ended.exit_code, ended.stderr);
-    // A script that was told to end may take a moment.
+    // A script that received TERM may take a moment to exit.
     wait_until(&format!("nothing is in memory after call {call}"), async || shm_files(&name).is_empty().then_some(())).await;
     assert_eq!(files_containing(&person.home, &["s3cr3t", DOCKER_AUTH_BASE64]), Vec::<String>::new(), "on the laptop, at call {call}");
     bench.assert_clean_and_stop().await;
@@ -198,7 +198,7 @@ async fn interrupt_at_every_call(answer: bool) {
     assert!((10..60).contains(&calls), "{calls} commands were seen");
 }
 
-/// Tier 2: minutes.
+/// Tier 2: takes minutes.
 mod whole {
     use super::*;
 

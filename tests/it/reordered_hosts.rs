@@ -1,10 +1,10 @@
-//! Hosts that have other places in the inventory than when the run was launched: every byte of its logs comes once, under the names of its record.
+//! Inventories whose host order differs from the run's record: every log byte is fetched once, under the names of the record.
 
 use std::path::{Path, PathBuf};
 
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 
-/// The inventory with only these of its hosts, in this order.
+/// The inventory with only these hosts, in this order.
 fn inventory_with_hosts(bench: &SandboxFixture, file: &Path, name: &str, hosts: &[&str]) -> PathBuf {
     let text = std::fs::read_to_string(file).expect("an inventory");
     let (known, rest): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("  - { name: gpu"));
@@ -14,8 +14,7 @@ fn inventory_with_hosts(bench: &SandboxFixture, file: &Path, name: &str, hosts: 
     bench.write_yaml(name, &text)
 }
 
-/// A run of one rank on each of three hosts: launched, detached, ended. Launchers say how long their host's name is in as many lines, so that
-/// every log has another length.
+/// A run of one rank on each of three hosts: launched, detached, ended. The launcher logs have different lengths.
 async fn launch_three_hosts(bench: &SandboxFixture, name: &str) -> (Laptop, PathBuf) {
     bench.set_payload_setup("n=0; while [ $n -lt $((RANK * 40 + 3)) ]; do echo \"line $n of rank $RANK\"; n=$((n + 1)); done");
     let (laptop, file) = (
@@ -34,7 +33,7 @@ async fn end_run_and_read_launcher_logs(bench: &SandboxFixture, name: &str) -> V
     (0..3).map(|host| std::fs::read(bench.run_file(name, host, "node.log")).expect("a launcher's log")).collect()
 }
 
-/// Lines that a launcher writes so that launchers' logs differ.
+/// Lines that each launcher writes, so that the launcher logs differ in length.
 fn append_launcher_lines(bench: &SandboxFixture, name: &str) {
     for host in 0..3 {
         let log = bench.run_file(name, host, "node.log");
@@ -70,7 +69,7 @@ async fn reversed_hosts_fetch_every_byte_once() {
     let (laptop, file) = launch_three_hosts(&bench, "turned").await;
     let turned = inventory_with_hosts(&bench, &file, "turned-round", &["gpu03", "gpu02", "gpu01"]);
     append_launcher_lines(&bench, "turned");
-    // The first words come in one order, the rest in the other.
+    // The first bytes arrive in one order, the rest in the other.
     laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
     let launchers = end_run_and_read_launcher_logs(&bench, "turned").await;
     laptop
@@ -165,7 +164,7 @@ async fn unsynced_logs_are_not_deleted() {
     append_launcher_lines(&bench, "unsynced");
     laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
     let launchers = end_run_and_read_launcher_logs(&bench, "unsynced").await;
-    // A copy that this user cannot bring to the disk: what bears its name is a link to nowhere.
+    // A copy that cannot be synced: a dangling symbolic link has its name.
     let copy = laptop.only_run_dir().join("logs/rank-9.log");
     std::os::unix::fs::symlink("/nowhere/at/all", &copy).expect("linked");
     let down = laptop.run(&["down", path_str(&file)]).await;

@@ -1,4 +1,4 @@
-//! What `up` finds on a rerun, and does: case by case as the product says.
+//! Reruns of `up`, one test per state that it can find.
 
 use orchestrate::sandbox::Faults;
 
@@ -21,7 +21,7 @@ async fn equal_live_run_is_attached() {
         .assert_contains("orchestrate attach");
     bench.wait_for_ranks(4).await;
     let before = bench.run_dir("live", 0);
-    // From another laptop, which sees the log from its first byte.
+    // From another laptop, which reads the log from its first byte.
     let mut second = other.start(&["up", path_str(&file), "--progress", "plain"]);
     second.wait_for_output("runs and is what is asked for: attaching").await;
     second.wait_for_output("rank 0 of 4 on gpu01").await;
@@ -29,7 +29,7 @@ async fn equal_live_run_is_attached() {
     second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run goes on");
     assert_eq!(bench.run_dir("live", 0), before);
     assert!((0..4).all(|rank| bench.term_received_at(rank).is_none()), "nobody was told to end");
-    // Attached once more until it ends: it is left as it was launched to be.
+    // Attached again until the end: teardown follows the settings of the launch.
     let mut third = other.start(&["up", path_str(&file)]);
     third.wait_for_output("attaching").await;
     bench.end_ranks(None, 0);
@@ -77,7 +77,7 @@ async fn kept_container_serves_the_next_run() {
     let ended = || bench.run_file("ended", 0, "node.rc").exists() && bench.run_file("ended", 1, "node.rc").exists();
     wait_until("both launchers have ended", async || ended().then_some(())).await;
     let (first, boxes) = (bench.run_dir("ended", 0), (bench.containers(0), bench.containers(1)));
-    // The kept container's keeper notes something once a second: here without a pause, for as long as the run is there.
+    // A kept container's keeper writes something once a second; here without a pause, while the run exists.
     let (times, there) = (bench.run_file("ended", 0, "times"), first.clone());
     let writer = std::thread::spawn(move || {
         let began = std::time::Instant::now();
@@ -96,7 +96,7 @@ async fn kept_container_serves_the_next_run() {
     assert_eq!(String::from_utf8_lossy(&log), "rank 2 of 4 on gpu02\nrank 2 ends with 0\n");
     bench.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("4 ok");
-    // What was made from another text does not fit: it is made anew.
+    // A container of another configuration does not fit: it is recreated.
     bench.clear_control_files();
     let up = laptop.start(&["up", path_str(&file), "--set", "container.shm_size=2g"]);
     bench.wait_for_ranks(4).await;
@@ -115,7 +115,7 @@ async fn partial_gang_is_stopped_and_relaunched() {
         let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("partial", &job));
         laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
         let pids = bench.wait_for_ranks(4).await;
-        // One host's launcher dies while nobody is attached.
+        // One host's launcher dies while no follower is attached.
         let node = std::fs::read_to_string(bench.run_file("partial", 1, "node.pid")).expect("a pid");
         send_sigkill(node.split_whitespace().next().expect("a pid").parse().expect("a number"));
         wait_until("its keeper has noted it", async || bench.run_file("partial", 1, "node.rc").exists().then_some(())).await;
@@ -157,7 +157,7 @@ async fn unreachable_host_prevents_any_change() {
     bench.set_faults("gpu03", &Faults { refuse_key: true, ..Faults::default() });
     laptop.run(&["up", path_str(&file), "--recreate"]).await.assert_exit_code(4).assert_contains("gpu03");
     assert!(run.exists() && (0..6).all(|rank| bench.term_received_at(rank).is_none()), "what runs goes on");
-    // A host that may hold something of ours: `down` does what it can and says what it could not.
+    // On an unreachable host, something may be left: `down` does what it can and reports the rest.
     let down = laptop.run(&["down", path_str(&file)]).await;
     down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: it may still hold something of ours");
     assert!(bench.containers(0).is_empty() && bench.containers(1).is_empty() && bench.containers(2).len() == 1);
@@ -204,7 +204,7 @@ async fn limit_launches_a_smaller_run() {
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     bench.assert_no_leftovers().await;
     bench.clear_control_files();
-    // While a run is live, a part of its hosts is no run of its own; nor may `--recreate` tear a part out of it.
+    // While a run is live, a subset of its hosts is not a run of its own, and `--recreate` may not tear a subset out of it.
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     for words in [vec!["--limit", "gpu02,gpu03"], vec!["--limit", "gpu02", "--recreate"], vec!["--limit", "!gpu01", "-d"]] {
         let refused = laptop.run(&[vec!["up", path_str(&file)], words].concat()).await;

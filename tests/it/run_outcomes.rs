@@ -1,10 +1,10 @@
-//! Every way in which a run can end or be left: what `runs` lists, the recap's word and the exit code agree.
+//! Every end of a run: `runs`, the recap and the exit code agree.
 
 use crate::signals::is_alive;
 use crate::support::{CliOutput, JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 use crate::tui::open_terminal;
 
-/// How one command said that the run ended.
+/// How one command reported the run's end.
 #[track_caller]
 fn assert_exit_and_recap(way: &str, ended: &CliOutput, code: i32, recap: &str) {
     assert_eq!(ended.exit_code, Some(code), "{way}: {}{}", ended.stdout, ended.stderr);
@@ -12,7 +12,7 @@ fn assert_exit_and_recap(way: &str, ended: &CliOutput, code: i32, recap: &str) {
     assert!(head.contains(&format!("  {recap}  ")), "{way}: no recap `{recap}`: {head:?}\n{}", ended.stderr);
 }
 
-/// The last column of `runs`, the oldest run first, and how long each took.
+/// The last column of `runs`, the oldest run first, and each run's duration.
 async fn list_runs(laptop: &Laptop) -> Vec<(String, String)> {
     let runs = laptop.run(&["runs"]).await;
     let lines: Vec<&str> = runs.assert_exit_code(0).stdout.lines().collect();
@@ -26,14 +26,14 @@ async fn assert_listed_outcomes(laptop: &Laptop, way: &str, words: &[&str]) {
     assert_eq!(found, words, "{way}");
 }
 
-/// A bench of hosts with a rank each. One is enough for what is asked here: how a run ended is one thing for all of its hosts.
+/// Hosts with one rank each. One host is enough: the run's end is the same for all of its hosts.
 async fn start_fixture(hosts: usize, name: &str, job: &JobSpec) -> (SandboxFixture, Laptop, std::path::PathBuf) {
     let bench = SandboxFixture::with_hosts(hosts).await;
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, job));
     (bench, laptop, file)
 }
 
-/// Launched, and left to itself.
+/// A launched run that nobody follows.
 async fn start_detached_run(name: &str, job: &JobSpec) -> (SandboxFixture, Laptop, std::path::PathBuf) {
     let (bench, laptop, file) = start_fixture(1, name, job).await;
     assert_exit_and_recap(name, &laptop.run(&["up", "-d", path_str(&file)]).await, 0, "DETACHED");
@@ -41,18 +41,18 @@ async fn start_detached_run(name: &str, job: &JobSpec) -> (SandboxFixture, Lapto
     (bench, laptop, file)
 }
 
-/// The launcher of a run has ended while nobody looked.
+/// The launcher has ended while no follower was attached.
 async fn wait_for_launcher_exit(bench: &SandboxFixture, name: &str) {
     wait_until("the launcher has ended", async || bench.run_file(name, 0, "node.rc").exists().then_some(())).await;
 }
 
-/// Its name, the job, the signals or the code with which the ranks end, the exit code, the recap's word.
+/// Name, job, the signals to `up` or the ranks' exit code, the expected exit code, the expected outcome.
 type RunEndCase = (&'static str, JobSpec, &'static [&'static str], Option<i32>, i32, &'static str);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn followed_run_ends_or_is_stopped() {
     let deaf = || JobSpec { stop_grace: "300s", env: "DEAF: \"0\"".to_owned(), ..JobSpec::default() };
-    // What happens to it once it runs: signals, or the code with which the ranks end.
+    // The signals to `up`, or the exit code of the ranks.
     let ways: [RunEndCase; 6] = [
         ("well", JobSpec::default(), &[], Some(0), 0, "OK"),
         ("failed", JobSpec::default(), &[], Some(3), 1, "FAILED"),
@@ -80,7 +80,7 @@ async fn followed_run_ends_or_is_stopped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn detached_run_outcome_is_listed_later() {
-    // The terminal goes away; the program is killed.
+    // The terminal is closed; the program is killed.
     for (signal, recap, list) in [("HUP", "DETACHED", "DETACHED"), ("KILL", "", "end not seen from this laptop")] {
         let (bench, laptop, file) = start_fixture(1, "gone", &JobSpec::default()).await;
         let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
@@ -98,7 +98,7 @@ async fn detached_run_outcome_is_listed_later() {
         assert_listed_outcomes(&laptop, signal, &["STOPPED"]).await;
         bench.assert_clean_and_stop().await;
     }
-    // It ends while nobody looks: the hosts say how, whichever command asks them.
+    // The run ends while detached: every command reads its end from the hosts.
     for (code, list) in [(0, "OK"), (5, "FAILED")] {
         for command in ["down", "attach", "logs", "up"] {
             let way = format!("{command} after {code}");
@@ -148,7 +148,7 @@ async fn interrupting_attach_detaches() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_stopped_elsewhere_is_listed_as_stopped() {
-    // By the same laptop, by another one, and by another one's next run.
+    // Stopped by the same laptop, by another one, and by another one's next run.
     for (way, words) in [("laptop", &["down"][..]), ("other", &["down"]), ("other", &["up", "--recreate"])] {
         let (bench, laptop, file) = start_fixture(1, "elsewhere", &JobSpec::default()).await;
         let other = bench.new_laptop(way);
@@ -184,13 +184,13 @@ async fn recreated_run_is_listed_as_stopped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_launch_and_partial_teardown_are_listed() {
-    // Every rank ends at once.
+    // All ranks exit immediately.
     let job = JobSpec { launch: "with: script\ngate: none\nshell: \"exit 3\"\n".to_owned(), ..JobSpec::default() };
     let (bench, laptop, file) = start_fixture(1, "typo", &job).await;
     assert_exit_and_recap("typo", &laptop.run(&["up", "-d", path_str(&file)]).await, 1, "FAILED");
     assert_listed_outcomes(&laptop, "typo", &["FAILED"]).await;
     bench.assert_clean_and_stop().await;
-    // A host is lost while the run is stopped.
+    // A host is lost while the run is being stopped.
     let (bench, laptop, file) = start_fixture(2, "lost", &JobSpec::default()).await;
     let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
     bench.wait_for_ranks(2).await;
@@ -212,7 +212,7 @@ async fn failed_launch_and_partial_teardown_are_listed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_ended_from_dashboard_is_listed() {
-    // Stopped, restarted and then torn down, torn down at once: by key.
+    // By key: stopped, restarted and then torn down, torn down directly.
     for (way, code) in [("stop", 130), ("restart", 1), ("tear", 1)] {
         let (bench, laptop, file) = start_detached_run(way, &JobSpec::default()).await;
         let mut pids = bench.wait_for_ranks(1).await;
@@ -253,7 +253,7 @@ async fn run_ended_from_dashboard_is_listed() {
         terminal.wait_for_text("U start");
         terminal.wait_for_text("STOPPED");
         bench.assert_no_leftovers().await;
-        // An answer that was given twice has opened another view.
+        // A key that was pressed twice has opened another view.
         terminal.press("1");
         terminal.wait_for_text("1-[Overview]");
         terminal.press("q");

@@ -1,4 +1,4 @@
-//! A shell where the run is: in a terminal, from a pipe, from the dashboard and back; however it ends, the terminal is as it was.
+//! `shell`: in a terminal, from a pipe, and from the dashboard; however it ends, the terminal is restored.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 use crate::terminal::PtyTerminal;
 use crate::tui::{alive, assert_ranks_alive_then_down, open_terminal, start_attached_dashboard};
 
-/// Two ranks on two hosts that go on until told.
+/// Two ranks on two hosts that run until they are ended.
 async fn start_two_rank_run(name: &str) -> (SandboxFixture, Laptop, std::path::PathBuf, Vec<i32>) {
     let bench = SandboxFixture::with_hosts(2).await;
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, &JobSpec::default()));
@@ -18,7 +18,7 @@ async fn start_two_rank_run(name: &str) -> (SandboxFixture, Laptop, std::path::P
     (bench, laptop, file, pids)
 }
 
-/// Types a line until the screen shows what comes of it: what it asks about takes its time to arrive there.
+/// Types a line repeatedly until its result is on the screen.
 async fn type_until(terminal: &mut PtyTerminal, line: &str, wanted: &str) {
     wait_until(wanted, async || {
         terminal.press(line);
@@ -34,7 +34,7 @@ async fn type_until(terminal: &mut PtyTerminal, line: &str, wanted: &str) {
     .await;
 }
 
-/// The number of the shell in the terminal, which it writes down itself.
+/// The pid of the shell in the terminal, which the shell writes to a file.
 async fn shell_pid(bench: &SandboxFixture, terminal: &mut PtyTerminal) -> i32 {
     let file = bench.control_dir().join("shell");
     terminal.press("echo $$ >$BENCH/shell.new; mv $BENCH/shell.new $BENCH/shell\r");
@@ -50,12 +50,13 @@ async fn interactive_shell_runs_beside_a_rank() {
     terminal.wait_for_text("rank 1 on gpu02, in the container orch-talk-gpu02 of run 20");
     terminal.press("echo \"<$RANK of $WORLD_SIZE at $LOCAL_RANK on $ORCH_HOST, ${MASTER_PORT:+port}, mark=$ORCH_RUN_ID>\"\r");
     terminal.wait_for_text("<1 of 2 at 0 on gpu02, port, mark=>");
-    // A terminal of its own, with this one's size, now and later.
+    // The remote terminal has this one's size, also after a resize.
     terminal.press("stty size; tty | cut -c1-5\r");
     terminal.wait_for_text("30 100");
     terminal.resize(90, 20);
     type_until(&mut terminal, "stty size", "20 90").await;
-    // Ctrl-C is the program's there, also where this test itself was started to ignore it. A shell that is about to become another program would lose it: this one waits for it.
+    // Ctrl-C reaches the remote program, even if this test was started with SIGINT ignored. A shell that is about to exec would lose it, so
+    // this one waits.
     terminal.press("env --default-signal=INT sh -c 'trap \"exit 5\" INT; echo began-$((40 + 2)); while :; do sleep 0.1; done'\r");
     terminal.wait_for_text("began-42");
     terminal.press("\x03");
@@ -77,7 +78,7 @@ async fn terminal_is_restored_however_shell_ends() {
         terminal
     };
     let gone = async |pid: i32| wait_until("the shell is gone", async || (!alive(pid)).then_some(())).await;
-    // As ssh's: only at the beginning of a line.
+    // As with ssh, only at the beginning of a line.
     let mut terminal = begin();
     let pid = shell_pid(&bench, &mut terminal).await;
     terminal.press("echo at ~.\r");
@@ -86,7 +87,7 @@ async fn terminal_is_restored_however_shell_ends() {
     assert_eq!(terminal.wait_for_exit(), 129, "{}", terminal.screen_text());
     terminal.assert_restored();
     gone(pid).await;
-    // A signal; what the program has done to the screen is undone.
+    // Ended by a signal; changes that the program made to the screen are undone.
     let mut terminal = begin();
     let pid = shell_pid(&bench, &mut terminal).await;
     terminal.press("printf '\\033[?1049h\\033[?25l\\033[?1000h'; echo drawn-$((6 * 7))\r");
@@ -95,7 +96,7 @@ async fn terminal_is_restored_however_shell_ends() {
     assert_eq!(terminal.wait_for_exit(), 143, "{}", terminal.screen_text());
     terminal.assert_restored();
     gone(pid).await;
-    // The connection.
+    // Ended by a lost connection.
     let mut terminal = begin();
     let pid = shell_pid(&bench, &mut terminal).await;
     bench.sandbox.drop_connections("gpu01").expect("a host");
@@ -103,13 +104,13 @@ async fn terminal_is_restored_however_shell_ends() {
     terminal.assert_restored();
     terminal.wait_for_text("the connection was lost");
     gone(pid).await;
-    // The terminal itself.
+    // Ended by closing the terminal.
     let mut terminal = begin();
     let pid = shell_pid(&bench, &mut terminal).await;
     terminal.hang_up();
     assert_eq!(terminal.wait_for_exit(), 129);
     gone(pid).await;
-    // An sshd that gives none.
+    // An sshd that refuses terminals.
     bench.set_faults("gpu01", &Faults { no_terminal: true, ..Faults::default() });
     let mut terminal = open_terminal(&laptop, &words);
     assert_eq!(terminal.wait_for_exit(), 3, "{}", terminal.screen_text());
@@ -118,7 +119,7 @@ async fn terminal_is_restored_however_shell_ends() {
     assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
 }
 
-/// Runs a command with a text as its input: its code, and both outputs.
+/// Runs a command with this input; returns its exit code and both outputs.
 async fn run_with_input(laptop: &Laptop, words: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_orchestrate"))
         .args(words)
@@ -149,10 +150,10 @@ async fn shell_without_terminal_passes_input_and_status() {
         let words = shell(rest);
         run_with_input(&laptop, &words.iter().map(String::as_str).collect::<Vec<_>>(), input).await
     };
-    // A script on the input; what comes after it is not taken away from what it starts.
+    // A script on standard input: the programs it starts can read the rest of the input.
     let (code, out, err) = run(&["gpu01"], "echo on $ORCH_HOST; echo aside >&2; cat; exit 5\nthe rest\n").await;
     assert_eq!((code, out.as_str(), err.as_str()), (Some(5), "on gpu01\nthe rest\n", "aside\n"));
-    // Several words arrive as they are, one is a line.
+    // Several arguments arrive unchanged, a single one is a shell line.
     let (code, out, _) = run(&["gpu02", "--", "printf", "%s|", "a  b", "$HOME", "it's"], "").await;
     assert_eq!((code, out.as_str()), (Some(0), "a  b|$HOME|it's|"));
     let (code, out, _) = run(&["0", "--", "echo rank $RANK | tr a-z A-Z; exit 3"], "").await;
@@ -203,7 +204,7 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.press("3");
     terminal.wait_for_text("3-[Ranks]");
     terminal.press("S");
-    // The one under the cursor, whichever was up first.
+    // The host under the cursor, whichever was up first.
     let text = terminal.wait_for_text("comes back to the dashboard");
     let rank = usize::from(text.contains("rank 1 on gpu02"));
     let host = ["gpu01", "gpu02"][rank];
@@ -211,14 +212,14 @@ async fn dashboard_opens_shell_and_returns() {
     assert!(!text.contains("3-[Ranks]"), "the dashboard has left the screen");
     terminal.press("echo \"<$RANK of $WORLD_SIZE>\" $((6 * 7))\r");
     terminal.wait_for_text(&format!("<{rank} of 2> 42"));
-    // What happens meanwhile is taken: a terminal that shows something else stops nothing.
+    // Events that arrive meanwhile are processed.
     terminal.resize(120, 40);
     type_until(&mut terminal, "stty size", "40 120").await;
     terminal.press("exit 3\r");
     terminal.wait_for_text(&format!("back from {host}: the shell ended with 3"));
     let text = terminal.wait_for_text("3-[Ranks]");
     assert!(text.contains("rank 0 of 2 on gpu01") && !text.contains("> 42"), "drawn anew:\n{text}");
-    // Once more, from a host; the end of the run does not throw the person out of the dashboard.
+    // Again, from a host; the end of the run does not close the dashboard.
     terminal.press("2");
     terminal.wait_for_text("2-[Host]");
     terminal.press("S");
@@ -231,7 +232,7 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0, "{}", terminal.screen_text());
     terminal.assert_restored();
-    // A signal while the shell has the screen.
+    // A signal while the shell owns the screen.
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     terminal.wait_for_text("RUNNING");
     terminal.press("S");

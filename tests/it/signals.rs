@@ -1,4 +1,4 @@
-//! Signals: the ladder of Ctrl-C in the `up` that launched, detaching everywhere else, and a laptop that dies.
+//! Signals: Ctrl-C up to three times in the `up` that launched, detaching everywhere else, and a laptop that dies.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use orchestrate::sandbox::Faults;
 
 use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 
-/// Whether a process runs; one that has ended and that nobody has waited for yet does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
@@ -75,7 +75,7 @@ async fn third_ctrl_c_leaves_and_names_the_cleanup() {
     let pids = bench.wait_for_ranks(2).await;
     up.send_signal("INT");
     wait_until("both saw TERM", async || (bench.term_received_at(0).is_some() && bench.term_received_at(1).is_some()).then_some(())).await;
-    // The hosts do not answer any more: the second Ctrl-C cannot succeed.
+    // The hosts no longer answer, so the second Ctrl-C cannot succeed.
     for host in ["gpu01", "gpu02"] {
         bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
         bench.sandbox.drop_connections(host).expect("a host");
@@ -88,7 +88,7 @@ async fn third_ctrl_c_leaves_and_names_the_cleanup() {
     for host in ["gpu01", "gpu02"] {
         bench.set_faults(host, &Faults::default());
     }
-    // The order to kill may have arrived before the connection went; whatever runs is cleared away.
+    // The kill may have arrived before the connection was lost; `down` removes the rest.
     laptop.run(&["down", path_str(&file), "--yes", "--kill"]).await.assert_exit_code(0);
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
     bench.assert_clean_and_stop().await;
@@ -105,7 +105,7 @@ async fn hangup_detaches_and_any_laptop_finds_the_run() {
         up.send_signal("HUP");
         up.wait_for_exit().await.assert_exit_code(129).assert_contains("detached: the run goes on");
         assert!(pids.iter().all(|pid| is_alive(*pid)), "the ranks go on");
-        // `down` from a laptop that has the inventory and nothing else.
+        // `down` from a laptop that has only the inventory.
         let other = bench.new_laptop("other");
         let ended = other.run(&["down", path_str(&file)]).await;
         ended.assert_exit_code(0).assert_recap("OK").assert_contains("nothing is left");
@@ -137,7 +137,7 @@ async fn ranks_survive_a_killed_client() {
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     let logs = other.run(&["logs", path_str(&file), "--rank", "3"]).await;
     assert_eq!(logs.assert_exit_code(0).stdout, "[rank 3 gpu02] rank 3 of 4 on gpu02\n");
-    // Attached again to its end: what is here from before is shown again, and it is not torn down by one who merely looks.
+    // Attached until the end: known log lines are shown again, and an observer does not tear the run down.
     let mut attached = other.start(&["attach", path_str(&file)]);
     attached.wait_for_output("ready").await;
     attached.wait_for_output("[rank 0 gpu01] rank 0 of 4 on gpu01").await;

@@ -1,4 +1,4 @@
-//! `check --smoke` in the sandbox: python is a stand-in that tells what the script would tell. What torch does is proved on real hosts.
+//! `check --smoke` in the sandbox: a fake python prints what the script would print. The real-host tests run torch itself.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{CliOutput, JobSpec, Laptop, SandboxFixture, path_str};
 
-/// Lines of a rank that goes through everything; `more` beside them.
+/// The lines of a rank that completes every step, plus `more`.
 fn successful_smoke_output(more: &[&str]) -> String {
     let mut lines = vec![
         r#""imported", "torch": "2.6.0", "gpus": 1"#,
@@ -21,18 +21,18 @@ fn successful_smoke_output(more: &[&str]) -> String {
     fake_python(&lines, "exit 0")
 }
 
-/// A python3 that tells these lines and then does this.
+/// A python3 that prints these lines and then runs this command.
 fn fake_python(lines: &[&str], then: &str) -> String {
     let lines: Vec<String> = lines.iter().map(|line| format!("orch-smoke {{\"smoke\": {line}, \"at\": 12.34}}")).collect();
     format!("cat <<'LINES'\n{}\nLINES\n{then}\n", lines.join("\n"))
 }
 
-/// What python does on a host from now on.
+/// Replaces python on a host from now on.
 fn set_fake_python(bench: &SandboxFixture, host: &str, script: &str) {
     std::fs::write(bench.control_dir().join(format!("does.{host}")), script).expect("written");
 }
 
-/// `check` with this python, and a port that no other bench is given.
+/// `check` with this python and a port of its own.
 async fn run_check(bench: &SandboxFixture, laptop: &Laptop, file: &Path, more: &[&str]) -> CliOutput {
     let program = bench.control_dir().join("python");
     if !program.exists() {
@@ -46,7 +46,7 @@ async fn run_check(bench: &SandboxFixture, laptop: &Laptop, file: &Path, more: &
     laptop.run(&words).await
 }
 
-/// The smoke's level and all its words.
+/// The smoke test's level and all its texts.
 #[track_caller]
 fn smoke_row(ended: &CliOutput) -> (String, String) {
     let value: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.stdout));
@@ -68,14 +68,14 @@ async fn smoke_reports_bandwidth_and_slow_pairs() {
         .assert_contains("ok    smoke: gpu[01-03]: nccl, 3 ranks, all-reduce 180 GB/s, slowest pair\n      gpu02-gpu03 20.2 GB/s (12.3 s)");
     assert!(page.stdout.lines().all(|line| line.chars().count() <= 80), "{}", page.stdout);
     bench.assert_no_leftovers().await;
-    // A pair that is slow is a warning to both.
+    // A slow pair is a warning for both hosts.
     set_fake_python(&bench, "gpu02", &successful_smoke_output(&[&pair(1, 2, 1.5)]));
     let page = run_check(&bench, &laptop, &file, &["--only", "smoke", "--json"]).await;
     page.assert_exit_code(0);
     let (level, text) = smoke_row(&page);
     assert_eq!(level, "warn", "{text}");
     assert!(text.contains("slow: gpu02-gpu03 1.5 GB/s") && text.contains(r#"["gpu02","gpu03"]"#), "{text}");
-    // Nothing is begun after a failure, and without the word for it.
+    // The smoke test runs only on request, and not after a failed check.
     let failed =
         run_check(&bench, &laptop, &file, &["--smoke", "--json", "--only", "shm", "--set", "checks.paths=[/nowhere]", "--only", "paths"])
             .await;
@@ -92,7 +92,7 @@ async fn failed_smoke_names_missing_hosts() {
     let bench = SandboxFixture::start("{hosts: 3, gpus: 1}").await;
     let laptop = bench.new_laptop("laptop");
     let file = bench.write_inventory("held", &JobSpec::default());
-    // The others wait until they are told to end.
+    // The others wait until they are ended.
     let waits = fake_python(&[r#""imported", "torch": "2.6.0", "gpus": 1"#, r#""store""#], "exec sleep 300");
     for host in ["gpu01", "gpu02"] {
         set_fake_python(&bench, host, &waits);
@@ -112,7 +112,7 @@ async fn failed_smoke_names_missing_hosts() {
     let page = run_check(&bench, &laptop, &file, &["--only", "smoke"]).await;
     page.assert_exit_code(0).assert_contains("skip  smoke: the image has no torch");
     bench.assert_no_leftovers().await;
-    // A run of the job's own is not disturbed.
+    // A live run of the same name is not disturbed.
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     let page = run_check(&bench, &laptop, &file, &["--only", "smoke"]).await;
     page.assert_exit_code(3).assert_contains("is live and needs the hosts").assert_contains("`orchestrate attach`");

@@ -1,4 +1,4 @@
-//! Every command that the program advises, typed as it is advised, in the state in which it is: it works and says something.
+//! Runs every command that the program suggests, in the state in which it suggests it: each one works.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,9 +8,9 @@ use orchestrate::diagnose::command_formatter::CommandFormatter;
 
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str};
 
-/// What stands in a text for what only a run knows.
+/// Replaces placeholders in a text with values of the test run.
 const PLACEHOLDER_VALUES: [(&str, &str); 20] = [
-    // What names an inventory already.
+    // Texts that already name an inventory.
     ("orchestrate plan {}", "orchestrate plan`"),
     ("orchestrate up {}", "orchestrate up`"),
     ("orchestrate up two-hosts.yaml", "orchestrate up`"),
@@ -32,10 +32,10 @@ const PLACEHOLDER_VALUES: [(&str, &str); 20] = [
     ("COMMAND", "true"),
     ("{name}", "orch-x"),
 ];
-/// Words after which a text goes on in prose.
+/// Words at which a command ends and prose continues.
 const PROSE_WORDS: [&str; 8] = ["shows", "says", "ends", "and", "or", "makes", "runs", "tries"];
 
-/// The words of the command that a text begins with, as a shell would take them.
+/// The arguments of the command at the start of a text, split as a shell would.
 fn parse_leading_command(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), None, false);
     for c in text.chars() {
@@ -79,19 +79,19 @@ fn read_sources(dir: &Path, found: &mut String) {
     }
 }
 
-/// All of them, by their words; with what names the inventory.
+/// All suggested commands by their arguments, with the inventory added.
 fn collect_suggested_commands(inventory: &str) -> BTreeSet<Vec<String>> {
     let advice = CommandFormatter::new(&[inventory.to_owned()], &[], BTreeMap::new());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut texts = String::new();
     read_sources(&root.join("src"), &mut texts);
-    // The texts of the rules, without their YAML.
+    // The texts of the rules, without YAML syntax.
     let rules = std::fs::read_to_string(root.join("assets/diagnosis.yaml")).expect("the rules");
     texts.extend(rules.lines().filter(|line| line.trim_start().starts_with("en: ")).map(|line| {
         let text = line.trim_start().trim_start_matches("en: '").trim_end_matches('\'').replace("''", "'");
         format!("{}\n", if line.ends_with("'''") { format!("{text}'") } else { text })
     }));
-    // What is written by the verb: `advise("ps", …)`, `command("logs", &format!("--rank {rank}"))`.
+    // Commands that the code builds from a verb: `advise("ps", …)`, `command("logs", &format!("--rank {rank}"))`.
     let by_verb = regex::Regex::new(r#"(?:advise|command)\("([a-z]+)", (?:&format!\()?"([^"]*)""#).expect("a pattern");
     let verbs: Vec<String> = by_verb.captures_iter(&texts).map(|c| advice.format_command(&c[1], &c[2])).collect();
     let mut found = BTreeSet::new();
@@ -115,7 +115,7 @@ fn collect_suggested_commands(inventory: &str) -> BTreeSet<Vec<String>> {
     found
 }
 
-/// Types them; what each of them came to.
+/// Runs the commands and collects the failures.
 async fn run_suggested_commands(laptop: &Laptop, commands: &[Vec<String>]) -> Vec<String> {
     let mut wrong = Vec::new();
     for some in commands.chunks(4) {
@@ -140,14 +140,14 @@ async fn suggested_commands_work() {
     let all = collect_suggested_commands(path_str(&file));
     assert!(all.len() > 30, "{all:#?}");
     let is = |words: &Vec<String>, verbs: &[&str]| verbs.contains(&words[0].as_str());
-    // A terminal is needed for a dashboard; what ends or replaces the run comes last.
+    // The dashboard needs a terminal; commands that end or replace the run come last.
     let (last, rest): (Vec<Vec<String>>, Vec<Vec<String>>) =
         all.into_iter().filter(|words| !is(words, &["tui", "replay"])).partition(|words| is(words, &["down", "up", "attach"]));
     assert!(
         rest.iter().all(|words| is(words, &["runs"]) || words.iter().any(|w| w == path_str(&file)) || words[1] == "--list"),
         "{rest:#?}"
     );
-    // The run has failed and everything was torn down: nothing is on the hosts any more.
+    // The run has failed and was torn down: nothing is on the hosts.
     let up = laptop.start(&["up", path_str(&file)]);
     bench.wait_for_ranks(2).await;
     bench.end_ranks(Some(1), 7);
@@ -155,7 +155,7 @@ async fn suggested_commands_work() {
     bench.assert_no_leftovers().await;
     let (live, over): (Vec<Vec<String>>, Vec<Vec<String>>) = rest.into_iter().partition(|words| is(words, &["shell", "stacks"]));
     let mut wrong = run_suggested_commands(&laptop, &over).await;
-    // The run goes on, or hangs.
+    // The run is live, or hangs.
     bench.clear_control_files();
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     bench.wait_for_ranks(2).await;

@@ -1,5 +1,4 @@
-//! A terminal for a program under test: a real pseudo-terminal, and a model of what a screen would show. Nothing here sleeps for luck:
-//! what is waited for is a state of the screen or of the program.
+//! A pseudo-terminal for a program under test, with a model of its screen. Every wait is for a state of the screen or the program.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -11,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 
-/// The longest that anything may take.
+/// The limit for any single wait.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What came out of the program.
+/// The program's output.
 struct TerminalOutput {
     screen: vt100::Parser,
-    /// Every byte.
+    /// All bytes.
     raw: Vec<u8>,
-    /// No more will come.
+    /// The end of the output was reached.
     is_eof: bool,
 }
 
@@ -29,9 +28,9 @@ pub(crate) struct PtyTerminal {
     input: Option<Box<dyn std::io::Write + Send>>,
     child: Box<dyn Child + Send + Sync>,
     output: Arc<Mutex<TerminalOutput>>,
-    /// The reader lets go of the terminal.
+    /// Asks the reader to close the terminal.
     stop_reading: Arc<AtomicBool>,
-    /// How the terminal was set before.
+    /// The terminal's settings before the program started.
     initial_termios: String,
 }
 
@@ -48,7 +47,7 @@ fn pty_size(columns: u16, rows: u16) -> PtySize {
 }
 
 impl PtyTerminal {
-    /// Starts a program in a terminal of so many columns and rows.
+    /// Starts a program in a terminal of this many columns and rows.
     pub(crate) fn start(
         program: &Path,
         words: &[&str],
@@ -101,17 +100,17 @@ impl PtyTerminal {
         lock_output(&self.output).screen.screen().contents()
     }
 
-    /// Every byte that came.
+    /// All bytes so far.
     pub(crate) fn raw_bytes(&self) -> Vec<u8> {
         lock_output(&self.output).raw.clone()
     }
 
-    /// Every byte that came, as text.
+    /// All bytes so far, as text.
     pub(crate) fn raw_text(&self) -> String {
         String::from_utf8_lossy(&self.raw_bytes()).into_owned()
     }
 
-    /// Waits until the screen is so.
+    /// Waits until the screen satisfies the condition.
     #[track_caller]
     pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + SCREEN_TIMEOUT;
@@ -127,26 +126,26 @@ impl PtyTerminal {
         }
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until the screen contains the text.
     #[track_caller]
     pub(crate) fn wait_for_text(&self, wanted: &str) -> String {
         self.wait_until(&format!("{wanted:?}"), |text| text.contains(wanted))
     }
 
-    /// Waits until this is on the screen no more.
+    /// Waits until the screen no longer contains the text.
     #[track_caller]
     pub(crate) fn wait_for_no_text(&self, unwanted: &str) -> String {
         self.wait_until(&format!("without {unwanted:?}"), |text| !text.contains(unwanted))
     }
 
-    /// Types.
+    /// Types keys.
     pub(crate) fn press(&mut self, keys: &str) {
         let writer = self.input.as_mut().expect("the terminal is there");
         writer.write_all(keys.as_bytes()).expect("typed");
         writer.flush().expect("typed");
     }
 
-    /// Makes it larger or smaller; 0 by 0 is a terminal that does not know.
+    /// Resizes the terminal; 0 by 0 is a terminal that does not know its size.
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         lock_output(&self.output).screen.screen_mut().set_size(non_zero_lines(rows.max(1)), non_zero_lines(columns.max(1)));
         self.pty.as_ref().expect("the terminal is there").resize(pty_size(columns, rows)).expect("resized");
@@ -165,19 +164,18 @@ impl PtyTerminal {
         kill_process(Pid::from_raw(self.pid()).expect("a pid"), signal).expect("signalled");
     }
 
-    /// The number of its process.
     pub(crate) fn pid(&self) -> i32 {
         self.child.process_id().and_then(|id| i32::try_from(id).ok()).expect("it runs")
     }
 
-    /// Takes the terminal away, as a window that is closed: that it is gone is all that the program is told.
+    /// Closes the terminal like a closed window: the hang-up is all that the program notices.
     #[track_caller]
     pub(crate) fn hang_up(&mut self) {
-        // The reader has a hold of the terminal as well, and lets go at the next byte: the answer to a key.
+        // The reader holds the terminal open too, and closes it after the next byte, which a key provokes.
         self.stop_reading.store(true, Ordering::SeqCst);
         self.press(" ");
         self.wait_until("the reader lets go", |_| lock_output(&self.output).is_eof);
-        // The library ends what it has written with the key for the end of input, which a shell obeys: this terminal has none.
+        // The library writes an end-of-input key when it is dropped, which a shell obeys: this writer does not.
         let pty = self.pty.take().expect("the terminal is there");
         let name = pty.tty_name().expect("it has a name");
         let open = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
@@ -188,13 +186,13 @@ impl PtyTerminal {
         drop((side, self.input.take(), pty));
     }
 
-    /// Waits for the end of the program; its exit code.
+    /// Waits until the program ends; returns its exit code.
     #[track_caller]
     pub(crate) fn wait_for_exit(&mut self) -> u32 {
         let end = Instant::now() + SCREEN_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
-                // What it said last is on its way.
+                // Its last output may still be in the terminal's buffer.
                 while self.pty.is_some() && !lock_output(&self.output).is_eof {
                     assert!(Instant::now() < end, "its last words never came");
                     std::thread::sleep(Duration::from_millis(10));
@@ -206,7 +204,7 @@ impl PtyTerminal {
         }
     }
 
-    /// The terminal is as it was before the program: its settings, the normal screen, cursor, mouse, paste and focus.
+    /// The terminal is restored: its settings, the normal screen, cursor, mouse, paste and focus.
     #[track_caller]
     pub(crate) fn assert_restored(&self) {
         let now = format!("{:?}", self.pty.as_ref().expect("the terminal is there").get_termios().expect("its settings"));

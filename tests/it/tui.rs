@@ -1,11 +1,11 @@
-//! The dashboard in a real terminal: driven as a person drives it, and leaving the terminal as it was however it ends.
+//! The dashboard in a real terminal, operated by keys; however it ends, the terminal is restored.
 
 use std::path::Path;
 
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 use crate::terminal::PtyTerminal;
 
-/// A program of these words in a terminal of 100 by 30.
+/// Starts the program with these arguments in a terminal of 100 by 30.
 pub(crate) fn open_terminal(laptop: &Laptop, words: &[&str]) -> PtyTerminal {
     open_sized_terminal(laptop, words, (100, 30))
 }
@@ -16,7 +16,7 @@ fn open_sized_terminal(laptop: &Laptop, words: &[&str], size: (u16, u16)) -> Pty
 
 pub(crate) use crate::signals::is_alive as alive;
 
-/// A run of two ranks on two hosts that goes on until told, and a dashboard that is attached to it.
+/// A run of two ranks on two hosts that runs until it is ended, and an attached dashboard.
 pub(crate) async fn start_attached_dashboard(name: &str) -> (SandboxFixture, Laptop, std::path::PathBuf, PtyTerminal, Vec<i32>) {
     let bench = SandboxFixture::with_hosts(2).await;
     let (mut laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, &JobSpec::default()));
@@ -29,7 +29,7 @@ pub(crate) async fn start_attached_dashboard(name: &str) -> (SandboxFixture, Lap
     (bench, laptop, file, terminal, pids)
 }
 
-/// The ranks go on, and `down` ends them.
+/// The ranks still run, and `down` ends them.
 pub(crate) async fn assert_ranks_alive_then_down(bench: SandboxFixture, laptop: &Laptop, file: &Path, pids: &[i32]) {
     for pid in pids {
         assert!(alive(*pid), "rank with pid {pid} goes on");
@@ -38,10 +38,10 @@ pub(crate) async fn assert_ranks_alive_then_down(bench: SandboxFixture, laptop: 
     bench.assert_clean_and_stop().await;
 }
 
-/// What every rank of the driven run says beside its first line.
+/// What every rank prints after its first line.
 const CHATTY_PAYLOAD: &str = "echo \"step 7 loss 2.5\"; echo \"WARNING: rank $RANK waits\"; echo \"step 8 loss 2.4\"";
 
-/// Walks through all screens and reads of each what only it shows.
+/// Opens every screen and waits for a text that only it shows.
 fn visit_every_pane(terminal: &mut PtyTerminal) {
     let screens: [(&str, &[&str]); 7] = [
         ("2", &["2-[Host]", "gpu01"]),
@@ -64,7 +64,7 @@ fn visit_every_pane(terminal: &mut PtyTerminal) {
     terminal.wait_for_no_text("tear down: stop and remove everything");
 }
 
-/// Searches and filters a log, and takes lines away: to the terminal's clipboard, and to a file.
+/// Searches and filters a log, and copies lines to the terminal's clipboard and to a file.
 fn search_and_copy_log(terminal: &mut PtyTerminal, laptop: &Laptop) {
     terminal.press("4");
     terminal.wait_for_text("rank 0 of 2 on gpu01");
@@ -74,10 +74,10 @@ fn search_and_copy_log(terminal: &mut PtyTerminal, laptop: &Laptop) {
     terminal.wait_for_text(">rank 0 of 2 on gpu01");
     terminal.press("y");
     terminal.wait_for_text("1 line sent to the terminal's clipboard (OSC 52)");
-    // The frame comes before the copy.
+    // The frame is drawn before the copy.
     terminal.wait_until("a copy", |_| clipboard_texts(terminal).len() == 1);
     assert_eq!(clipboard_texts(terminal), ["rank 0 of 2 on gpu01"]);
-    // All logs, of which a term about the writer and one about the line leave a single line.
+    // All logs; a term for the writer and one for the line leave a single line.
     terminal.press("o");
     terminal.wait_for_text("rank [0..1] waits");
     terminal.press("&");
@@ -86,19 +86,19 @@ fn search_and_copy_log(terminal: &mut PtyTerminal, laptop: &Laptop) {
     terminal.press("Y");
     terminal.wait_until("a second copy", |_| clipboard_texts(terminal).len() == 2);
     assert_eq!(clipboard_texts(terminal)[1], "r1: WARNING: rank 1 waits");
-    // The same in a file.
+    // The same line, saved to a file.
     terminal.press("\x13");
     terminal.wait_for_text("1 line saved in ");
     let saved = std::fs::read_dir(laptop.home.join("state/orchestrate/saved")).expect("a folder of what was saved");
     let texts: Vec<String> = saved.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("text")).collect();
     assert_eq!(texts, ["r1: WARNING: rank 1 waits\n"]);
-    // Without the filter all is there again.
+    // Without the filter, all lines are back.
     terminal.press("&");
     terminal.press("\x15\r");
     terminal.wait_for_text("step 8 loss 2.4");
 }
 
-/// The texts that the terminal was asked to take into its clipboard (`OSC 52 ; c ; base64 BEL`).
+/// The texts that the program copied to the terminal's clipboard (`OSC 52 ; c ; base64 BEL`).
 fn clipboard_texts(terminal: &PtyTerminal) -> Vec<String> {
     use base64::Engine as _;
     let raw = terminal.raw_text();
@@ -123,7 +123,7 @@ async fn reattach_and_tear_down(bench: &SandboxFixture, file: &Path, pids: &[i32
     terminal.wait_for_text("Type drive to confirm:");
     terminal.press("drive");
     terminal.wait_for_text("drive_");
-    // The answer is dead at first: the key is pressed until it is taken.
+    // The answer is disabled at first: the key is pressed until it is accepted.
     wait_until("it is torn down", async || {
         if terminal.screen_text().contains("Type drive to confirm:") {
             terminal.press("\r");
@@ -133,7 +133,7 @@ async fn reattach_and_tear_down(bench: &SandboxFixture, file: &Path, pids: &[i32
     .await;
     terminal.wait_for_text("torn down");
     bench.assert_no_leftovers().await;
-    // An answer that was given twice has opened another view.
+    // A key that was pressed twice has opened another view.
     terminal.press("1");
     terminal.wait_for_text("1-[Overview]");
     terminal.press("q");
@@ -145,12 +145,12 @@ async fn reattach_and_tear_down(bench: &SandboxFixture, file: &Path, pids: &[i32
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_session_from_start_to_tear_down() {
     let bench = SandboxFixture::with_hosts(2).await;
-    // As much as ranks want and any machine has: there is no warning.
+    // A limit that suffices and that every machine allows, so there is no warning.
     let job = JobSpec { container: "shm_size: 2g\n".to_owned(), ..JobSpec::default() };
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("drive", &job));
     std::fs::write(bench.control_dir().join("job"), CHATTY_PAYLOAD).expect("written");
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
-    // The plan is shown, and nothing happens until it is asked for.
+    // The plan is shown, and nothing starts until the user confirms it.
     terminal.wait_for_text("PLAN");
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
     terminal.press("U");
@@ -160,13 +160,13 @@ async fn dashboard_session_from_start_to_tear_down() {
     let pids = bench.wait_for_ranks(2).await;
     visit_every_pane(&mut terminal);
     search_and_copy_log(&mut terminal, &laptop);
-    // The palette: the beginning of a name.
+    // The palette accepts the beginning of a name.
     terminal.press(":");
     terminal.press("ovr");
     terminal.wait_for_text("overview");
     terminal.press("\r");
     terminal.wait_for_text("1-[Overview]");
-    // Leaving says what it does, and leaves the run alone.
+    // The leave dialog says what leaving does; the run continues.
     terminal.press("q");
     terminal.wait_for_text("Detach: this screen ends, the run goes on");
     terminal.press("d");
@@ -206,7 +206,7 @@ async fn dashboard_restarts_stops_and_relaunches() {
         (!pids.iter().any(|pid| alive(*pid))).then_some(())
     })
     .await;
-    // What happened can be looked at; then the same once more.
+    // The ended run stays on the screen; then it is launched again.
     terminal.wait_for_text("U start");
     bench.clear_control_files();
     terminal.press("U");
@@ -276,7 +276,7 @@ async fn panic_restores_terminal_and_gives_advice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_draws_at_any_size() {
     let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("sizes").await;
-    // A storm; what is drawn last is what the last size can show.
+    // Many resizes; the last frame fits the last size.
     for (columns, rows) in [(200, 60), (3, 1), (80, 24), (20, 3), (1, 1), (120, 40), (30, 6), (20, 3)] {
         terminal.resize(columns, rows);
     }
@@ -287,7 +287,7 @@ async fn dashboard_draws_at_any_size() {
     terminal.wait_for_text("nothing is wrong");
     terminal.resize(80, 24);
     terminal.wait_for_text("1-[Overview]");
-    // A key that comes with a new size is taken as any other.
+    // A key that arrives with a resize is handled like any other.
     for columns in 80..100 {
         let (key, shown) = if columns % 2 == 0 { ("3", "3-[Ranks]") } else { ("1", "1-[Overview]") };
         terminal.resize(columns, 24);
@@ -295,7 +295,7 @@ async fn dashboard_draws_at_any_size() {
         terminal.wait_for_text(shown);
     }
     terminal.resize(80, 24);
-    // Small for a moment in which nobody looked: it has the size of before, and what was cut off is gone.
+    // A brief shrink between two frames: the cut-off part is redrawn at the old size.
     terminal.send_signal("STOP");
     let stat = format!("/proc/{}/stat", terminal.pid());
     let stopped = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')));
@@ -321,7 +321,7 @@ async fn suspended_dashboard_resumes() {
     let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("stop").await;
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0);
-    // A shell with jobs, as the person's own.
+    // An interactive shell with job control.
     let script = "set -m; \"$0\" \"$@\"; echo \"suspended with $?\"; read -r word; fg >/dev/null; echo \"ended with $?\"";
     let program = env!("CARGO_BIN_EXE_orchestrate");
     let words = ["-c", script, program, "tui", path_str(&file)];
@@ -329,7 +329,7 @@ async fn suspended_dashboard_resumes() {
     shell.wait_for_text("RUNNING");
     shell.press("\x1a");
     shell.wait_for_text("suspended with");
-    // The shell waits for a line, so the terminal is its own again.
+    // The shell waits for a line, so it has reset the terminal.
     shell.assert_restored();
     shell.press("on\r");
     shell.wait_for_text("1-[Overview]");
@@ -372,7 +372,7 @@ async fn readonly_dashboard_offers_no_mutating_keys() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_terminal_reply_is_no_key() {
     let (bench, mut laptop, file, mut terminal, pids) = start_attached_dashboard("ask").await;
-    // It was asked, waited for no longer than it takes to draw, and answers now; a slash of the answer would open the search.
+    // The reply arrives after the first frame; a slash in it must not open the search.
     assert!(terminal.raw_text().contains("\x1b]11;?"));
     terminal.press("4");
     terminal.wait_for_text("4-[Logs]");
@@ -381,7 +381,7 @@ async fn late_terminal_reply_is_no_key() {
     terminal.wait_for_text("3-[Ranks]");
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0);
-    // Settings: another key for help, and what is wrong with them.
+    // Settings: another key for help, and an invalid entry.
     let config = laptop.home.join("config");
     laptop.env_vars.insert("XDG_CONFIG_HOME".to_owned(), config.display().to_string());
     std::fs::create_dir_all(config.join("orchestrate")).expect("made");

@@ -1,4 +1,4 @@
-//! A run that goes well: what arrives at the ranks, what comes back, and that nothing is left.
+//! A successful run: what the ranks receive, what the laptop gets, and that nothing is left.
 
 use orchestrate::event::{Event, EventKind, Outcome, Phase};
 use proptest::prelude::{Strategy, prop_oneof};
@@ -24,10 +24,10 @@ async fn successful_run_leaves_nothing() {
     }
     let kinds = laptop.journal_kinds();
     assert!(matches!(kinds.last(), Some(EventKind::RunFinished { outcome: Outcome::Ok, .. })), "{:?}", kinds.last());
-    // Master first: the workers begin after the master's port listens.
+    // Master first: the workers start after the master's port listens.
     let phase = |wanted: Phase| kinds.iter().position(|k| matches!(k, EventKind::PhaseStarted { phase } if *phase == wanted));
     assert!(phase(Phase::Container) < phase(Phase::Master) && phase(Phase::Master) < phase(Phase::Workers), "the order of phases");
-    // The journal is for this user only, and so are the logs.
+    // Only this user can read the journal and the logs.
     use std::os::unix::fs::PermissionsExt as _;
     let mode = |name: &str| std::fs::metadata(laptop.only_run_dir().join(name)).expect("a file").permissions().mode() & 0o777;
     assert_eq!([mode("journal.jsonl"), mode("logs/rank-0.log"), mode("report.json")], [0o600; 3]);
@@ -37,7 +37,7 @@ async fn successful_run_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_match_to_the_last_byte() {
     let bench = SandboxFixture::with_hosts(1).await;
-    // Every byte there is, a line without an end, terminal escapes, half a character, much of it.
+    // Every byte value, an unfinished last line, terminal escapes, half a character, and much of it.
     bench.set_payload_setup(
         "{ i=0; while [ $i -lt 256 ]; do printf \"\\\\$(printf %03o $i)\"; i=$((i + 1)); done; head -c 3000000 /dev/urandom\n\
          printf '\\033[2Jclear\\r\\n\\344\\270'; } >\"$BENCH/bytes.$RANK\"; cat \"$BENCH/bytes.$RANK\"; echo more >&2; printf 'no end of line'",
@@ -85,7 +85,7 @@ async fn gpu_metrics_and_processes_are_sampled() {
     .await;
     bench.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK");
-    // Nobody reads any more, so nobody goes on asking.
+    // No reader is left, so the command stops asking the hosts.
     bench.assert_no_leftovers().await;
     bench.assert_clean_and_stop().await;
 }
@@ -118,7 +118,7 @@ async fn script_runs_once_per_host() {
     bench.assert_clean_and_stop().await;
 }
 
-/// Text that some layer between here and the rank would like to change.
+/// Text that some layer between here and the rank might change.
 fn tricky_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[ -~]{1,6}".prop_map(|s| s),
@@ -131,7 +131,7 @@ fn tricky_text() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// As a text of YAML that means just this: a template's opening is spelled as the product says.
+/// As a YAML string with exactly this meaning; `{{` is escaped.
 fn to_yaml_string(text: &str) -> String {
     serde_json::to_string(&text.replace("{{", "{{ '{{' }}")).expect("text").replace('\u{7f}', "\\u007f").replace('\u{feff}', "\\ufeff")
 }
@@ -181,7 +181,7 @@ async fn container_arguments_arrive_byte_for_byte() {
     bench.assert_clean_and_stop().await;
 }
 
-/// The files beneath a folder that hold the bytes.
+/// The files below a directory that contain these bytes.
 fn files_containing(dir: &std::path::Path, bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
