@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "tests look into the files")]
-//! What a journal must hold to.
+#![expect(clippy::disallowed_methods, reason = "tests read the files")]
+//! Journal: round trips, limits, damage, masking.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "tests look into the files")]
-//! What the copies of logs must hold to.
+#![expect(clippy::disallowed_methods, reason = "tests read the files")]
+//! Log copies: names, gaps, generations, limits, links.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -63,7 +63,7 @@ fn files_are_named_by_recorded_node_rank() {
     later.write_at("b", RANK, 4, b"!").expect("goes on");
     later.write_at("c", LogFile::Launcher, 0, b"of c").expect("the next free number");
     assert_eq!(list_files(&later), owned_entries([("node-0.log", 4), ("node-1.log", 12), ("node-2.log", 4), ("rank-3.log", 5)]));
-    assert_eq!(store.log_lengths("c").expect("lens"), [], "not known to who opened the folder before");
+    assert_eq!(store.log_lengths("c").expect("lens"), [], "unknown to a store that was opened earlier");
     store.write_at("c", LogFile::Launcher, 0, b"of c").expect("found now");
     assert_eq!(list_files(&store).len(), 4);
 }

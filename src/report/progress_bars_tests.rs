@@ -1,4 +1,4 @@
-//! Golden rows, and that what is drawn is what was meant.
+//! Golden rows, and the bytes that reach the terminal.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::event::{GpuSample, Outcome};
 use crate::report::test_support::{SinkHarness, rank_log, run_started};
 
-/// A terminal that remembers what was written.
+/// Records everything that is written to it.
 #[derive(Debug, Clone, Default)]
 struct FakeTerminal(Arc<Mutex<String>>);
 

@@ -151,18 +151,18 @@ mod tests {
     fn log_text_is_restored_where_stored() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut logs = text_loader(dir.path(), ("x".repeat(100_000) + "end\n").as_bytes());
-        let told = |event: &Event| match &event.kind {
+        let range = |event: &Event| match &event.kind {
             EventKind::Log { offset, bytes, len, .. } => (*offset, bytes.len() as u64, *len),
             other => panic!("{other:?}"),
         };
-        let recalled = |event: &Event, logs: &mut LogTextLoader| logs.fill_log_text(event).iter().map(told).collect::<Vec<_>>();
-        assert_eq!(recalled(&log_event(1, 100_000, 4), &mut logs), [(100_000, 4, 4)]);
-        assert_eq!(recalled(&log_event(1, 0, 100_004), &mut logs), [(0, 0, 34_468), (34_468, 65_536, 65_536)]);
-        assert_eq!(recalled(&log_event(1, 100_000, 9), &mut logs), [(100_000, 0, 9)], "not all of it is there");
-        assert_eq!(recalled(&log_event(0, 100_000, 4), &mut logs), [(100_000, 0, 4)], "nothing of that host is there");
+        let loaded = |event: &Event, logs: &mut LogTextLoader| logs.fill_log_text(event).iter().map(range).collect::<Vec<_>>();
+        assert_eq!(loaded(&log_event(1, 100_000, 4), &mut logs), [(100_000, 4, 4)]);
+        assert_eq!(loaded(&log_event(1, 0, 100_004), &mut logs), [(0, 0, 34_468), (34_468, 65_536, 65_536)]);
+        assert_eq!(loaded(&log_event(1, 100_000, 9), &mut logs), [(100_000, 0, 9)], "the copy is shorter");
+        assert_eq!(loaded(&log_event(0, 100_000, 4), &mut logs), [(100_000, 0, 4)], "no copy of that host");
         start_run(&mut logs, &["a", "b"]);
-        assert_eq!(recalled(&log_event(0, 100_000, 4), &mut logs), [(100_000, 4, 4)], "a later command had another order");
-        assert_eq!(recalled(&log_event(1, 100_000, 4), &mut LogTextLoader::new(None)), [(100_000, 0, 4)]);
+        assert_eq!(loaded(&log_event(0, 100_000, 4), &mut logs), [(100_000, 4, 4)], "a later command had another order");
+        assert_eq!(loaded(&log_event(1, 100_000, 4), &mut LogTextLoader::new(None)), [(100_000, 0, 4)]);
         assert_eq!(logs.fill_log_text(&Event { seq: 1, at: 5, kind: EventKind::Ready }).len(), 1);
     }
 

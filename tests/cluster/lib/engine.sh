@@ -1,12 +1,12 @@
-# The engine beneath the test hosts: a dockerd of the suite's own, beside whatever else the machine runs.
+# The engine that runs the test hosts: a dockerd of its own, apart from any other on the machine.
 # shellcheck shell=bash
 
-# A unix socket's path is short by law, so the engine's run-time files lie here and not in the cache.
+# The path of a unix socket is limited in length, so the engine's runtime files are here and not in the cache.
 engine_run=/run/orchestrate-tests
 engine_socket=$engine_run/docker.sock
 export DOCKER_HOST=unix://$engine_socket
 
-# Debian's client fits Debian's engine; another one may come first on PATH.
+# Debian's client matches Debian's engine; another client may come first on PATH.
 docker() {
     if [ -x /usr/bin/docker ]; then
         /usr/bin/docker "$@"
@@ -23,7 +23,7 @@ packages_needed() {
     done | sort -u
 }
 
-# Installs what is missing, and starts no service with it.
+# Installs missing packages without starting their services.
 packages_install() {
     local missing policy=/usr/sbin/policy-rc.d ours=
     mapfile -t missing < <(packages_needed)
@@ -48,7 +48,7 @@ engine_answers() {
     [ -S $engine_socket ] && docker info >/dev/null 2>&1
 }
 
-# Every process that names our run-time folder or namespace, by pid.
+# The pids of all processes that name our runtime directory or namespace.
 engine_pids() {
     local dir comm
     for dir in /proc/[0-9]*; do
@@ -63,7 +63,7 @@ engine_pids() {
     done
 }
 
-# What a killed engine leaves: shims, the hosts' processes (found by our cgroup), mounts, the bridge, pid files.
+# Removes what a killed engine leaves: shims, the hosts' processes (found by our cgroup), mounts, the bridge, pid files.
 engine_sweep() {
     local pid
     for pid in $(engine_pids); do

@@ -1,4 +1,4 @@
-# Ways to break a host from outside; what is done inside it stands in image/host/usr/local/sbin/fault.
+# Faults injected from outside a host; those inside are in image/host/usr/local/sbin/fault.
 # shellcheck shell=bash
 
 fault() {
@@ -28,7 +28,7 @@ power_on() {
     await_ready "$1"
 }
 
-# heal HOST...: whatever was broken works again.
+# heal HOST...: undoes every fault.
 heal() {
     local host container
     for host in "$@"; do
@@ -44,14 +44,14 @@ heal() {
     done
 }
 
-# hold HOST answer|before K: the K-th call of user `swept` is held.
+# hold HOST answer|before K: holds the K-th call of user `swept`.
 hold() {
     local shell=$run/hosts/$1/shell
     rm -f "$shell/release" "$shell/state"
     echo "$2 $3" >"$shell/hold"
 }
 
-# count HOST: how many calls `swept` got; count HOST reset: from zero again, nothing held.
+# count HOST: prints the number of calls of `swept`; count HOST reset: starts again at zero, with no call held.
 count() {
     local shell=$run/hosts/$1/shell
     case ${2-} in

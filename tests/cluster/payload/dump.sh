@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what it was given, byte for byte: its arguments and its environment, each ended by NUL, as base64.
+# Prints its arguments and its environment byte for byte, each terminated by NUL, as base64.
 printf 'argv '
 printf '%s\0' "$@" | base64 | tr -d '\n'
 printf '\nenv '

@@ -13,6 +13,6 @@ if world > 2:
     dist.init_process_group("gloo")
     print("a gang of", world, flush=True)
     while True:
-        # Fails as soon as another is gone, and the launcher calls those who are left together.
+        # Fails as soon as another rank is gone; the launcher then starts a new rendezvous for the others.
         dist.all_reduce(torch.ones(1))
 print("two are left", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)

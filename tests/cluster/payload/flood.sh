@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes a 50 MB log in pieces, a piece whenever the file that names it is there; ends when it is told to.
+# Writes a 50 MB log in pieces, each once its control file exists; exits once the file `end` exists.
 ctl=$SUITE/ctl/$ORCH_NAME
 piece=0
 while [ "$piece" -lt 10 ]; do

@@ -6,7 +6,7 @@ import pathlib
 import time
 
 rank = int(os.environ["RANK"])
-# Before torch, whose import takes its time: each rank has said so when the first one waits.
+# Before torch, whose import takes long: all ranks have printed this when the first one waits.
 print(f"rank {rank} builds the model", flush=True)
 
 import torch

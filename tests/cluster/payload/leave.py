@@ -19,11 +19,11 @@ def leave(code=0):
     rank, world = dist.get_rank(), dist.get_world_size()
     store.set(f"done/{rank}", "1")
     store.wait([f"done/{other}" for other in range(world)], PATIENCE)
-    # The store may be rank 0's: it goes last.
+    # Rank 0 may host the store, so it exits last.
     store.set(f"left/{rank}", "1")
     if rank == 0:
         store.wait([f"left/{other}" for other in range(world)], PATIENCE)
     sys.stdout.flush()
-    # Torch makes folders in /tmp that go at the end.
+    # Torch creates directories in /tmp and removes them at exit.
     atexit._run_exitfuncs()
     os._exit(code)

@@ -5,7 +5,7 @@ import os
 import jax
 
 world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-# Where the coordinator is, JAX reads from its environment; how many there are, it does not.
+# JAX reads the coordinator's address from the environment, but not the number of processes.
 jax.distributed.initialize(num_processes=world, process_id=rank, initialization_timeout=120)
 total = jax.pmap(lambda x: jax.lax.psum(x, "all"), axis_name="all")(jax.numpy.ones(jax.local_device_count()))
 where = os.environ["ORCH_HOST"] + "/" + os.environ["LOCAL_RANK"]

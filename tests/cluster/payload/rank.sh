@@ -1,6 +1,6 @@
 #!/bin/sh
-# One rank that does what files tell it: $SUITE/ctl/<name>/go[.<rank>] holds the code to end with.
-# TERM comes to the whole group: without `trap ""` it would also end the date that notes when it came.
+# One rank that control files steer: $SUITE/ctl/<name>/go[.<rank>] holds its exit code.
+# TERM goes to the whole group: without `trap ""` it would also end the `date` that records its time.
 ctl=$SUITE/ctl/$ORCH_NAME
 case " $DEAF " in
 *" $RANK "*) trap 'echo "rank $RANK is deaf"' TERM ;;

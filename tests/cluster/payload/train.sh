@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A shell script around torchrun, which gets from its environment what a person exports by hand on each host.
+# A shell script around torchrun, with the variables that a user would export by hand on each host.
 set -euo pipefail
 : "${NPROC_PER_NODE:=1}" "${WORLD_SIZE:=1}" "${NODE_RANK:=0}" "${MASTER_ADDR:=localhost}" "${MASTER_PORT:=29500}"
 echo "host $NODE_RANK of $WORLD_SIZE starts $NPROC_PER_NODE processes"

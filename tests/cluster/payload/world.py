@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from leave import leave
 
-# Who hangs says where, before the test gives up.
+# A hung rank prints its stack before the test times out.
 faulthandler.dump_traceback_later(100, exit=True)
 how = sys.argv[1]
 if how == "accelerate":
@@ -19,7 +19,7 @@ if how == "accelerate":
 elif how == "deepspeed":
     import deepspeed
 
-    # There is no compiler here: on a CPU it would build an operator for shared memory.
+    # There is no compiler here; on a CPU, DeepSpeed would compile an operator for shared memory.
     deepspeed.ops.__compatible_ops__.clear()
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
 else:
@@ -29,6 +29,6 @@ where = [None] * world
 dist.all_gather_object(where, os.environ["ORCH_HOST"] + "/" + os.environ["LOCAL_RANK"])
 total = torch.ones(1)
 dist.all_reduce(total)
-# One write with its newline: ranks that share a pipe do not run into one another.
+# A single write including the newline, so that ranks that share a pipe do not interleave.
 os.write(1, f"rank {rank}: world {world} sum {total.item():.0f} map {' '.join(where)}\n".encode())
 leave()

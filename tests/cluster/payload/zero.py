@@ -8,9 +8,9 @@ import torch.distributed as dist
 from accelerate import PartialState
 from leave import leave
 
-# There is no compiler here: on a CPU it would build operators.
+# There is no compiler here; on a CPU, DeepSpeed would compile operators.
 deepspeed.ops.__compatible_ops__.clear()
-# Accelerator() itself would want transformers.
+# Accelerator() itself would require transformers.
 state = PartialState(backend="gloo")
 assert state.distributed_type == "DEEPSPEED", state.distributed_type
 stage = int(os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
