@@ -1,4 +1,4 @@
-//! A run as tests tell it: events with times, folded as they come.
+//! Feeds events to a sink in tests and folds them.
 
 use bytes::Bytes;
 
@@ -6,7 +6,6 @@ use super::ReportSink;
 use crate::event::{Event, EventKind, Exit, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis};
 use crate::state::RunState;
 
-/// Tells events to a face.
 pub(super) struct SinkHarness<S> {
     pub(super) sink: S,
     pub(super) state: RunState,
@@ -14,7 +13,7 @@ pub(super) struct SinkHarness<S> {
     at: UnixMillis,
 }
 
-/// A plan with one step a host for each of these phases, and `per_host` ranks on each host.
+/// A plan with one step per host for each of these phases, and `per_host` ranks per host.
 pub(super) fn run_started(hosts: u32, per_host: u32, phases: &[(Phase, &str)]) -> EventKind {
     let each = |(phase, title): &(Phase, &str)| (0..hosts).map(|host| (host, *phase, (*title).to_owned())).collect::<Vec<_>>();
     let steps = (0..).zip(phases.iter().flat_map(each)).map(|(id, (host, phase, title))| StepInfo { id, host, phase, title });
@@ -44,7 +43,7 @@ impl<S: ReportSink> SinkHarness<S> {
         SinkHarness { sink, state: RunState::new(), seq: 0, at: 1_000_000 }
     }
 
-    /// Tells an event `after` milliseconds.
+    /// Emits an event `after` milliseconds later.
     pub(super) fn emit(&mut self, after: UnixMillis, kind: EventKind) {
         self.seq += 1;
         self.at += after;
@@ -57,7 +56,7 @@ impl<S: ReportSink> SinkHarness<S> {
         self.sink.finish(&self.state).expect("finished");
     }
 
-    /// A run of 16 hosts with 2 ranks each; rank 3 fails, all is torn down, and one container stays behind.
+    /// A run of 16 hosts with 2 ranks each: rank 3 fails, the run is torn down, and one container is left over.
     pub(super) fn emit_failing_run(&mut self) {
         let none = String::new;
         self.emit(
