@@ -32,7 +32,7 @@ fn late_rank_is_named_and_stacks_cover_all_ranks() {
         assert!(rank["stack"].as_array().is_some_and(|stack| !stack.is_empty()), "{rank}");
     }
     cluster.write_control_file(&["gpu01", "gpu02"], "late", "come", "1");
-    up.wait_for_output("it goes on");
+    up.wait_for_output("the run is making progress again");
     cluster.write_control_file(&["gpu01", "gpu02"], "late", "end", "1");
     up.wait_for_exit().assert_exit_code(0).assert_recap("OK");
     cluster.assert_hosts_unchanged();

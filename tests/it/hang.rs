@@ -33,16 +33,16 @@ async fn hanging_rank_is_named_and_run_continues() {
     up.wait_for_output("HANG waiting for: rank 3 on gpu02").await;
     up.wait_for_output("| rank 3 has not; it wrote last: rank 3 loads the model").await;
     std::fs::write(bench.control_dir().join("loaded"), "").expect("written");
-    up.wait_for_output("it goes on").await;
+    up.wait_for_output("the run is making progress again").await;
     bench.wait_for_ranks(4).await;
     bench.end_ranks(None, 0);
     let ended = up.wait_for_exit().await;
     ended.assert_exit_code(0).assert_recap("OK");
     let hangs = |kind: &EventKind| matches!(kind, EventKind::Hang(hang) if hang.symptom == HangSymptom::RankMissing && hang.ranks == [3]);
-    assert_eq!(laptop.journal_kinds().iter().filter(|kind| hangs(kind)).count(), 1, "told once");
+    assert_eq!(laptop.journal_kinds().iter().filter(|kind| hangs(kind)).count(), 1, "reported once");
     assert!(!laptop.journal_kinds().iter().any(|kind| matches!(kind, EventKind::RanksSignaled { .. })), "it only warns");
     let report = std::fs::read_to_string(laptop.only_run_dir().join("report.json")).expect("a report");
-    assert!(!report.contains("hang-"), "what is over is no finding:\n{report}");
+    assert!(!report.contains("hang-"), "an ended hang is not a finding:\n{report}");
     bench.assert_clean_and_stop().await;
 }
 
@@ -59,7 +59,7 @@ async fn silent_gang_is_stopped_when_configured() {
         .assert_contains("the run seems to hang: no rank has written for")
         .assert_contains("CAUSE     gpu[01-02]: no rank has written for");
     let lines: Vec<serde_json::Value> = ended.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let hang = lines.iter().find(|line| line["kind"] == "hang").expect("told as it is found");
+    let hang = lines.iter().find(|line| line["kind"] == "hang").expect("a hang event");
     assert_eq!(hang["sign"], "silent");
     assert_eq!(lines.iter().find(|line| line["kind"] == "finding").expect("a finding")["rule"], "hang-silent");
     for rank in 0..4 {
