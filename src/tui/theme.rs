@@ -162,6 +162,16 @@ impl Theme {
         self.status_color_style(0).add_modifier(Modifier::DIM)
     }
 
+    /// A second quantity beside one in the accent colour, and as calm as that.
+    pub(crate) fn secondary(self) -> Style {
+        match self.color_scheme {
+            ColorScheme::Mono => Style::new(),
+            ColorScheme::Light => Style::new().fg(Color::Indexed(60)),
+            ColorScheme::Ansi16 => Style::new().fg(Color::Indexed(4)),
+            _ => Style::new().fg(Color::Indexed(103)),
+        }
+    }
+
     /// The head of a table.
     pub fn header(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
@@ -176,9 +186,9 @@ impl Theme {
     pub fn heat(self, percent: f32) -> Style {
         let ramp: [u8; 6] = match self.color_scheme {
             ColorScheme::Mono => return Style::new(),
-            ColorScheme::Light => [55, 61, 24, 30, 64, 130],
-            ColorScheme::Ansi16 => [4, 4, 6, 6, 2, 3],
-            _ => [61, 67, 31, 36, 113, 220],
+            ColorScheme::Light => [60, 61, 25, 24, 30, 23],
+            ColorScheme::Ansi16 => [4, 4, 4, 6, 6, 6],
+            _ => [61, 67, 74, 80, 116, 123],
         };
         let at = ((percent.clamp(0.0, 100.0) / 100.0) * 5.0).round();
         // Between 0 and 5 by the line above.
