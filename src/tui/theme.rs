@@ -162,6 +162,12 @@ impl Theme {
         self.status_color_style(0).add_modifier(Modifier::DIM)
     }
 
+    /// Text in the edge of a frame: it takes neither the frame's colour nor its dimness.
+    pub(crate) fn on_frame(self) -> Style {
+        let plain = Style::new().remove_modifier(Modifier::DIM | Modifier::BOLD);
+        if self.color_scheme == ColorScheme::Mono { plain } else { plain.fg(Color::Reset) }
+    }
+
     /// A second quantity beside one in the accent colour, and as calm as that.
     pub(crate) fn secondary(self) -> Style {
         match self.color_scheme {

@@ -143,7 +143,7 @@ struct RowLayout {
 impl RowLayout {
     fn new(width: usize) -> RowLayout {
         // Index, percent, memory, temperature, power, rank and its state.
-        let fixed = 35;
+        let fixed = 36;
         let shows_limit = width >= 84;
         let spare = width.saturating_sub(fixed + if shows_limit { 4 } else { 0 });
         let memory_bar = (spare * 3 / 10).min(16);
@@ -177,7 +177,7 @@ fn full_row(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&Rank
     let mut spans = vec![
         Span::styled(format!("{:>2} ", gpu.index), theme.dim()),
         Span::styled(bar(gpu.utilization, layout.utilization_bar), theme.status_style(status)),
-        Span::styled(format!("{:>4} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
+        Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
         Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
         Span::styled(bar(memory_share(gpu), layout.memory_bar), if stale { theme.dim() } else { theme.secondary() }),
         Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),

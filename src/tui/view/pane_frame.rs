@@ -53,6 +53,7 @@ pub(super) fn draw_frame(frame: &mut Frame<'_>, area: Rect, theme: Theme, pane: 
         .borders(Borders::ALL)
         .border_set(if theme.ascii { ASCII_BORDER } else { border::ROUNDED })
         .border_style(edge)
+        .title_style(theme.on_frame())
         .title_top(padded(formatting::truncate_spans(&pane.left, room)).left_aligned());
     if shows_right {
         block = block.title_top(padded(pane.right.clone()).right_aligned());
