@@ -280,6 +280,23 @@ fn every_key_is_safe_on_every_screen() {
     }
 }
 
+/// The space of the first screen goes to what is there: with 2 to 16 hosts and a log no more than a quarter of the rows in a row is blank.
+#[test]
+fn overview_leaves_no_large_blank_area() {
+    let is_blank = |row: &str| row.chars().all(|c| c == ' ' || c == '│');
+    for hosts in [2, 3, 4, 7, 8, 16] {
+        let mut scene = fixtures::training_hosts(hosts);
+        for (width, height) in [(120, 36), (160, 40), (200, 50), (250, 80)] {
+            let text = snapshot_text(&draw(&mut scene.app, width, height));
+            let rows: Vec<&str> = text.lines().take(usize::from(height)).collect();
+            let longest =
+                rows.chunk_by(|a, b| is_blank(a) == is_blank(b)).filter(|run| is_blank(run[0])).map(<[_]>::len).max().unwrap_or(0);
+            assert!(longest <= usize::from(height) / 4, "{hosts} hosts, {width}x{height}: {longest} blank rows\n{}", rows.join("\n"));
+            assert!(rows.iter().any(|row| row.contains("gpu00 · master")), "{hosts} hosts, {width}x{height}: no panes");
+        }
+    }
+}
+
 /// What is wrong stands above what is right, and the cause before its consequences.
 #[test]
 fn worst_hosts_and_cause_come_first() {
