@@ -292,7 +292,7 @@ fn overview_leaves_no_large_blank_area() {
             let longest =
                 rows.chunk_by(|a, b| is_blank(a) == is_blank(b)).filter(|run| is_blank(run[0])).map(<[_]>::len).max().unwrap_or(0);
             assert!(longest <= usize::from(height) / 4, "{hosts} hosts, {width}x{height}: {longest} blank rows\n{}", rows.join("\n"));
-            assert!(rows.iter().any(|row| row.contains("gpu00 · master")), "{hosts} hosts, {width}x{height}: no panes");
+            assert!(rows.iter().any(|row| row.contains("╭ gpu00 · ")), "{hosts} hosts, {width}x{height}: no panes");
         }
     }
 }

@@ -203,6 +203,11 @@ impl Theme {
         Style::new().fg(Color::Indexed(index))
     }
 
+    /// Between the parts of a title.
+    pub(crate) fn separator(self) -> &'static str {
+        if self.ascii { "-" } else { "·" }
+    }
+
     /// What follows a text that was cut.
     pub fn ellipsis(self) -> &'static str {
         if self.ascii { ">" } else { "…" }

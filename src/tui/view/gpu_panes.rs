@@ -102,12 +102,12 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
     let standing = model.host_statuses.get(at as usize).cloned().unwrap_or_default();
     let mut title = model.sanitize(&host.name);
     if at == 0 && model.state.hosts.len() > 1 && !model.state.ranks.is_empty() {
-        title += " · master";
+        title += &format!(" {} master", model.theme.separator());
     }
     let status_style = model.theme.status_style(standing.status);
     let mut left = vec![Span::styled(title, if selected { model.theme.accent() } else { model.theme.header() })];
     if standing.status >= DisplayStatus::Warn {
-        left.push(Span::styled(format!(" · {}", standing.reason), status_style));
+        left.push(Span::styled(format!(" {} {}", model.theme.separator(), standing.reason), status_style));
     }
     let mut right = Vec::new();
     if standing.ranks.total > 0 {

@@ -262,7 +262,10 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view:
 fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
     view.log_area = area;
     let title = PaneFrame {
-        left: vec![Span::styled("log", model.theme.header()), Span::styled(" · all ranks, folded", model.theme.dim())],
+        left: vec![
+            Span::styled("log", model.theme.header()),
+            Span::styled(format!(" {} all ranks, folded", model.theme.separator()), model.theme.dim()),
+        ],
         right: vec![Span::styled(logs::position_text(&view.log, model), model.theme.dim())],
         selected: view.focus == Zone::Log,
         status: DisplayStatus::Ok,
