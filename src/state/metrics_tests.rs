@@ -60,6 +60,17 @@ fn custom_patterns_override_built_in_metrics() {
 
 #[test]
 fn progress_bars_are_parsed() {
+    let step = |line: &str, at| parse_step_of_total(line.as_bytes(), at);
+    assert_eq!(
+        ["step 1180/4000 loss 2.3", "iteration       12/   100 | loss", "step 5 / 4", "loss 3/4", "step 1.5/4"]
+            .map(|line| step(line, 7).and_then(|step| step.done_of_total)),
+        [Some((1180, 4000)), Some((12, 100)), None, None, None]
+    );
+    let later = |line: &str, at, before: &TrainingProgress| step(line, at).expect("a step").after(Some(before));
+    let first = step("step 100/400", 1_000).expect("a step").after(None);
+    let second = later("step 110/400", 21_000, &first);
+    assert_eq!((first.seconds_left, second.seconds_left), (None, Some(580)), "ten steps took 20 s, 290 are left");
+    assert_eq!(later("step 1/400", 22_000, &second).seconds_left, None, "it began again");
     let bar = |line: &str| parse_progress(line.as_bytes(), 7).map(|p| (p.percent, p.done_of_total, p.seconds_left));
     assert_eq!(bar(" 37%|####      | 371/1000 [00:11<00:19, 32.9it/s]"), Some((37.0, Some((371, 1000)), Some(19))));
     assert_eq!(bar("eval: 12%|# | 12/100 [1:00:00<07:20:00,  4.0s/it]"), Some((12.0, Some((12, 100)), Some(26_400))));

@@ -443,7 +443,9 @@ impl RunState {
             }
             scanner.scan_line(line.as_bytes(), &mut found);
             told.append(&mut found);
-            *progress = training_metrics::parse_progress(line.as_bytes(), at).or(*progress);
+            let new = training_metrics::parse_progress(line.as_bytes(), at)
+                .or_else(|| training_metrics::parse_step_of_total(line.as_bytes(), at));
+            *progress = new.map(|new| new.after(progress.as_ref())).or(*progress);
         });
         for (metric, _) in &told {
             training_metrics::sample_run_metric(&mut self.metrics, *metric, at, self.ranks.values().map(|rank| &rank.metrics));

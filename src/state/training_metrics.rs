@@ -89,17 +89,34 @@ impl MetricSeries {
     }
 }
 
-/// How far a progress bar is.
+/// How far the training is, by a progress bar or by lines like `step 1180/4000`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrainingProgress {
     /// From 0 to 100.
     pub percent: f32,
     /// So many of so many.
     pub done_of_total: Option<(u64, u64)>,
-    /// Seconds that are left, as the bar says.
+    /// Seconds that are left: as the bar says, else estimated from the steps since the first one that was seen.
     pub seconds_left: Option<i64>,
-    /// When it was drawn.
+    /// When the line came.
     pub drawn_at: UnixMillis,
+    /// The first step of this total that was seen, and when.
+    pub first_seen: Option<(u64, UnixMillis)>,
+}
+
+impl TrainingProgress {
+    /// The same after what was known before: steps of the same total go on, and give an estimate where the line itself gives none.
+    pub(super) fn after(mut self, before: Option<&TrainingProgress>) -> TrainingProgress {
+        let Some((done, total)) = self.done_of_total else { return self };
+        let same = before.filter(|before| before.done_of_total.is_some_and(|(earlier, all)| all == total && earlier <= done));
+        let (first, began) = same.and_then(|before| before.first_seen).unwrap_or((done, self.drawn_at));
+        self.first_seen = Some((first, began));
+        if self.seconds_left.is_none() && done > first && self.drawn_at > began {
+            let left = i128::from(total.saturating_sub(done)) * i128::from(self.drawn_at - began) / i128::from(done - first) / 1000;
+            self.seconds_left = i64::try_from(left).ok();
+        }
+        self
+    }
 }
 
 /// All values of one rank, or of the run; by the metric's place among the names.
@@ -325,7 +342,27 @@ pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProg
     };
     #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
     let percent = percent.clamp(0.0, 100.0) as f32;
-    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at })
+    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at, first_seen: None })
+}
+
+/// How far a line says that the training is: `step 1180/4000`, `iteration 12/ 100 |`.
+pub(super) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<TrainingProgress> {
+    memchr::memchr(b'/', line)?;
+    let names = METRIC_NAME_REGEX.as_ref()?;
+    let step = |hit: regex::bytes::Match<'_>| {
+        let rest = &line[hit.end()..];
+        let (done, len) = parse_value_after_name(rest, false).filter(|_| metric_for_name(hit.as_bytes()) == Some(STEP_INDEX))?;
+        let total = rest[len..].trim_ascii_start().strip_prefix(b"/")?.trim_ascii_start();
+        let digits = total.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let total: u64 = std::str::from_utf8(&total[..digits]).ok()?.parse().ok()?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of steps")]
+        let done = (done >= 0.0 && done.fract() == 0.0).then_some(done as u64)?;
+        (total > 0 && done <= total).then_some((done, total))
+    };
+    let (done, total) = names.find_iter(line).find_map(step)?;
+    #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
+    let percent = percent_done(done, total) as f32;
+    Some(TrainingProgress { percent, done_of_total: Some((done, total)), seconds_left: None, drawn_at: at, first_seen: None })
 }
 
 fn percent_done(done: u64, all: u64) -> f64 {

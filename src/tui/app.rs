@@ -117,7 +117,7 @@ impl App {
             FeedMessage::ReplayClock(pace) => self.model.replay_clock = Some(pace),
             FeedMessage::Reset => {
                 self.model.reset();
-                self.ui.logs.reset();
+                self.ui.reset_logs();
             }
             FeedMessage::ShowToast(text) => self.show_toast(&text),
             #[cfg(debug_assertions)]
@@ -132,7 +132,7 @@ impl App {
         self.advance_clock(event.at);
         self.model.record(event);
         if matches!(event.kind, EventKind::LogTruncated { .. }) {
-            self.ui.logs.reset();
+            self.ui.reset_logs();
         }
         if event.kind.is_sample() { RedrawPriority::Sample } else { RedrawPriority::Event }
     }

@@ -274,6 +274,21 @@ pub(super) fn empty() -> DashboardFixture {
     DashboardFixture::new(0, 0)
 }
 
+/// Hosts with eight ranks and GPUs each that have trained for a while, one line a rank and step.
+pub(super) fn training_hosts(hosts: u32) -> DashboardFixture {
+    let mut scene = DashboardFixture::new(hosts, hosts * 8);
+    scene.connect_hosts(hosts);
+    scene.start_ranks(hosts, 8);
+    for step in 1..=80 {
+        for rank in 0..hosts * 8 {
+            scene.emit_rank_log(rank, &format!("step {step}/400 loss 2.{:03}\n", 900 - step * 7));
+        }
+        scene.advance(1_000);
+    }
+    (0..hosts).for_each(|host| scene.emit_gpus(host, 8, 96.0));
+    scene
+}
+
 fn build_healthy() -> DashboardFixture {
     let mut scene = DashboardFixture::new(2, 16);
     scene.connect_hosts(2);

@@ -62,6 +62,8 @@ pub enum UiCommand {
     ZoomOut,
     /// The newest, as it comes.
     Live,
+    /// The next zone of the screen.
+    NextPane,
     NextScreen,
     PrevScreen,
     Up,
@@ -218,8 +220,10 @@ pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Replay, &[">"], UiCommand::Later, "a twentieth on", "on"),
     binding(KeyContext::Overview, &["enter"], UiCommand::Open, "the host under the cursor", "host"),
     binding(KeyContext::Overview, &["o"], UiCommand::Output, "the log that tells most about it", "log"),
-    binding(KeyContext::Overview, &["right", "l"], UiCommand::Right, "unfold a row of equal hosts in place", ""),
-    binding(KeyContext::Overview, &["left", "h"], UiCommand::Left, "fold it again", ""),
+    binding(KeyContext::Overview, &["tab"], UiCommand::NextPane, "the hosts, the log", "pane"),
+    binding(KeyContext::Overview, &["z"], UiCommand::Zoom, "only the pane with the focus, and back", "zoom"),
+    binding(KeyContext::Overview, &["right", "l"], UiCommand::Right, "the next host; in a table unfold a row of equal hosts", ""),
+    binding(KeyContext::Overview, &["left", "h"], UiCommand::Left, "the host before; in a table fold them again", ""),
     binding(KeyContext::Host, &["[", "]"], UiCommand::PrevHost, "the host before, after", "host"),
     binding(KeyContext::Host, &["left", "right"], UiCommand::PrevHost, "the host before, after", ""),
     binding(KeyContext::Host, &["{", "}"], UiCommand::PrevHost, "the host before, after", ""),

@@ -280,14 +280,32 @@ fn every_key_is_safe_on_every_screen() {
     }
 }
 
+/// The space of the first screen goes to what is there: with 2 to 16 hosts and a log no more than a quarter of the rows in a row is blank.
+#[test]
+fn overview_leaves_no_large_blank_area() {
+    let is_blank = |row: &str| row.chars().all(|c| c == ' ' || c == '│');
+    for hosts in [2, 3, 4, 7, 8, 16] {
+        let mut scene = fixtures::training_hosts(hosts);
+        for (width, height) in [(120, 36), (160, 40), (200, 50), (250, 80)] {
+            let text = snapshot_text(&draw(&mut scene.app, width, height));
+            let rows: Vec<&str> = text.lines().take(usize::from(height)).collect();
+            let longest =
+                rows.chunk_by(|a, b| is_blank(a) == is_blank(b)).filter(|run| is_blank(run[0])).map(<[_]>::len).max().unwrap_or(0);
+            assert!(longest <= usize::from(height) / 4, "{hosts} hosts, {width}x{height}: {longest} blank rows\n{}", rows.join("\n"));
+            assert!(rows.iter().any(|row| row.contains("╭ gpu00 · ")), "{hosts} hosts, {width}x{height}: no panes");
+        }
+    }
+}
+
 /// What is wrong stands above what is right, and the cause before its consequences.
 #[test]
 fn worst_hosts_and_cause_come_first() {
     let mut scene = fixtures::bad_day();
     let text = snapshot_text(&draw(&mut scene.app, 80, 24));
     let rows: Vec<&str> = text.lines().collect();
-    assert!(rows[4].contains("gpu04") && rows[4].contains('✗'), "{text}");
-    assert!(rows[5].contains("gpu09") && rows[5].contains('?'), "{text}");
+    let at = |host: &str, symbol: char| rows.iter().position(|row| row.starts_with(&format!("   {host} ")) && row.contains(symbol));
+    assert!(at("gpu04", '✗').expect("a row") < at("gpu09", '?').expect("a row"), "{text}");
+    assert!(at("gpu09", '?') < rows.iter().position(|row| row.starts_with(" + gpu")), "{text}");
     let cause = rows.iter().position(|row| row.contains("rank 37 exit 1, failed first")).expect("the cause is told");
     assert!(rows[..cause].iter().all(|row| !row.contains("clock is")), "{text}");
 }
@@ -297,13 +315,13 @@ fn worst_hosts_and_cause_come_first() {
 fn equal_hosts_fold_and_unfold() {
     let mut scene = fixtures::many_hosts();
     let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
-    assert!(row(&mut scene.app, 4).contains("gpu90 ") && row(&mut scene.app, 5).contains("127 hosts"));
+    assert!(row(&mut scene.app, 5).contains("gpu90 ") && row(&mut scene.app, 6).contains("127 hosts"));
     press_keys(&mut scene.app, "j l");
-    assert!(row(&mut scene.app, 5).starts_with(" - gpu[00-89,91-") && row(&mut scene.app, 6).starts_with("     gpu00 "));
+    assert!(row(&mut scene.app, 6).starts_with(" - gpu[00-89,91-") && row(&mut scene.app, 7).starts_with("     gpu00 "));
     press_keys(&mut scene.app, "G");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu127 "));
     press_keys(&mut scene.app, "h");
-    assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-89,91-"), "folded from within");
+    assert!(row(&mut scene.app, 6).starts_with(" + gpu[00-89,91-"), "folded from within");
     press_keys(&mut scene.app, "enter");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
 }

@@ -162,6 +162,22 @@ impl Theme {
         self.status_color_style(0).add_modifier(Modifier::DIM)
     }
 
+    /// Text in the edge of a frame: it takes neither the frame's colour nor its dimness.
+    pub(crate) fn on_frame(self) -> Style {
+        let plain = Style::new().remove_modifier(Modifier::DIM | Modifier::BOLD);
+        if self.color_scheme == ColorScheme::Mono { plain } else { plain.fg(Color::Reset) }
+    }
+
+    /// A second quantity beside one in the accent colour, and as calm as that.
+    pub(crate) fn secondary(self) -> Style {
+        match self.color_scheme {
+            ColorScheme::Mono => Style::new(),
+            ColorScheme::Light => Style::new().fg(Color::Indexed(60)),
+            ColorScheme::Ansi16 => Style::new().fg(Color::Indexed(4)),
+            _ => Style::new().fg(Color::Indexed(103)),
+        }
+    }
+
     /// The head of a table.
     pub fn header(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
@@ -176,15 +192,20 @@ impl Theme {
     pub fn heat(self, percent: f32) -> Style {
         let ramp: [u8; 6] = match self.color_scheme {
             ColorScheme::Mono => return Style::new(),
-            ColorScheme::Light => [55, 61, 24, 30, 64, 130],
-            ColorScheme::Ansi16 => [4, 4, 6, 6, 2, 3],
-            _ => [61, 67, 31, 36, 113, 220],
+            ColorScheme::Light => [60, 61, 25, 24, 30, 23],
+            ColorScheme::Ansi16 => [4, 4, 4, 6, 6, 6],
+            _ => [61, 67, 74, 80, 116, 123],
         };
         let at = ((percent.clamp(0.0, 100.0) / 100.0) * 5.0).round();
         // Between 0 and 5 by the line above.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 5")]
         let index = ramp.get(at as usize).copied().unwrap_or(ramp[5]);
         Style::new().fg(Color::Indexed(index))
+    }
+
+    /// Between the parts of a title.
+    pub(crate) fn separator(self) -> &'static str {
+        if self.ascii { "-" } else { "·" }
     }
 
     /// What follows a text that was cut.

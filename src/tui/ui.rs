@@ -135,6 +135,12 @@ impl Ui {
         }
     }
 
+    /// The logs are read anew: what was known of them is void.
+    pub(super) fn reset_logs(&mut self) {
+        self.logs.reset();
+        self.overview.reset_log();
+    }
+
     /// Gives a command to the pane that is shown.
     pub(super) fn update_pane(&mut self, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
         match self.screen {

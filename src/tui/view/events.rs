@@ -195,6 +195,12 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
     row.into_iter().collect()
 }
 
+/// The newest events, the oldest of them first.
+pub(super) fn newest_rows(model: &Model, width: usize, room: usize) -> Vec<Line<'static>> {
+    let items = model.timeline.items();
+    items.iter().skip(items.len().saturating_sub(room)).map(|item| event_row(model, item, width)).collect()
+}
+
 fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> {
     let who = match (&item.ranks[..], &item.hosts[..]) {
         ([], []) => String::new(),

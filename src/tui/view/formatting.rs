@@ -93,6 +93,36 @@ pub(super) fn spans_width(spans: &[Span<'_>]) -> usize {
     spans.iter().map(|span| span.content.width()).sum()
 }
 
+/// Spans cut to `width` columns.
+pub(super) fn truncate_spans(spans: &[Span<'static>], width: usize) -> Vec<Span<'static>> {
+    let mut left = width;
+    let mut cut = Vec::new();
+    for span in spans {
+        if left == 0 {
+            break;
+        }
+        let text = style::truncate_text(&span.content, left);
+        left = left.saturating_sub(text.width());
+        cut.push(Span::styled(text, span.style));
+    }
+    cut
+}
+
+/// A share from 0 to 100 as a bar of exactly `width` columns, in eighths of a column; in ASCII in whole columns. Unknown is empty.
+pub(super) fn horizontal_bar(share: Option<f32>, width: usize, ascii: bool) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let steps = width * if ascii { 1 } else { 8 };
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred steps")]
+    let scaled = share.filter(|share| share.is_finite()).unwrap_or(0.0).clamp(0.0, 100.0) / 100.0 * steps as f32;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to the number of steps")]
+    let filled = (scaled.round() as usize).min(steps);
+    let bar = match ascii {
+        true => "#".repeat(filled),
+        false => "█".repeat(filled / 8) + EIGHTHS[filled % 8],
+    };
+    pad(&bar, width)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +134,11 @@ mod tests {
         assert_eq!([0, 5_000, 65_000, 7_200_000].map(|at| format_age(10_000_000 - at, 10_000_000)), ["0s", "5s", "1m", "2h"]);
         assert_eq!((format_age(0, 5), format_hms(8_024_000)), ("-".into(), "02:13:44".into()));
         assert_eq!([0, 1023, 1024, 76_235_669_504].map(format_bytes), ["0 B", "1023 B", "1.0 KiB", "71.0 GiB"]);
+        assert_eq!(
+            [0.0, 50.0, 98.0, 100.0, 900.0].map(|share| horizontal_bar(Some(share), 4, false)),
+            ["    ", "██  ", "███▉", "████", "████"]
+        );
+        assert_eq!([Some(50.0), None, Some(f32::NAN)].map(|share| horizontal_bar(share, 4, true)), ["##  ", "    ", "    "]);
         assert_eq!([98.0, 5_100.0, 640_000.0].map(format_watts), ["98W", "5.1kW", "640kW"]);
     }
 }

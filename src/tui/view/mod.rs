@@ -7,6 +7,7 @@ pub(crate) mod dialog;
 pub(crate) mod events;
 pub(crate) mod formatting;
 mod gpu_matrix;
+mod gpu_panes;
 mod gpu_table;
 pub(crate) mod gpus;
 mod graph;
@@ -19,6 +20,7 @@ pub(crate) mod launch_matrix;
 mod lines;
 pub(crate) mod logs;
 pub(crate) mod overview;
+mod pane_frame;
 pub(crate) mod problems;
 pub(crate) mod ranks;
 mod selectable_list;
@@ -130,7 +132,7 @@ pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
         return true;
     }
     match ui.screen {
-        Screen::Overview => overview::handle_click(&mut ui.overview, y),
+        Screen::Overview => overview::handle_click(&mut ui.overview, x, y),
         Screen::Ranks => ranks::handle_click(&mut ui.ranks, y),
         Screen::Gpus => gpus::handle_click(&mut ui.gpus, model, x, y),
         Screen::Problems => problems::handle_click(&mut ui.problems, y),

@@ -1,7 +1,7 @@
-//! The first screen: the table of hosts, what is wrong, what the ranks last said. While steps are under way the table is the matrix of hosts
-//! and phases. A wide screen has what is wrong in a column of its own.
+//! The first screen: what is wrong, the training, the hosts as nvidia-smi panes, and the merged log of all ranks. While steps of a plan are
+//! under way the hosts are the matrix of hosts and phases. Hosts that have no room for panes are a table.
 //!
-//! Uses `hosts`, `launch` and `problems`. The row under the cursor is remembered by its host, so that it stays while rows move.
+//! The cursor stays on its host while rows move.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,37 +14,93 @@ use crate::report::style;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
+use crate::tui::theme::DisplayStatus;
 
+use super::gpu_panes::PaneGrid;
 use super::host_list::HostList;
 use super::lines::{render_lines, rows_area};
-use super::{formatting, host_table, launch_matrix, problems, training};
+use super::logs::{self, LogsPane};
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::{events, formatting, host_table, launch_matrix, problems, training};
 
-/// From so many columns and rows on, what is wrong has a column of its own.
-const WIDE_SIZE: (u16, u16) = (180, 36);
-/// The width of that column.
-const SIDE_COLUMNS: u16 = 60;
+/// From this height on the first problem has its advice below it, and the log a frame.
+const TALL: u16 = 30;
+/// The fewest rows of a log with a frame.
+const MIN_LOG_ROWS: u16 = 5;
+
+/// The zones that can have the focus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Zone {
+    #[default]
+    Hosts,
+    Log,
+}
 
 /// What the overview remembers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct OverviewPane {
     hosts: HostList,
-    /// The last lines of the ranks, made anew only for those that have said something since.
+    /// Where the pane of each host was drawn; empty: the hosts are a table.
+    host_panes: Vec<(u32, Rect)>,
+    /// Panes side by side; 1 for a table.
+    columns: usize,
+    log: LogsPane,
+    /// Where the log was drawn.
+    log_area: Rect,
+    focus: Zone,
+    /// The zone with the focus has the whole screen.
+    zoomed: bool,
+    /// The newest line of each rank, read again only when its log has grown.
     last_lines: BTreeMap<u32, LastLine>,
 }
 
-/// What a rank last said.
+impl Default for OverviewPane {
+    fn default() -> Self {
+        OverviewPane {
+            hosts: HostList::default(),
+            host_panes: Vec::new(),
+            columns: 1,
+            log: LogsPane::merged(),
+            log_area: Rect::default(),
+            focus: Zone::default(),
+            zoomed: false,
+            last_lines: BTreeMap::new(),
+        }
+    }
+}
+
+impl OverviewPane {
+    /// What was known of the logs is void.
+    pub(crate) fn reset_log(&mut self) {
+        self.log = LogsPane::merged();
+        self.last_lines.clear();
+    }
+}
+
+/// The newest line of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LastLine {
-    /// How much of which log was seen then.
+    /// Its restart, and the bytes of its log that were known then.
     log_position: (u32, u64),
     line: String,
-    /// The same without what differs between ranks.
+    /// The line with every digit replaced, so that ranks which differ in numbers alone are one group.
     group_key: String,
 }
 
-/// A click in this row of the terminal; `false`: nothing is there.
-pub(super) fn handle_click(view: &mut OverviewPane, y: u16) -> bool {
-    view.hosts.rows.select_at(y)
+/// Puts the cursor on the host, or the focus on the zone, at this cell of the terminal; `false`: there is neither.
+pub(super) fn handle_click(view: &mut OverviewPane, x: u16, y: u16) -> bool {
+    if view.log_area.contains((x, y).into()) {
+        view.focus = Zone::Log;
+        return true;
+    }
+    let hit = view.host_panes.iter().find(|(_, area)| area.contains((x, y).into()));
+    if let Some((host, _)) = hit {
+        view.hosts.rows.select((false, *host));
+    } else if !view.host_panes.is_empty() || !view.hosts.rows.select_at(y) {
+        return false;
+    }
+    view.focus = Zone::Hosts;
+    true
 }
 
 /// The host under the cursor.
@@ -53,8 +109,26 @@ pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
 }
 
 pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
-    if view.hosts.rows.move_cursor(cmd, model.page_rows) {
-        return None;
+    match cmd {
+        UiCommand::NextPane => {
+            view.focus = if view.focus == Zone::Hosts { Zone::Log } else { Zone::Hosts };
+            return None;
+        }
+        UiCommand::Zoom => {
+            view.zoomed = !view.zoomed;
+            return None;
+        }
+        _ if view.focus == Zone::Log && cmd != UiCommand::Output => return logs::update(&mut view.log, model, cmd),
+        UiCommand::Left | UiCommand::Right if !view.host_panes.is_empty() => {
+            view.hosts.rows.move_cursor(if cmd == UiCommand::Left { UiCommand::Up } else { UiCommand::Down }, 1);
+            return None;
+        }
+        UiCommand::Up | UiCommand::Down if view.columns > 1 => {
+            view.hosts.rows.move_by_row(cmd, view.columns);
+            return None;
+        }
+        _ if view.hosts.rows.move_cursor(cmd, model.page_rows) => return None,
+        _ => {}
     }
     let host = view.hosts.selected_host()?;
     match cmd {
@@ -76,73 +150,136 @@ pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
     seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
 }
 
-/// Draws it. The rows of a page.
+/// Draws the zones from top to bottom. Gives the rows of a page.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
+    view.log_area = Rect::default();
+    if view.zoomed {
+        return match view.focus {
+            Zone::Hosts => draw_hosts(frame, area, area.height, model, view).1,
+            Zone::Log => draw_log(frame, area, model, view),
+        };
+    }
+    let area = draw_problems(frame, area, model);
     let area = training::draw_header(frame, area, model);
-    let found = problems::collect_problems(model);
-    if area.width >= WIDE_SIZE.0 && area.height >= WIDE_SIZE.1 {
-        let left = Rect { width: area.width - SIDE_COLUMNS - 1, ..area };
-        let right = Rect { x: left.x + left.width + 1, width: SIDE_COLUMNS, ..area };
-        draw_problem_column(frame, right, model, &found);
-        draw_stacked(frame, left, model, view, &[])
-    } else {
-        draw_stacked(frame, area, model, view, &found)
+    let reserved = (area.height / 3).max(MIN_LOG_ROWS).min(area.height / 2);
+    let (used, page_rows) = draw_hosts(frame, area, area.height - reserved, model, view);
+    let rest = rows_area(area, used, area.height.saturating_sub(used));
+    let log_rows = draw_lower_zones(frame, rest, model, view);
+    if view.focus == Zone::Log { log_rows } else { page_rows }
+}
+
+/// Draws what the ranks say, and below it what happened where the log leaves room. Gives the rows of a page of the log.
+fn draw_lower_zones(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
+    if area.height < 3 {
+        return 0;
+    }
+    let log_lines = log_line_count(view, model, usize::from(area.height) - 2);
+    let log_height = match log_lines {
+        0 => 0,
+        lines => u16::try_from(lines + 2).unwrap_or(u16::MAX).max(MIN_LOG_ROWS),
+    };
+    if log_height + MIN_LOG_ROWS > area.height {
+        return draw_log(frame, area, model, view);
+    }
+    let log_rows = if log_height > 0 { draw_log(frame, rows_area(area, 0, log_height), model, view) } else { 0 };
+    let rest = rows_area(area, log_height, area.height - log_height);
+    let title = PaneFrame {
+        left: vec![Span::styled("events", model.theme.header())],
+        right: vec![Span::styled("6", model.theme.dim())],
+        selected: false,
+        status: DisplayStatus::Ok,
+    };
+    let inner = draw_frame(frame, rest, model.theme, &title);
+    render_lines(frame, inner, events::newest_rows(model, usize::from(inner.width), usize::from(inner.height)));
+    log_rows
+}
+
+/// How many rows the log has to show, at most `room`.
+fn log_line_count(view: &mut OverviewPane, model: &Model, room: usize) -> usize {
+    match logs::count_rows(&mut view.log, model, room) {
+        0 => {
+            update_last_lines(view, model);
+            grouped_last_lines(view, room).len()
+        }
+        rows => rows,
     }
 }
 
-/// What is wrong, each in as many rows as it needs.
-fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, problems: &[problems::RunProblem]) {
+/// What is wrong, above everything else: as many problems as there is room for, and what to do about the first. Gives the rest of the area.
+fn draw_problems(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
+    let found = problems::collect_problems(model);
     let width = usize::from(area.width);
-    let room = usize::from(area.height);
-    let mut lines = vec![Line::styled(formatting::pad(&format!(" problems  {}", problems.len()), width), model.theme.header())];
-    for (n, problem) in problems.iter().enumerate() {
-        let mut own = problems::problem_lines(model, problem, width);
-        if lines.len() + own.len() + usize::from(n + 1 < problems.len()) > room {
-            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), problems.len() - n), model.theme.dim()));
+    let room = if area.height >= TALL { 5 } else { (usize::from(area.height) / 4).clamp(1, 3) };
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (n, problem) in found.iter().enumerate() {
+        let left = room - lines.len();
+        if left == 1 && n + 1 < found.len() {
+            let more = format!(" {} and {} more: 7", model.theme.ellipsis(), found.len() - n);
+            lines.push(Line::styled(more, model.theme.dim()));
             break;
         }
-        lines.append(&mut own);
-    }
-    if problems.is_empty() {
-        lines.push(Line::styled(" nothing is wrong", model.theme.dim()));
-    }
-    render_lines(frame, area, lines);
-}
-
-/// The table above, what is wrong and the last lines beneath it.
-fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane, problems: &[problems::RunProblem]) -> usize {
-    let width = usize::from(area.width);
-    let height = usize::from(area.height);
-    let strip = problems.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
-    update_last_lines(view, model);
-    let tails = grouped_last_lines(view, height / 2);
-    // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
-    let most = height.saturating_sub(strip + 6);
-    let table = if model.has_open_steps() { None } else { Some(host_table::HostTable::new(model, &view.hosts, most)) };
-    let needed = 2 + table.as_ref().map_or(model.state.hosts.len(), host_table::HostTable::len);
-    let spare = height.saturating_sub(strip + needed.min(height));
-    let least = usize::from(needed + strip + 6 > height) * 5;
-    let shown = tails.len().min(if height >= 30 { 12 } else { 8 }).min(spare.max(least).saturating_sub(1)).min(height / 2);
-    let below = strip + if shown > 0 { shown + 1 } else { 0 };
-    let upper = rows_area(area, 0, u16::try_from(height.saturating_sub(below)).unwrap_or(0));
-    match table {
-        Some(table) => table.draw(frame, upper, model, &mut view.hosts),
-        None => launch_matrix::draw(frame, upper, model, &mut view.hosts),
-    }
-    let mut lines: Vec<Line<'_>> = Vec::new();
-    for (n, problem) in problems.iter().take(strip).enumerate() {
-        if n + 1 == strip && problems.len() > strip {
-            lines.push(Line::styled(format!(" {} and {} more", model.theme.ellipsis(), problems.len() - n), model.theme.dim()));
-        } else {
-            lines.push(problems::problem_line(model, problem, width));
+        lines.push(problems::problem_line(model, problem, width));
+        if n == 0 && area.height >= TALL && !problem.next_step.is_empty() {
+            let text = style::truncate_text(&problem.next_step.replace('\n', "  "), width.saturating_sub(9));
+            lines.push(Line::from(vec![Span::styled("   next  ", model.theme.accent()), Span::raw(text)]));
+        }
+        if lines.len() >= room {
+            break;
         }
     }
-    if shown > 0 {
-        lines.push(Line::styled(formatting::pad(" last lines", width), model.theme.header()));
-        lines.extend(tails.into_iter().take(shown).map(|(who, line)| tail_line(model, &who, &line, width)));
+    let rows = u16::try_from(lines.len()).unwrap_or(0);
+    render_lines(frame, rows_area(area, 0, rows), lines);
+    rows_area(area, rows, area.height - rows)
+}
+
+/// Draws the hosts in at most `room` rows: the matrix of a plan that is carried out, panes, or the table. Gives the rows that they took and
+/// the rows of a page.
+fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view: &mut OverviewPane) -> (u16, usize) {
+    view.host_panes.clear();
+    view.columns = 1;
+    let needed = |rows: usize| u16::try_from(rows + 1).unwrap_or(u16::MAX).min(room);
+    if model.has_open_steps() {
+        let upper = rows_area(area, 0, needed(model.state.hosts.len() + 1));
+        launch_matrix::draw(frame, upper, model, &mut view.hosts);
+        return (upper.height, usize::from(upper.height.saturating_sub(1)));
     }
-    render_lines(frame, rows_area(area, upper.height, area.height - upper.height), lines);
-    usize::from(upper.height.saturating_sub(1))
+    if let Some(grid) = PaneGrid::fit(model, area.width, room) {
+        let hosts: Vec<(bool, u32)> = (0_u32..).zip(&model.state.hosts).map(|(host, _)| (false, host)).collect();
+        view.hosts.rows.set_rows(hosts, usize::from(room));
+        view.hosts.groups.clear();
+        let selected = view.hosts.selected_host().filter(|_| view.focus == Zone::Hosts);
+        view.columns = grid.columns;
+        view.host_panes = grid.draw(frame, rows_area(area, 0, grid.height), model, selected);
+        return (grid.height, grid.columns);
+    }
+    let table = host_table::HostTable::new(model, &view.hosts, usize::from(room).saturating_sub(1));
+    let upper = rows_area(area, 0, needed(table.len()));
+    table.draw(frame, upper, model, &mut view.hosts);
+    (upper.height, usize::from(upper.height.saturating_sub(1)))
+}
+
+/// Draws the merged log in its frame, or the newest line of every rank where no lines have come here yet. Gives the rows of a page.
+fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
+    view.log_area = area;
+    let title = PaneFrame {
+        left: vec![
+            Span::styled("log", model.theme.header()),
+            Span::styled(format!(" {} all ranks, folded", model.theme.separator()), model.theme.dim()),
+        ],
+        right: vec![Span::styled(logs::position_text(&view.log, model), model.theme.dim())],
+        selected: view.focus == Zone::Log,
+        status: DisplayStatus::Ok,
+    };
+    let inner = draw_frame(frame, area, model.theme, &title);
+    let room = usize::from(inner.height);
+    if !logs::draw_rows(frame, inner, model, &mut view.log) {
+        update_last_lines(view, model);
+        let width = usize::from(inner.width);
+        let tails = grouped_last_lines(view, room);
+        let lines = tails.into_iter().map(|(writers, line)| tail_line(model, &writers, &line, width)).collect();
+        render_lines(frame, inner, lines);
+    }
+    room
 }
 
 fn tail_line(model: &Model, label: &str, line: &str, width: usize) -> Line<'static> {

@@ -287,19 +287,6 @@ pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) ->
     Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
 }
 
-/// A problem in as many rows as it needs, at most four, and what to do about it.
-pub(super) fn problem_lines(model: &Model, problem: &RunProblem, width: usize) -> Vec<Line<'static>> {
-    let mut lines: Vec<Line<'static>> = Vec::new();
-    for (n, row) in wrap_at_spaces(&problem.text, width.saturating_sub(3)).into_iter().take(4).enumerate() {
-        let mark = if n == 0 { model.theme.symbol(problem.status) } else { " " };
-        lines.push(Line::from(vec![Span::styled(format!(" {mark} "), model.theme.status_style(problem.status)), Span::raw(row)]));
-    }
-    for row in style::wrap_text(&problem.next_step, width.saturating_sub(3), true).into_iter().filter(|row| !row.is_empty()) {
-        lines.push(Line::styled(format!("   {row}"), model.theme.dim()));
-    }
-    lines
-}
-
 /// Rows of at most `width` columns, broken at spaces where there are any.
 fn wrap_at_spaces(text: &str, width: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();

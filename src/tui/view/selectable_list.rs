@@ -41,6 +41,15 @@ impl<K: Clone + PartialEq> SelectableList<K> {
         true
     }
 
+    /// Moves the cursor a row up or down where `columns` keys stand side by side; at the edge it stays.
+    pub(super) fn move_by_row(&mut self, cmd: UiCommand, columns: usize) {
+        let at = self.cursor_index();
+        let to = if cmd == UiCommand::Up { at.checked_sub(columns) } else { Some(at + columns) };
+        if let Some(key) = to.and_then(|to| self.keys.get(to)).cloned() {
+            self.selected = Some(key);
+        }
+    }
+
     /// Puts the cursor there.
     pub(super) fn select(&mut self, key: K) {
         self.selected = Some(key);

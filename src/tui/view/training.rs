@@ -30,8 +30,12 @@ pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> R
 }
 
 fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
-    let mut spans = vec![Span::styled(" training ", model.theme.header())];
-    for (metric, series) in &model.state.metrics {
+    let progress = run_progress(model);
+    let mut spans = match progress {
+        Some(progress) => progress_spans(&progress, width, model.theme),
+        None => vec![Span::styled(" training ", model.theme.header())],
+    };
+    for (metric, series) in model.state.metrics.iter().filter(|(metric, _)| progress.is_none() || **metric != STEP_INDEX) {
         let name = model.sanitize(model.state.metric_name(*metric));
         let Some((last, at)) = model.state.combined_metric(*metric) else { continue };
         let age =
@@ -49,6 +53,32 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
         }
     }
     Line::from(spans)
+}
+
+/// How far the run is: as far as the rank that is behind the others, of those that told a step and its total of late.
+fn run_progress(model: &Model) -> Option<TrainingProgress> {
+    let told = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.done_of_total.is_some()));
+    let fresh = told.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
+    fresh.min_by(|a, b| a.percent.total_cmp(&b.percent))
+}
+
+/// ` step 1180/4000 ███████▌             29%  eta 1h12m`.
+fn progress_spans(progress: &TrainingProgress, width: usize, theme: Theme) -> Vec<Span<'static>> {
+    let (done, total) = progress.done_of_total.unwrap_or_default();
+    let eta = match progress.seconds_left.filter(|_| done < total) {
+        Some(left) => format!("  eta {}", style::format_duration(left.saturating_mul(1000))),
+        None => String::new(),
+    };
+    let columns = (width / 6).clamp(6, 24);
+    let bar = formatting::horizontal_bar(Some(progress.percent), columns, theme.ascii);
+    let filled = bar.trim_end().to_owned();
+    let rest = columns - filled.chars().count();
+    vec![
+        Span::styled(format!(" step {done}/{total} "), theme.header()),
+        Span::styled(filled, theme.status_style(DisplayStatus::Ok)),
+        Span::styled(if theme.ascii { "." } else { "·" }.repeat(rest), theme.dim()),
+        Span::raw(format!(" {:.0}%{eta} ", progress.percent)),
+    ]
 }
 
 /// The columns of one rank's step and loss, and how wide they are.
@@ -186,7 +216,8 @@ mod tests {
 
     #[test]
     fn gauge_fits_and_expires() {
-        let bar = TrainingProgress { percent: 37.1, done_of_total: Some((371, 1000)), seconds_left: Some(19), drawn_at: 1_000 };
+        let bar =
+            TrainingProgress { percent: 37.1, done_of_total: Some((371, 1000)), seconds_left: Some(19), drawn_at: 1_000, first_seen: None };
         assert_eq!(progress_gauge(&bar, 2_000, 40, UNICODE_THEME).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
         assert_eq!(progress_gauge(&bar, 2_000, 14, UNICODE_THEME).as_deref(), Some(" 37% 371/1000…"));
         assert_eq!((progress_gauge(&bar, 200_000, 40, UNICODE_THEME), progress_gauge(&bar, 2_000, 3, UNICODE_THEME)), (None, None));

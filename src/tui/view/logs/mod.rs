@@ -14,7 +14,7 @@ mod text;
 pub(crate) use indexing::{index_on_tick, is_indexing};
 pub(crate) use navigation::go_to_offset;
 pub(crate) use pane::LogsPane;
-pub(crate) use render::draw;
+pub(crate) use render::{count_rows, draw, draw_rows, position_text};
 
 use crate::event::LogFile;
 use crate::tui::keymap::UiCommand;

@@ -146,6 +146,11 @@ impl Default for LogsPane {
 }
 
 impl LogsPane {
+    /// The lines of all logs as they come, equal ones as one.
+    pub(crate) fn merged() -> LogsPane {
+        LogsPane { scope: LogScope::All, ..LogsPane::default() }
+    }
+
     /// Shows another log, from its newest lines on.
     pub(crate) fn show_log(&mut self, log: (u32, LogFile)) {
         (self.selected_log, self.scope) = (Some(log), LogScope::Single);

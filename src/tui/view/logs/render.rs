@@ -61,6 +61,28 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     room
 }
 
+/// Draws the rows alone, without a header. Gives whether there is any.
+pub(crate) fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> bool {
+    let (width, room) = (usize::from(area.width), usize::from(area.height));
+    let Ok((_, found)) = read_visible(pane, model, room) else { return false };
+    let lines: Vec<Line<'static>> = found.iter().flat_map(|row| row_lines(pane, model, row, width)).collect();
+    let skip = if pane.follow { lines.len().saturating_sub(room) } else { 0 };
+    let any = !lines.is_empty();
+    render_lines(frame, area, lines.into_iter().skip(skip).take(room).collect());
+    any
+}
+
+/// How many rows of several logs there are to show, at most `room`.
+pub(crate) fn count_rows(pane: &mut LogsPane, model: &Model, room: usize) -> usize {
+    read_visible(pane, model, room).map_or(0, |(_, rows)| rows.len())
+}
+
+/// Whether the newest line is shown, or how many have come since.
+pub(crate) fn position_text(pane: &LogsPane, model: &Model) -> String {
+    let new = count_lines(pane, model).saturating_sub(pane.lines_when_left);
+    if pane.follow { "follow".to_owned() } else { format!("v {new} new") }
+}
+
 /// Of several logs the newest lines are kept: above the oldest of them it is said where the others are.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
     if !is_oldest_kept(pane, model, first?) {

@@ -1,0 +1,266 @@
+//! The hosts of the overview as nvidia-smi panes: a frame a host, with a row a GPU or, where rows are short, with a vertical bar a GPU.
+//!
+//! The size of the area and the number of hosts and GPUs alone decide the layout, so that no value moves a pane.
+
+use std::collections::HashMap;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use crate::event::{GpuSample, RunGoal};
+use crate::state::{GpuTracePoint, HostState, RankState};
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::lines::render_lines;
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::{formatting, graph, host_status};
+
+/// The fewest columns of a pane with a row a GPU, frame included.
+const FULL_MIN_WIDTH: u16 = 48;
+/// The fewest columns of a pane with a bar a GPU, frame included, for hosts with up to eight GPUs.
+const MEDIUM_MIN_WIDTH: u16 = 30;
+/// The rows of a pane with a bar a GPU, frame included.
+const MEDIUM_HEIGHT: u16 = 5;
+/// More GPUs a host are shown by the GPUs screen alone.
+const MAX_ROWS_PER_PANE: usize = 16;
+/// So many samples in a row without work make a GPU idle.
+const IDLE_SAMPLES: usize = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PaneDensity {
+    /// A row a GPU.
+    Full,
+    /// A vertical bar a GPU.
+    Medium,
+}
+
+/// Where each host's pane is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PaneGrid {
+    density: PaneDensity,
+    /// Panes side by side.
+    pub(super) columns: usize,
+    /// The rows that all panes take.
+    pub(super) height: u16,
+    pane_height: u16,
+}
+
+impl PaneGrid {
+    /// The richest layout that shows every host in an area of this size; none where only a table can.
+    pub(super) fn fit(model: &Model, width: u16, height: u16) -> Option<PaneGrid> {
+        let hosts = model.state.hosts.len();
+        let gpus = model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1);
+        if hosts == 0 {
+            return None;
+        }
+        let grid = |density, min_width: u16, pane_height: u16| {
+            let columns = usize::from(width / min_width).min(hosts);
+            let rows = u16::try_from(hosts.checked_div(columns).map(|_| hosts.div_ceil(columns))?).ok()?;
+            let height_needed = rows.checked_mul(pane_height)?;
+            (height_needed <= height).then_some(PaneGrid { density, columns, height: height_needed, pane_height })
+        };
+        let full = (gpus <= MAX_ROWS_PER_PANE).then(|| u16::try_from(gpus + 2).ok()).flatten();
+        let medium_width = MEDIUM_MIN_WIDTH.max(u16::try_from(gpus + 22).unwrap_or(u16::MAX));
+        full.and_then(|height| grid(PaneDensity::Full, FULL_MIN_WIDTH, height))
+            .or_else(|| grid(PaneDensity::Medium, medium_width, MEDIUM_HEIGHT))
+    }
+
+    /// The area of a host's pane.
+    fn pane_area(&self, area: Rect, at: usize) -> Rect {
+        let (row, column) = (at / self.columns, at % self.columns);
+        let edge = |column: usize| u16::try_from(usize::from(area.width) * column / self.columns).unwrap_or(area.width);
+        let y = u16::try_from(row).unwrap_or(u16::MAX).saturating_mul(self.pane_height);
+        let x = edge(column);
+        Rect { x: area.x + x, y: area.y + y, width: edge(column + 1) - x, height: self.pane_height }
+    }
+
+    /// Draws the pane of every host. Gives where each was drawn.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>, area: Rect, model: &Model, selected: Option<u32>) -> Vec<(u32, Rect)> {
+        let ranks = RanksByGpu::new(model);
+        let mut drawn = Vec::new();
+        for (at, host) in (0_u32..).zip(&model.state.hosts) {
+            let pane = self.pane_area(area, at as usize);
+            let inner = draw_frame(frame, pane, model.theme, &host_frame(model, at, host, selected == Some(at)));
+            let width = usize::from(inner.width);
+            let lines = match self.density {
+                _ if host.gpus.is_empty() => vec![Line::styled(" no GPU data yet", model.theme.dim())],
+                PaneDensity::Full => full_rows(model, at, host, &ranks, width),
+                PaneDensity::Medium => medium_rows(model, at, host, width),
+            };
+            render_lines(frame, inner, lines);
+            drawn.push((at, pane));
+        }
+        drawn
+    }
+}
+
+/// The title of a host's pane: its name and what is wrong at the left; ranks, state and power at the right.
+fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneFrame {
+    let standing = model.host_statuses.get(at as usize).cloned().unwrap_or_default();
+    let mut title = model.sanitize(&host.name);
+    if at == 0 && model.state.hosts.len() > 1 && !model.state.ranks.is_empty() {
+        title += &format!(" {} master", model.theme.separator());
+    }
+    let status_style = model.theme.status_style(standing.status);
+    let mut left = vec![Span::styled(title, if selected { model.theme.accent() } else { model.theme.header() })];
+    if standing.status >= DisplayStatus::Warn {
+        left.push(Span::styled(format!(" {} {}", model.theme.separator(), standing.reason), status_style));
+    }
+    let mut right = Vec::new();
+    if standing.ranks.total > 0 {
+        right.push(Span::raw(format!("{}/{} ", standing.ranks.running + standing.ranks.ok, standing.ranks.total)));
+    }
+    right.push(Span::styled(model.theme.symbol(standing.status), status_style));
+    if model.is_stale(host.gpus_at) && !host.gpus.is_empty() {
+        right.push(Span::styled(format!(" {} old", formatting::format_age(host.gpus_at, model.now)), model.theme.dim()));
+    } else if let Some(power) = host_status::sum_gpus(host.gpus.iter()).power {
+        right.push(Span::raw(format!(" {}", formatting::format_watts(power))));
+    }
+    PaneFrame { left, right, selected, status: standing.status }
+}
+
+/// The rank that uses each GPU: the one whose local rank is the GPU's index.
+struct RanksByGpu<'a>(HashMap<(u32, u32), &'a RankState>);
+
+impl<'a> RanksByGpu<'a> {
+    fn new(model: &'a Model) -> Self {
+        let by_gpu = model.state.ranks.values().filter_map(|rank| Some(((rank.host, rank.local_rank?), rank)));
+        RanksByGpu(by_gpu.collect())
+    }
+}
+
+/// How wide the parts of a GPU's row are that share what is left; 0: left out.
+struct RowLayout {
+    utilization_bar: usize,
+    memory_bar: usize,
+    history: usize,
+    shows_limit: bool,
+}
+
+impl RowLayout {
+    fn new(width: usize) -> RowLayout {
+        // Index, percent, memory, temperature, power, rank and its state.
+        let fixed = 36;
+        let shows_limit = width >= 84;
+        let spare = width.saturating_sub(fixed + if shows_limit { 4 } else { 0 });
+        let memory_bar = (spare * 3 / 10).min(16);
+        let utilization_bar = (spare * 4 / 10).min(24);
+        let history = spare.saturating_sub(memory_bar + utilization_bar + 1);
+        match history < 4 {
+            true => RowLayout { utilization_bar: spare - memory_bar, memory_bar, history: 0, shows_limit },
+            false => RowLayout { utilization_bar, memory_bar, history: history.min(60), shows_limit },
+        }
+    }
+}
+
+fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
+    let layout = RowLayout::new(width);
+    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
+    let row = |gpu: &GpuSample| full_row(model, host, gpu, ranks.0.get(&(at, gpu.index)).copied(), &layout, stale);
+    host.gpus.iter().take(MAX_ROWS_PER_PANE).map(row).collect()
+}
+
+fn full_row(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&RankState>, layout: &RowLayout, stale: bool) -> Line<'static> {
+    let theme = model.theme;
+    let plain = if stale { theme.dim() } else { Style::new() };
+    let status = gpu_status(model, host, gpu, rank, stale);
+    let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
+    let bar = |share: Option<f32>, width: usize| formatting::horizontal_bar(share, width, theme.ascii);
+    let unit = if theme.ascii { "C" } else { "°" };
+    let power = match (gpu.power, gpu.power_limit) {
+        (Some(power), Some(limit)) if layout.shows_limit => format!("{power:.0}/{limit:.0}W"),
+        (power, _) => or_dash(power.map(|power| format!("{power:.0}W"))),
+    };
+    let mut spans = vec![
+        Span::styled(format!("{:>2} ", gpu.index), theme.dim()),
+        Span::styled(bar(gpu.utilization, layout.utilization_bar), theme.status_style(status)),
+        Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
+        Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
+        Span::styled(bar(memory_share(gpu), layout.memory_bar), if stale { theme.dim() } else { theme.secondary() }),
+        Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
+        Span::styled(formatting::pad_left(&power, if layout.shows_limit { 9 } else { 5 }) + " ", plain),
+    ];
+    if layout.history > 0 {
+        let values: Vec<Option<f32>> =
+            host.gpu_traces.get(&gpu.index).map(|trace| trace.iter().map(|point| point.utilization).collect()).unwrap_or_default();
+        let drawn = graph::render_graph(&values, layout.history, 1, theme.effective_graph_style()).pop().unwrap_or_default();
+        spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
+    }
+    if let Some(rank) = rank {
+        let (rank_status, _) = host_status::rank_status(&model.state, rank);
+        spans.push(Span::raw(format!("{:<5} ", format!("r{}", rank.rank))));
+        spans.push(Span::styled(theme.symbol(rank_status), theme.status_style(rank_status)));
+    }
+    Line::from(spans)
+}
+
+/// Three rows: utilisation and memory as a vertical bar a GPU, then the hottest GPU, the ranks, and the age of their last line.
+fn medium_rows(model: &Model, at: u32, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let theme = model.theme;
+    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
+    let plain = if stale { theme.dim() } else { Style::new() };
+    let totals = host_status::sum_gpus(host.gpus.iter());
+    let bars = |share: &dyn Fn(&GpuSample) -> Option<f32>| {
+        let values: Vec<Option<f32>> = host.gpus.iter().map(share).collect();
+        graph::sparkline(&values, width.saturating_sub(18), theme.uses_ascii_graphs())
+    };
+    let used: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_used).sum();
+    let total: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_total).sum();
+    let memory = if total > 0.0 { format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0) } else { "-".to_owned() };
+    let worst = host.gpus.iter().map(|gpu| gpu_status(model, host, gpu, None, stale)).max().unwrap_or_default();
+    let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
+    let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", if theme.ascii { "C" } else { "°" })));
+    let last = format!("last line {}", formatting::format_age(last_output_at, model.now));
+    vec![
+        Line::from(vec![
+            Span::styled(" util ", theme.dim()),
+            Span::styled(bars(&|gpu| gpu.utilization), theme.status_style(worst)),
+            Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain),
+        ]),
+        Line::from(vec![
+            Span::styled(" mem  ", theme.dim()),
+            Span::styled(bars(&memory_share), theme.secondary()),
+            Span::styled(format!(" {memory}"), plain),
+        ]),
+        Line::from(vec![Span::styled(" max  ", theme.dim()), Span::styled(format!("{hottest}  {last}"), plain)]),
+    ]
+}
+
+/// What a GPU's colour says: calm while it works, a warning where it is slowed down or idle in a run, an error where its memory is broken.
+fn gpu_status(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&RankState>, stale: bool) -> DisplayStatus {
+    if stale {
+        return DisplayStatus::Pending;
+    }
+    if gpu.ecc_errors.is_some_and(|errors| errors > 0.0) {
+        return DisplayStatus::Error;
+    }
+    let works = rank.is_none_or(|rank| rank.started_at.is_some() && rank.exit.is_none());
+    let training = model.state.outcome.is_none() && model.state.goal.0 == RunGoal::Up && model.state.ready_at.is_some();
+    let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
+    let trace = host.gpu_traces.get(&gpu.index);
+    let is_idle = trace.is_some_and(|trace| trace.len() >= IDLE_SAMPLES && trace.iter().rev().take(IDLE_SAMPLES).all(idle));
+    if host_status::is_throttled(gpu) || is_idle && works && training {
+        return DisplayStatus::Warn;
+    }
+    DisplayStatus::Ok
+}
+
+fn memory_share(gpu: &GpuSample) -> Option<f32> {
+    gpu.memory_used.zip(gpu.memory_total).filter(|(_, total)| *total > 0.0).map(|(used, total)| used / total * 100.0)
+}
+
+/// `57/80G`.
+fn memory_text(gpu: &GpuSample) -> String {
+    match (gpu.memory_used, gpu.memory_total) {
+        (Some(used), Some(total)) => format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0),
+        (Some(used), None) => format!("{:.0}G", used / 1024.0),
+        _ => "-".to_owned(),
+    }
+}
+
+fn or_dash(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "-".to_owned())
+}

@@ -1,0 +1,64 @@
+//! The frame around a pane: rounded and dim, its title at the left, its state at the right, the accent colour where the focus is.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::symbols::border;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders};
+
+use crate::tui::theme::{DisplayStatus, Theme};
+
+use super::formatting;
+
+/// What a frame shows in its upper edge.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PaneFrame {
+    pub(super) left: Vec<Span<'static>>,
+    pub(super) right: Vec<Span<'static>>,
+    /// The pane has the focus or the cursor.
+    pub(super) selected: bool,
+    /// The state of what it holds; an error colours the frame.
+    pub(super) status: DisplayStatus,
+}
+
+const ASCII_BORDER: border::Set<'_> = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};
+
+/// Draws the frame. Gives the area inside.
+pub(super) fn draw_frame(frame: &mut Frame<'_>, area: Rect, theme: Theme, pane: &PaneFrame) -> Rect {
+    if area.width < 2 || area.height < 2 {
+        return Rect { width: 0, height: 0, ..area };
+    }
+    let edge = match pane.status {
+        _ if pane.selected => theme.accent(),
+        DisplayStatus::Error => theme.status_style(DisplayStatus::Error),
+        _ => theme.dim(),
+    };
+    let width = usize::from(area.width) - 2;
+    let right_width = formatting::spans_width(&pane.right) + 2;
+    // A title that does not fit is cut; the state stays.
+    let shows_right = !pane.right.is_empty() && right_width + 6 <= width;
+    let room = width.saturating_sub(if shows_right { right_width + 3 } else { 2 });
+    let padded =
+        |spans: Vec<Span<'static>>| Line::from_iter(std::iter::once(Span::raw(" ")).chain(spans).chain(std::iter::once(Span::raw(" "))));
+    let mut block = Block::new()
+        .borders(Borders::ALL)
+        .border_set(if theme.ascii { ASCII_BORDER } else { border::ROUNDED })
+        .border_style(edge)
+        .title_style(theme.on_frame())
+        .title_top(padded(formatting::truncate_spans(&pane.left, room)).left_aligned());
+    if shows_right {
+        block = block.title_top(padded(pane.right.clone()).right_aligned());
+    }
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    inner
+}
