@@ -7,7 +7,7 @@ use std::io;
 
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::{Event, EventKind, Level, Phase, RunGoal, RunInfo, UnixMillis};
-use crate::state::{self, RunState};
+use crate::state::RunState;
 
 use super::ReportSink;
 use super::finding;
@@ -178,7 +178,7 @@ impl<O: LineOutput> PlainSink<O> {
         }
         self.flush_pending(state)?;
         // A host counts once, by the most telling of its steps; where nothing can change, having looked is all there is to say.
-        let changes = state::phase_changes_host(phase);
+        let changes = phase.changes_host();
         let looked = |host: &&u32| !changes && !tally.failed.contains(*host);
         let done: BTreeSet<u32> = tally.done.difference(&tally.failed).chain(tally.satisfied.iter().filter(looked)).copied().collect();
         let satisfied: BTreeSet<u32> =

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::bounded_text::MAX_TEXT_BYTES;
 use super::*;
-use crate::event::{Exit, RankInfo, StepInfo};
+use crate::event::{Exit, LogFile, RankInfo, StepInfo};
 
 fn state_after_events(kinds: Vec<EventKind>) -> RunState {
     let mut state = RunState::new();
