@@ -19,11 +19,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::event::{Event, EventKind, Hang, Level, Outcome, Phase, RunGoal, RunInfo, RunOutcome, UnixMillis};
+use crate::model::step_status::StepStatus;
 
 use bounded_text::truncate_text;
 use hang_baseline::OutputActivity;
 pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankCounts, RankState, StepCounts};
-pub(crate) use step_tracker::{StepState, StepStatus, StepTracker};
+pub(crate) use step_tracker::{StepState, StepTracker};
 use training_metrics::{MetricScanner, TrainingMetrics};
 
 /// How many notices are kept.

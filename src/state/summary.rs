@@ -1,8 +1,9 @@
 //! Figures and lists that are computed from the state on request.
 
 use crate::event::{Phase, RunOutcome, UnixMillis};
+use crate::model::step_status::StepStatus;
 
-use super::{RankCounts, RankState, RunState, StepCounts, StepState, StepStatus, training_metrics};
+use super::{RankCounts, RankState, RunState, StepCounts, StepState, training_metrics};
 
 impl RunState {
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.

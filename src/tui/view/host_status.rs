@@ -4,6 +4,7 @@
 
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::gpu::throttle_reason_names;
+use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
 use crate::text::sanitize::Sanitizer;
@@ -24,7 +25,7 @@ pub struct HostStatus {
 /// How every host stands, in their order.
 pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogArrivalTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
-    for step in state.step_tracker.steps().iter().filter(|step| step.status == crate::state::StepStatus::Failed) {
+    for step in state.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed) {
         if let Some(place) = failed.get_mut(step.info.host as usize) {
             place.get_or_insert(step);
         }
