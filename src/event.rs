@@ -3,6 +3,7 @@
 //! Uses `plan` for the names of phases and steps, `gpu` for what a GPU is. Holds words only: who stamps them is `engine/emitter`, who folds them is `state`.
 
 pub mod controls;
+pub(crate) mod stop_orders;
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub use crate::model::rank::RankInfo;
 pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
 /// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const JOURNAL_FORMAT: &str = "1.5";
+pub const JOURNAL_FORMAT: &str = "1.6";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;
@@ -222,6 +223,9 @@ pub enum EventKind {
         /// When, on our clock (0: unknown).
         #[serde(rename = "when")]
         ended_at: UnixMillis,
+        /// Whether it ended because the run was stopped; `None` before the engine stamps it, and in journals before format 1.6.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped: Option<bool>,
     },
     /// A worker process runs.
     RankStarted {
@@ -248,6 +252,10 @@ pub enum EventKind {
         ended_at: UnixMillis,
         /// How wrong that may be, milliseconds.
         uncertainty: i64,
+        /// Whether it ended because the run was stopped, unless it is among the ranks of [`EventKind::Culprit`]; `None` as in
+        /// [`EventKind::LauncherExited`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped: Option<bool>,
     },
     /// `launch.ready_when` was seen, or every rank runs where it is not set.
     Ready,

@@ -242,7 +242,7 @@ impl Diagnoser<'_> {
     /// Ranks that others waited for: they live, or lived until they were asked to end, and complain of nobody. Who waited may have `named` them.
     fn diagnose_awaited_ranks(&self, affected: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
         let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::Signal(15) | Exit::Code(143)));
-        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || self.state.was_stopped(rank));
+        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || rank.was_stopped);
         let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
         let named: Vec<u32> = named.iter().flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
         if away.iter().any(|rank| named.contains(&rank.rank)) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::UnixMillis;
+use crate::event::stop_orders::surely_ended_before;
 use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 
@@ -131,7 +132,7 @@ impl Gang {
     fn failures_not_caused_by_stop(&self) -> Vec<&ProcessFailure> {
         let (known, told) = self.stop_ordered.unwrap_or((self.failures.len(), UnixMillis::MAX));
         let ours = |f: &ProcessFailure| {
-            let surely_before = f.ended_at > 0 && f.ended_at + f.ended_at_uncertainty < told;
+            let surely_before = surely_ended_before(told, f.ended_at, f.ended_at_uncertainty);
             let surely_after = f.ended_at == 0 || f.ended_at - f.ended_at_uncertainty >= told;
             !surely_before && (surely_after || matches!(f.exit, Exit::Signal(9 | 15) | Exit::Killed))
         };

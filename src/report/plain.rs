@@ -394,7 +394,7 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
-                let stopped = state.ranks.get(rank).is_some_and(|rank| state.was_stopped(rank));
+                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_stopped);
                 self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
             }
             EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {

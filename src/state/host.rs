@@ -130,6 +130,8 @@ pub struct HostState {
     pub launcher_started: Option<UnixMillis>,
     /// How its launcher ended, and when on our clock (0: unknown).
     pub launcher_exit: Option<(Exit, UnixMillis)>,
+    /// Whether its launcher failed because the run was stopped.
+    pub launcher_was_stopped: bool,
     /// The last signal that was sent to its ranks, and when.
     pub last_signal: Option<(String, UnixMillis)>,
     /// The launcher's last lines.
@@ -181,6 +183,8 @@ pub struct RankState {
     pub ended_at: UnixMillis,
     /// How wrong that may be, milliseconds.
     pub ended_at_uncertainty: i64,
+    /// Whether it failed because the run was stopped, as the engine decided.
+    pub was_stopped: bool,
     pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.
     pub last_output_at: UnixMillis,

@@ -41,8 +41,12 @@ impl RunState {
             EventKind::HostLost { error, will_retry, .. } => {
                 host.set_connection_status(if *will_retry { ConnectionStatus::Retrying } else { ConnectionStatus::Unreachable }, error, at);
             }
-            EventKind::LauncherStarted { .. } => (host.launcher_started, host.launcher_exit) = (Some(at), None),
-            EventKind::LauncherExited { exit, ended_at, .. } => host.launcher_exit = Some((*exit, *ended_at)),
+            EventKind::LauncherStarted { .. } => {
+                (host.launcher_started, host.launcher_exit, host.launcher_was_stopped) = (Some(at), None, false);
+            }
+            EventKind::LauncherExited { exit, ended_at, stopped, .. } => {
+                (host.launcher_exit, host.launcher_was_stopped) = (Some((*exit, *ended_at)), *stopped == Some(true));
+            }
             EventKind::RanksSignaled { signal, .. } => host.last_signal = Some((signal.clone(), at)),
             EventKind::Gpus { gpus, .. } => host.record_gpu_samples(gpus, at),
             EventKind::GpusUnavailable { error, .. } => host.gpus_error = Some((truncate_text(error), at)),

@@ -203,10 +203,20 @@ impl RunState {
             }
             EventKind::Culprit { ranks, hosts } => {
                 self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone(), at });
+                for rank in ranks {
+                    if let Some(rank) = self.ranks.get_mut(rank) {
+                        rank.was_stopped = false;
+                    }
+                }
             }
             EventKind::Hang(hang) => self.hang = Some((hang_baseline::truncate_hang(hang), at)),
             EventKind::HangEnded => self.hang = None,
-            EventKind::RunEndReported { end, ended_at } => self.reported_end = Some((*end, *ended_at)),
+            EventKind::RunEndReported { end, ended_at } => {
+                self.reported_end = Some((*end, *ended_at));
+                if *end == RunOutcome::Stopped {
+                    self.mark_stopped_elsewhere();
+                }
+            }
             EventKind::GoalChanged { goal, reason } => {
                 self.goal = (*goal, reason.clone());
                 self.stopping_since = if *goal == RunGoal::Up { None } else { self.stopping_since.or(Some(at)) };

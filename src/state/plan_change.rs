@@ -26,6 +26,7 @@ impl RunState {
             self.first_rank_started = None;
             for host in &mut self.hosts {
                 (host.launcher_started, host.launcher_exit, host.last_signal) = (None, None, None);
+                host.launcher_was_stopped = false;
                 host.launcher_recent_lines = RecentLines::default();
             }
         }

@@ -1,6 +1,6 @@
 //! Figures and lists that are computed from the state on request.
 
-use crate::event::{Phase, RunOutcome, UnixMillis};
+use crate::event::{Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 
 use super::{RankCounts, RankState, RunState, StepCounts, StepState, training_metrics};
@@ -31,20 +31,9 @@ impl RunState {
         self.first_event_at.map_or(0, |began| (self.last_event_at - began).max(0))
     }
 
-    /// Whether a rank ended because we ended it: after the goal changed, on a host whose ranks were signalled.
-    pub fn was_stopped(&self, rank: &RankState) -> bool {
-        let signalled = self.hosts.get(rank.host as usize).is_some_and(|host| host.last_signal.is_some());
-        let blamed = self.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
-        if matches!(self.reported_end, Some((RunOutcome::Stopped, _))) {
-            return rank.has_failed() && !blamed;
-        }
-        let late = self.stopping_since.is_some_and(|at| rank.ended_at == 0 || rank.ended_at + rank.ended_at_uncertainty >= at);
-        rank.has_failed() && signalled && late && !blamed
-    }
-
     /// The ranks that ended other than well and by themselves, the first to end before the others; unknown times last.
     pub fn failed_ranks(&self) -> Vec<&RankState> {
-        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.has_failed() && !self.was_stopped(rank)).collect();
+        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.has_failed() && !rank.was_stopped).collect();
         failed.sort_by_key(|rank| (if rank.ended_at > 0 { rank.ended_at } else { UnixMillis::MAX }, rank.rank));
         failed
     }
@@ -64,7 +53,7 @@ impl RunState {
         for rank in self.ranks.values() {
             match (rank.exit, rank.started_at) {
                 (Some(exit), _) if exit.is_success() => counts.ok += 1,
-                (Some(_), _) if self.was_stopped(rank) => counts.stopped += 1,
+                (Some(_), _) if rank.was_stopped => counts.stopped += 1,
                 (Some(_), _) => counts.failed += 1,
                 (None, Some(_)) => counts.running += 1,
                 (None, None) => counts.waiting += 1,
