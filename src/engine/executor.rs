@@ -31,7 +31,16 @@ pub(crate) struct FailedStep {
     pub unreachable: bool,
 }
 
-/// How a plan was report out.
+/// How a plan is executed.
+pub(crate) struct ExecutionOptions<'a> {
+    /// What this laptop has of each log.
+    pub offsets: &'a LogOffsets,
+    pub failure_policy: FailurePolicy,
+    /// Ends the execution before the next step starts. Steps that only read are aborted, the others finish within their deadline.
+    pub cancel_token: &'a CancellationToken,
+}
+
+/// The result of executing a plan.
 #[derive(Debug, Default)]
 pub(crate) struct ExecutionReport {
     pub failed_steps: Vec<FailedStep>,
@@ -62,16 +71,9 @@ enum StepResult {
 }
 
 impl Engine {
-    /// Carries out every step of a plan. `facts`: one a host, what the steps observe. `breaking` ends it before the next step begins; what is
-    /// under way is let end within its deadline.
-    pub(crate) async fn execute(
-        &self,
-        plan: &Arc<Plan>,
-        facts: &[Option<HostFacts>],
-        offsets: &LogOffsets,
-        failure_policy: FailurePolicy,
-        cancel_token: &CancellationToken,
-    ) -> ExecutionReport {
+    /// Runs every step of a plan. `facts`: one a host, what the steps observe.
+    pub(crate) async fn execute(&self, plan: &Arc<Plan>, facts: &[Option<HostFacts>], options: ExecutionOptions<'_>) -> ExecutionReport {
+        let ExecutionOptions { offsets, failure_policy, cancel_token } = options;
         let mut statuses = vec![StepStatus::Waiting; plan.steps.len()];
         let mut report = ExecutionReport::default();
         let mut tasks: JoinSet<(u32, StepResult)> = JoinSet::new();
@@ -89,9 +91,10 @@ impl Engine {
                     if let Some(status) = statuses.get_mut(id as usize) {
                         *status = StepStatus::Running;
                     }
-                    let task =
-                        self.spawn_step(&mut tasks, step.clone(), facts.get(step.host).cloned().flatten(), offsets, plan.hosts.len());
-                    read_only_tasks.extend(task.filter(|_| step.action.is_read_only()));
+                    let facts = facts.get(step.host).cloned().flatten();
+                    let Some(run) = self.run_step(step.clone(), facts, offsets, plan.hosts.len()) else { continue };
+                    let task = tasks.spawn(run);
+                    read_only_tasks.extend(Some(task).filter(|_| step.action.is_read_only()));
                 }
             }
             let done = tokio::select! {
@@ -117,17 +120,17 @@ impl Engine {
         report
     }
 
-    fn spawn_step(
+    /// The work of a step, with its id; `None` without a connection.
+    fn run_step(
         &self,
-        tasks: &mut JoinSet<(u32, StepResult)>,
         step: PlanStep,
         facts: Option<HostFacts>,
         offsets: &LogOffsets,
         hosts: usize,
-    ) -> Option<AbortHandle> {
+    ) -> Option<impl Future<Output = (u32, StepResult)> + Send + 'static> {
         let link = self.connections.get(step.host).cloned()?;
         let (emit, forks, offsets) = (self.emitter.clone(), self.forks.clone(), offsets.clone());
-        Some(tasks.spawn(async move {
+        Some(async move {
             let id = step.id;
             if let Some(facts) = &facts {
                 match step.action.observe(facts) {
@@ -139,7 +142,7 @@ impl Engine {
             let _turn = forks.acquire_owned().await;
             emit.send(EventKind::StepStarted { step: id });
             (id, run_with_retries(&link, &step, &offsets, hosts).await)
-        }))
+        })
     }
 
     fn record_result(&self, plan: &Plan, id: u32, result: StepResult, report: &mut ExecutionReport) -> StepStatus {

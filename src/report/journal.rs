@@ -1,7 +1,7 @@
-//! The journal: what happened, one event a line, for replay and for the list of past runs.
+//! The journal of a run: one event a line, for replay and for the list of past runs.
 //!
-//! Uses `event`. Log bytes are never in it, only which ranges came when; samples go to a file of their own, one of a kind in ten seconds a host.
-//! A reader skips kinds that it does not know, refuses another major format, and forgives a line that a crash cut off.
+//! It holds no log bytes, only the ranges with their times. Samples go to a file of their own, one of a kind every ten seconds a host.
+//! A reader skips unknown kinds, refuses another major format, and tolerates a line that a crash cut off.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -42,7 +42,6 @@ pub struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// What this program writes.
     pub fn current() -> Self {
         JournalHeader { format: JOURNAL_FORMAT.to_owned(), orchestrate: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -84,8 +83,6 @@ impl Journal {
         })
     }
 
-    /// Records an event.
-    ///
     /// # Errors
     /// When the disk does not take it.
     pub fn record_event(&mut self, event: &Event) -> io::Result<()> {
@@ -233,7 +230,6 @@ pub enum JournalError {
     UnsupportedFormat { path: String, format: String },
 }
 
-/// Reads a journal, event by event.
 #[derive(Debug)]
 pub struct JournalReader<R> {
     input: R,
@@ -248,8 +244,6 @@ pub struct JournalReader<R> {
 }
 
 impl JournalReader<io::BufReader<File>> {
-    /// Opens a journal.
-    ///
     /// # Errors
     /// When it is not there, is none, or is of another major format.
     pub fn open(path: &Path) -> Result<Self, JournalError> {

@@ -35,6 +35,13 @@ struct LogRecord<'a> {
     text: String,
 }
 
+impl<'a> LogRecord<'a> {
+    fn new((seq, at): (u64, UnixMillis), (host, file): (u32, LogFile), name: &'a str, (offset, bytes): (u64, &[u8])) -> LogRecord<'a> {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        LogRecord { seq, at, kind: "log", host, name, file, offset, len: bytes.len() as u64, text }
+    }
+}
+
 /// What went wrong, before the last event.
 #[derive(Serialize)]
 struct FindingRecord {
@@ -69,7 +76,10 @@ impl<O: LineOutput> JsonSink<O> {
         self.out.write_line(&escape_json(&line))
     }
 
-    fn buffer_log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
+    /// Writes the whole lines of a log event; the rest waits for the next one.
+    fn write_log(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        let EventKind::Log { host, file, offset, ref bytes, .. } = event.kind else { return Ok(()) };
+        let key = (host, file);
         let held = self.pending_logs.entry(key).or_default();
         if held.bytes.is_empty() || held.offset + held.bytes.len() as u64 != offset {
             held.bytes.clear();
@@ -84,27 +94,15 @@ impl<O: LineOutput> JsonSink<O> {
         let ready: Vec<u8> = held.bytes.drain(..whole).collect();
         let from = held.offset;
         held.offset += whole as u64;
-        self.write_log_text(key, from, &ready, event.seq, event.at, state)
+        self.write_json(&LogRecord::new((event.seq, event.at), key, state.host_name(host), (from, &ready)))
     }
 
-    fn write_log_text(
-        &mut self,
-        key: (u32, LogFile),
-        offset: u64,
-        bytes: &[u8],
-        seq: u64,
-        at: UnixMillis,
-        state: &RunState,
-    ) -> io::Result<()> {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        let (host, file) = key;
-        self.write_json(&LogRecord { seq, at, kind: "log", host, name: state.host_name(host), file, offset, len: bytes.len() as u64, text })
-    }
-
-    fn flush_pending(&mut self, seq: u64, at: UnixMillis, state: &RunState) -> io::Result<()> {
+    /// Writes what is left without a newline, before the last event of the run.
+    fn flush_pending(&mut self, stamp: (u64, UnixMillis), state: &RunState) -> io::Result<()> {
         let mut held: Vec<((u32, LogFile), PendingLog)> = self.pending_logs.drain().filter(|(_, held)| !held.bytes.is_empty()).collect();
         held.sort_by_key(|(key, _)| *key);
-        held.into_iter().try_for_each(|(key, held)| self.write_log_text(key, held.offset, &held.bytes, seq, at, state))
+        held.into_iter()
+            .try_for_each(|(key, held)| self.write_json(&LogRecord::new(stamp, key, state.host_name(key.0), (held.offset, &held.bytes))))
     }
 }
 
@@ -115,13 +113,13 @@ impl<O: LineOutput> ReportSink for JsonSink<O> {
             self.write_json(&JournalHeader::current())?;
         }
         match &event.kind {
-            EventKind::Log { host, file, offset, bytes, .. } => self.buffer_log((*host, *file), *offset, bytes, event, state)?,
+            EventKind::Log { .. } => self.write_log(event, state)?,
             EventKind::LogTruncated { host, file, .. } => {
                 self.pending_logs.remove(&(*host, *file));
                 self.write_json(event)?;
             }
             EventKind::RunFinished { .. } => {
-                self.flush_pending(event.seq, event.at, state)?;
+                self.flush_pending((event.seq, event.at), state)?;
                 self.write_json(event)?;
             }
             _ => self.write_json(event)?,
@@ -141,7 +139,7 @@ impl<O: LineOutput> ReportSink for JsonSink<O> {
     }
 
     fn finish(&mut self, state: &RunState) -> io::Result<()> {
-        self.flush_pending(state.last_seq, state.last_event_at, state)?;
+        self.flush_pending((state.last_seq, state.last_event_at), state)?;
         self.out.flush()
     }
 }
