@@ -3,6 +3,7 @@
 //! `engine/emitter` stamps the events, `state` folds them.
 
 pub mod controls;
+pub(crate) mod stop_orders;
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,8 @@ pub use crate::model::phase::Phase;
 pub use crate::model::rank::RankInfo;
 pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
-/// The format of a journal, `major.minor`; a reader accepts its own major version and skips unknown kinds.
-pub const JOURNAL_FORMAT: &str = "1.5";
+/// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
+pub const JOURNAL_FORMAT: &str = "1.6";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;
@@ -216,6 +217,9 @@ pub enum EventKind {
         /// When, on our clock (0: unknown).
         #[serde(rename = "when")]
         ended_at: UnixMillis,
+        /// Whether it ended because the run was stopped; `None` before the engine stamps it, and in journals before format 1.6.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped: Option<bool>,
     },
     RankStarted {
         /// Index of the host.
@@ -240,6 +244,10 @@ pub enum EventKind {
         ended_at: UnixMillis,
         /// The error bound of `ended_at`, milliseconds.
         uncertainty: i64,
+        /// Whether it ended because the run was stopped, unless it is among the ranks of [`EventKind::Culprit`]; `None` as in
+        /// [`EventKind::LauncherExited`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped: Option<bool>,
     },
     /// `launch.ready_when` has matched; without it, every rank runs.
     Ready,

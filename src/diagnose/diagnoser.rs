@@ -32,6 +32,8 @@ struct ProcessDiagnosis {
     possible_cause: Option<Box<ProcessDiagnosis>>,
 }
 
+type RankDiagnosis<'a> = (&'a RankState, ProcessDiagnosis);
+
 impl ProcessDiagnosis {
     fn from_hit(hit: &RuleHit) -> ProcessDiagnosis {
         ProcessDiagnosis { rule_index: hit.rule_index, groups: hit.groups.clone(), evidence: vec![hit.text.clone()], possible_cause: None }
@@ -46,18 +48,18 @@ pub fn diagnose_run(evidence: &Evidence, state: &RunState) -> Vec<DiagnosisFindi
     if !hangs && state.culprit.is_none() && !lost && state.failed_steps().next().is_none() && state.failed_ranks().is_empty() {
         return Vec::new();
     }
-    let court = Diagnoser { rules, evidence, state };
-    let mut found = court.diagnose_ranks();
-    found.extend(court.diagnose_launchers());
-    found.extend(court.diagnose_failed_steps());
-    found.extend(court.diagnose_unreachable_hosts());
-    court.add_postmortem_findings(&mut found);
-    found.extend(court.diagnose_hang().filter(|_| hangs));
-    found.truncate(MAX_FINDINGS);
-    for finding in &mut found {
-        court.fill_location(finding);
+    let diagnoser = Diagnoser { rules, evidence, state };
+    let mut findings = diagnoser.diagnose_ranks();
+    findings.extend(diagnoser.diagnose_launchers());
+    findings.extend(diagnoser.diagnose_failed_steps());
+    findings.extend(diagnoser.diagnose_unreachable_hosts());
+    diagnoser.add_postmortem_findings(&mut findings);
+    findings.extend(diagnoser.diagnose_hang().filter(|_| hangs));
+    findings.truncate(MAX_FINDINGS);
+    for finding in &mut findings {
+        diagnoser.fill_location(finding);
     }
-    found
+    findings
 }
 
 struct Diagnoser<'a> {
@@ -157,71 +159,99 @@ impl Diagnoser<'_> {
         log.or_else(|| self.diagnose_postmortem(rank.host)).or_else(|| self.diagnose_exit(rank.exit?))
     }
 
-    /// The ranks' findings: causes in the order of deaths, or whom the others waited for, or what they felt.
+    /// The ranks' findings: the causes in the order of the exits; without one the ranks that the others waited for, failures without a known
+    /// message, or the effects.
     fn diagnose_ranks(&self) -> Vec<DiagnosisFinding> {
         let failed = self.state.failed_ranks();
-        let blamed = |rank: &RankState| self.state.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
-        let mut told: Vec<(&RankState, ProcessDiagnosis)> = Vec::new();
-        let mut silent: Vec<&RankState> = Vec::new();
-        let (first, later): (Vec<&RankState>, Vec<&RankState>) = failed.iter().partition(|rank| blamed(rank));
-        for rank in first.into_iter().chain(later) {
-            match self.diagnose_rank(rank) {
-                Some(verdict) => told.push((rank, verdict)),
-                None => silent.push(rank),
-            }
-        }
-        // What those who were stopped by us said counts as felt, or as a cause that was about to kill them.
-        let others = self.state.ranks.values().filter(|rank| failed.iter().all(|known| known.rank != rank.rank));
-        let said: Vec<(&RankState, ProcessDiagnosis)> = others
-            .filter_map(|rank| {
-                let file = LogFile::Rank { rank: rank.rank, restart: rank.restart };
-                self.diagnose_log(rank.host, file).map(|verdict| (rank, verdict))
-            })
-            .collect();
-        let felt: Vec<u32> = told
+        let (diagnosed, unexplained) = self.diagnose_failed_ranks(&failed);
+        let others = self.diagnose_other_ranks(&failed);
+        let affected: Vec<u32> = diagnosed
             .iter()
-            .chain(&said)
-            // An end alone says nothing: a launcher ends its other ranks as well.
-            .filter(|(_, verdict)| matches!(self.blame(verdict), Blame::Effect | Blame::PeerTimeout) && !verdict.evidence.is_empty())
+            .chain(&others)
+            // An exit alone proves nothing: a launcher ends its other ranks as well.
+            .filter(|(_, diagnosis)| matches!(self.blame(diagnosis), Blame::Effect | Blame::PeerTimeout) && !diagnosis.evidence.is_empty())
             .map(|(rank, _)| rank.rank)
             .collect();
-        let mut found: Vec<DiagnosisFinding> = Vec::new();
-        let guilty = |verdict: &ProcessDiagnosis| matches!(self.blame(verdict), Blame::Cause | Blame::PossibleCause);
-        let (causes, effects): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, verdict)| guilty(verdict));
-        for (rank, verdict) in causes {
-            self.add_rank_finding(&mut found, rank, verdict);
+        let is_cause = |diagnosis: &ProcessDiagnosis| matches!(self.blame(diagnosis), Blame::Cause | Blame::PossibleCause);
+        let (causes, effects): (Vec<_>, Vec<_>) = diagnosed.into_iter().partition(|(_, diagnosis)| is_cause(diagnosis));
+        let mut findings: Vec<DiagnosisFinding> = Vec::new();
+        for (rank, diagnosis) in causes {
+            self.add_rank_finding(&mut findings, rank, diagnosis);
         }
-        if !found.is_empty() {
-            for (rank, verdict) in &said {
-                let rule = &self.rules.rules()[verdict.rule_index];
-                if let Some(same) = found.iter_mut().find(|known| known.rule == rule.id && rule.blame == Blame::Cause) {
-                    same.ranks.push(rank.rank);
-                    same.hosts.push(rank.host);
-                }
+        self.add_ranks_with_same_cause(&mut findings, &others);
+        if findings.is_empty() {
+            findings.extend(self.diagnose_peer_timeouts(effects.iter().chain(&others), &affected));
+        }
+        if findings.is_empty() {
+            findings.extend(self.diagnose_unexplained_failures(&unexplained));
+        }
+        if findings.is_empty() {
+            self.add_effects(&mut findings, effects);
+        }
+        if let Some(first) = findings.first_mut() {
+            first.affected = affected.into_iter().filter(|rank| !first.ranks.contains(rank)).collect();
+        }
+        findings
+    }
+
+    /// The failed ranks with their diagnosis, those that failed first before the others; and the ranks without one.
+    fn diagnose_failed_ranks<'s>(&self, failed: &[&'s RankState]) -> (Vec<RankDiagnosis<'s>>, Vec<&'s RankState>) {
+        let is_culprit = |rank: &RankState| self.state.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(&rank.rank));
+        let (first, later): (Vec<&RankState>, Vec<&RankState>) = failed.iter().copied().partition(|rank| is_culprit(rank));
+        let (mut diagnosed, mut unexplained) = (Vec::new(), Vec::new());
+        for rank in first.into_iter().chain(later) {
+            match self.diagnose_rank(rank) {
+                Some(diagnosis) => diagnosed.push((rank, diagnosis)),
+                None => unexplained.push(rank),
             }
         }
-        if found.is_empty() {
-            let waits = effects.iter().chain(&said).filter(|(_, verdict)| self.blame(verdict) == Blame::PeerTimeout);
-            let named: Vec<&str> = waits.clone().filter_map(|(_, verdict)| verdict.groups.get("absent").map(String::as_str)).collect();
-            if waits.count() > 0 {
-                found.extend(self.diagnose_awaited_ranks(&felt, &named));
+        (diagnosed, unexplained)
+    }
+
+    /// What the logs of the ranks show that did not fail by themselves: an effect, or a cause that was about to end them.
+    fn diagnose_other_ranks(&self, failed: &[&RankState]) -> Vec<RankDiagnosis<'_>> {
+        let others = self.state.ranks.values().filter(|rank| failed.iter().all(|failed| failed.rank != rank.rank));
+        others
+            .filter_map(|rank| {
+                let file = LogFile::Rank { rank: rank.rank, restart: rank.restart };
+                self.diagnose_log(rank.host, file).map(|diagnosis| (rank, diagnosis))
+            })
+            .collect()
+    }
+
+    fn add_ranks_with_same_cause(&self, findings: &mut [DiagnosisFinding], others: &[RankDiagnosis<'_>]) {
+        for (rank, diagnosis) in others {
+            let rule = &self.rules.rules()[diagnosis.rule_index];
+            if let Some(same) = findings.iter_mut().find(|finding| finding.rule == rule.id && rule.blame == Blame::Cause) {
+                same.ranks.push(rank.rank);
+                same.hosts.push(rank.host);
             }
         }
-        if found.is_empty() {
-            found.extend(self.diagnose_unexplained_failures(&silent));
+    }
+
+    /// The ranks that others waited for in vain, if any did.
+    fn diagnose_peer_timeouts<'s>(
+        &self,
+        diagnosed: impl Iterator<Item = &'s RankDiagnosis<'s>>,
+        affected: &[u32],
+    ) -> Option<DiagnosisFinding> {
+        let timeouts: Vec<&ProcessDiagnosis> =
+            diagnosed.map(|(_, diagnosis)| diagnosis).filter(|diagnosis| self.blame(diagnosis) == Blame::PeerTimeout).collect();
+        if timeouts.is_empty() {
+            return None;
         }
-        if found.is_empty() {
-            // Those who waited tell more than those who lost somebody.
-            let (waits, others): (Vec<_>, Vec<_>) = effects.into_iter().partition(|(_, verdict)| self.blame(verdict) == Blame::PeerTimeout);
-            for (rank, mut verdict) in waits.into_iter().chain(others) {
-                let hint = verdict.possible_cause.take().map(|hint| *hint);
-                self.add_rank_finding(&mut found, rank, hint.unwrap_or(verdict));
-            }
+        let absent: Vec<&str> = timeouts.iter().filter_map(|diagnosis| diagnosis.groups.get("absent").map(String::as_str)).collect();
+        self.diagnose_awaited_ranks(affected, &absent)
+    }
+
+    /// Timeouts come first: they tell more than a lost peer.
+    fn add_effects(&self, findings: &mut Vec<DiagnosisFinding>, effects: Vec<RankDiagnosis<'_>>) {
+        let (timeouts, others): (Vec<_>, Vec<_>) =
+            effects.into_iter().partition(|(_, diagnosis)| self.blame(diagnosis) == Blame::PeerTimeout);
+        for (rank, mut diagnosis) in timeouts.into_iter().chain(others) {
+            let possible_cause = diagnosis.possible_cause.take().map(|cause| *cause);
+            self.add_rank_finding(findings, rank, possible_cause.unwrap_or(diagnosis));
         }
-        if let Some(first) = found.first_mut() {
-            first.affected = felt.into_iter().filter(|rank| !first.ranks.contains(rank)).collect();
-        }
-        found
     }
 
     fn add_rank_finding(&self, findings: &mut Vec<DiagnosisFinding>, rank: &RankState, diagnosis: ProcessDiagnosis) {
@@ -242,7 +272,7 @@ impl Diagnoser<'_> {
     /// Ranks that others waited for: they live, or lived until they were asked to end, and complain of nobody. Who waited may have `named` them.
     fn diagnose_awaited_ranks(&self, affected: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
         let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::Signal(15) | Exit::Code(143)));
-        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || self.state.was_stopped(rank));
+        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || rank.was_stopped);
         let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
         let named: Vec<u32> = named.iter().flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
         if away.iter().any(|rank| named.contains(&rank.rank)) {

@@ -194,7 +194,10 @@ fn exited_rank_with_others_spinning_is_hang() {
         scene.write_line(60 * SECOND, 0, "a peer has left");
         scene.sample_gpus(20 * SECOND, 40 * SECOND, 99.0, 600.0);
         let exit = Exit::Code(code);
-        scene.apply_event(60 * SECOND, EventKind::RankExited { host: 1, rank: 3, restart: 0, exit, ended_at: 60 * SECOND, uncertainty: 1 });
+        scene.apply_event(
+            60 * SECOND,
+            EventKind::RankExited { host: 1, rank: 3, restart: 0, exit, ended_at: 60 * SECOND, uncertainty: 1, stopped: None },
+        );
         scene.sample_gpus(60 * SECOND, 60 * SECOND + UNEXPLAINED_SILENCE_MS, 100.0, 130.0);
         scene
     };

@@ -173,7 +173,7 @@ fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<Dia
         EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1 },
         EventKind::RankStarted { host: 1, rank: 1, restart: 0, started_at: 1 },
         EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes },
-        EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, ended_at: 9, uncertainty: 0 },
+        EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, ended_at: 9, uncertainty: 0, stopped: None },
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
         EventKind::Postmortem { host: 1, lines: postmortem.iter().map(|line| (*line).to_owned()).collect() },
     ];

@@ -1,12 +1,14 @@
 #![expect(clippy::disallowed_methods, reason = "events are stamped here and nowhere else")]
-//! Stamps events with their number and time and hands them up; a log chunk comes back as stored or not.
+//! Stamps events with their number and time, and exits with whether a stop caused them; sends them to the reporter. A log chunk comes back
+//! as stored or not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::event::stop_orders::StopOrders;
 use crate::event::{Event, EventKind, UnixMillis};
 
 /// What is on its way up.
@@ -30,6 +32,7 @@ pub(crate) struct Emitter {
     sender: mpsc::UnboundedSender<EngineMessage>,
     queued: Arc<AtomicUsize>,
     seq: Arc<AtomicU64>,
+    stop_orders: Arc<Mutex<StopOrders>>,
 }
 
 pub(crate) struct EngineMessageReceiver {
@@ -64,7 +67,7 @@ impl Emitter {
         let (up, down) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         (
-            Emitter { sender: up, queued: waiting.clone(), seq: Arc::new(AtomicU64::new(0)) },
+            Emitter { sender: up, queued: waiting.clone(), seq: Arc::new(AtomicU64::new(0)), stop_orders: Arc::default() },
             EngineMessageReceiver { receiver: down, queued: waiting },
         )
     }
@@ -75,8 +78,10 @@ impl Emitter {
         self.sender.send(message).is_ok()
     }
 
-    fn stamp(&self, kind: EventKind) -> Event {
-        Event { seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1, at: now_unix_millis(), kind }
+    fn stamp(&self, mut kind: EventKind) -> Event {
+        let at = now_unix_millis();
+        self.stop_orders.lock().unwrap_or_else(PoisonError::into_inner).stamp(&mut kind, at);
+        Event { seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1, at, kind }
     }
 
     /// Tells what happened. When nobody listens any more, nobody needs to know.

@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
-use crate::engine::scheduler::{FailurePolicy, StepProgress, next_steps};
+use crate::engine::scheduler::{FailurePolicy, next_steps};
 use crate::event::EventKind;
 use crate::model::phase::Phase;
+use crate::model::step_status::StepStatus;
 use crate::plan::action::{Action, ActionResult, Execution, Issue, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::{Plan, PlanStep};
@@ -30,7 +31,16 @@ pub(crate) struct FailedStep {
     pub unreachable: bool,
 }
 
-/// How a plan was carried out.
+/// How a plan is executed.
+pub(crate) struct ExecutionOptions<'a> {
+    /// What this laptop has of each log.
+    pub offsets: &'a LogOffsets,
+    pub failure_policy: FailurePolicy,
+    /// Ends the execution before the next step starts. Steps that only read are aborted, the others finish within their deadline.
+    pub cancel_token: &'a CancellationToken,
+}
+
+/// The result of executing a plan.
 #[derive(Debug, Default)]
 pub(crate) struct ExecutionReport {
     pub failed_steps: Vec<FailedStep>,
@@ -38,11 +48,11 @@ pub(crate) struct ExecutionReport {
     pub changed_steps: u32,
     /// Another operator took the lock.
     pub lock_lost: bool,
-    /// It was broken off from outside.
+    /// The caller cancelled it.
     pub interrupted: bool,
     /// Hosts on which a launcher was started.
     pub launched_hosts: Vec<usize>,
-    /// Whether a step was begun, well or not, that may have left something on its host.
+    /// Whether a step was started that can leave something on its host, even if it failed.
     pub may_have_leftovers: bool,
 }
 
@@ -61,73 +71,66 @@ enum StepResult {
 }
 
 impl Engine {
-    /// Carries out every step of a plan. `facts`: one a host, what the steps observe. `breaking` ends it before the next step begins; what is
-    /// under way is let end within its deadline.
-    pub(crate) async fn execute(
-        &self,
-        plan: &Arc<Plan>,
-        facts: &[Option<HostFacts>],
-        offsets: &LogOffsets,
-        failure_policy: FailurePolicy,
-        cancel_token: &CancellationToken,
-    ) -> ExecutionReport {
-        let mut ledger = vec![StepProgress::Waiting; plan.steps.len()];
-        let mut carried = ExecutionReport::default();
+    /// Runs every step of a plan. `facts`: one a host, what the steps observe.
+    pub(crate) async fn execute(&self, plan: &Arc<Plan>, facts: &[Option<HostFacts>], options: ExecutionOptions<'_>) -> ExecutionReport {
+        let ExecutionOptions { offsets, failure_policy, cancel_token } = options;
+        let mut statuses = vec![StepStatus::Waiting; plan.steps.len()];
+        let mut report = ExecutionReport::default();
         let mut tasks: JoinSet<(u32, StepResult)> = JoinSet::new();
         let mut phase = None;
-        let mut looking: Vec<AbortHandle> = Vec::new();
-        let mut broken = false;
+        let mut read_only_tasks: Vec<AbortHandle> = Vec::new();
+        let mut cancelled = false;
         loop {
-            if !cancel_token.is_cancelled() && !carried.lock_lost {
-                for id in next_steps(plan, &ledger, failure_policy) {
+            if !cancel_token.is_cancelled() && !report.lock_lost {
+                for id in next_steps(plan, &statuses, failure_policy) {
                     let Some(step) = plan.steps.get(id as usize) else { continue };
                     if phase != Some(step.phase) {
                         phase = Some(step.phase);
                         self.emitter().send(EventKind::PhaseStarted { phase: step.phase });
                     }
-                    if let Some(standing) = ledger.get_mut(id as usize) {
-                        *standing = StepProgress::Running;
+                    if let Some(status) = statuses.get_mut(id as usize) {
+                        *status = StepStatus::Running;
                     }
-                    let begun =
-                        self.spawn_step(&mut tasks, step.clone(), facts.get(step.host).cloned().flatten(), offsets, plan.hosts.len());
-                    looking.extend(begun.filter(|_| step.action.is_read_only()));
+                    let facts = facts.get(step.host).cloned().flatten();
+                    let Some(run) = self.run_step(step.clone(), facts, offsets, plan.hosts.len()) else { continue };
+                    let task = tasks.spawn(run);
+                    read_only_tasks.extend(Some(task).filter(|_| step.action.is_read_only()));
                 }
             }
             let done = tokio::select! {
                 done = tasks.join_next() => done,
-                () = cancel_token.cancelled(), if !broken => {
-                    broken = true;
-                    looking.iter().for_each(AbortHandle::abort);
+                () = cancel_token.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    read_only_tasks.iter().for_each(AbortHandle::abort);
                     continue;
                 }
             };
             let Some(done) = done else { break };
-            let Ok((id, ended)) = done else { continue };
-            let standing = self.record_result(plan, id, ended, &mut carried);
-            if let Some(place) = ledger.get_mut(id as usize) {
-                *place = standing;
+            let Ok((id, result)) = done else { continue };
+            let new_status = self.record_result(plan, id, result, &mut report);
+            if let Some(status) = statuses.get_mut(id as usize) {
+                *status = new_status;
             }
         }
-        for (step, _) in plan.steps.iter().zip(&ledger).filter(|(_, s)| **s == StepProgress::Running) {
+        for (step, _) in plan.steps.iter().zip(&statuses).filter(|(_, status)| **status == StepStatus::Running) {
             self.emitter.send(EventKind::StepFailed { step: step.id, error: "broken off".to_owned(), hint: String::new() });
-            carried.may_have_leftovers |= step.action.can_leave_leftovers();
+            report.may_have_leftovers |= step.action.can_leave_leftovers();
         }
-        carried.interrupted =
-            cancel_token.is_cancelled() && ledger.iter().any(|s| matches!(s, StepProgress::Waiting | StepProgress::Running));
-        carried
+        report.interrupted = cancel_token.is_cancelled() && statuses.iter().any(|status| !status.has_ended());
+        report
     }
 
-    fn spawn_step(
+    /// The work of a step, with its id; `None` without a connection.
+    fn run_step(
         &self,
-        tasks: &mut JoinSet<(u32, StepResult)>,
         step: PlanStep,
         facts: Option<HostFacts>,
         offsets: &LogOffsets,
         hosts: usize,
-    ) -> Option<AbortHandle> {
+    ) -> Option<impl Future<Output = (u32, StepResult)> + Send + 'static> {
         let link = self.connections.get(step.host).cloned()?;
         let (emit, forks, offsets) = (self.emitter.clone(), self.forks.clone(), offsets.clone());
-        Some(tasks.spawn(async move {
+        Some(async move {
             let id = step.id;
             if let Some(facts) = &facts {
                 match step.action.observe(facts) {
@@ -139,17 +142,17 @@ impl Engine {
             let _turn = forks.acquire_owned().await;
             emit.send(EventKind::StepStarted { step: id });
             (id, run_with_retries(&link, &step, &offsets, hosts).await)
-        }))
+        })
     }
 
-    fn record_result(&self, plan: &Plan, id: u32, result: StepResult, report: &mut ExecutionReport) -> StepProgress {
-        let Some(step) = plan.steps.get(id as usize) else { return StepProgress::Failed };
+    fn record_result(&self, plan: &Plan, id: u32, result: StepResult, report: &mut ExecutionReport) -> StepStatus {
+        let Some(step) = plan.steps.get(id as usize) else { return StepStatus::Failed };
         report.may_have_leftovers |=
             matches!(result, StepResult::Executed(_) | StepResult::Unreachable(_)) && step.action.can_leave_leftovers();
         match result {
             StepResult::Satisfied(note) => {
                 self.emitter.send(EventKind::StepSatisfied { step: id, note });
-                StepProgress::Done
+                StepStatus::Satisfied
             }
             StepResult::Executed(ActionResult::Done { note, changed, warning }) => {
                 if !warning.is_empty() {
@@ -160,9 +163,13 @@ impl Engine {
                     report.launched_hosts.push(step.host);
                     self.emitter.send(EventKind::LauncherStarted { host: u32::try_from(step.host).unwrap_or(u32::MAX) });
                 }
-                let kind = if changed { EventKind::StepDone { step: id, note } } else { EventKind::StepSatisfied { step: id, note } };
+                let (kind, status) = if changed {
+                    (EventKind::StepDone { step: id, note }, StepStatus::Done)
+                } else {
+                    (EventKind::StepSatisfied { step: id, note }, StepStatus::Satisfied)
+                };
                 self.emitter.send(kind);
-                StepProgress::Done
+                status
             }
             StepResult::Executed(ActionResult::Failed(trouble)) => self.record_failure(step, vec![trouble], false, report),
             StepResult::Impossible(troubles) => self.record_failure(step, troubles, false, report),
@@ -174,7 +181,7 @@ impl Engine {
         }
     }
 
-    fn record_failure(&self, step: &PlanStep, issues: Vec<Issue>, unreachable: bool, report: &mut ExecutionReport) -> StepProgress {
+    fn record_failure(&self, step: &PlanStep, issues: Vec<Issue>, unreachable: bool, report: &mut ExecutionReport) -> StepStatus {
         let error = issues.iter().map(|t| t.message.as_str()).collect::<Vec<_>>().join("; ");
         let mut hints: Vec<&str> = issues.iter().map(|t| t.hint.as_str()).filter(|h| !h.is_empty()).collect();
         hints.dedup();
@@ -185,7 +192,7 @@ impl Engine {
             issue: trouble,
             unreachable,
         }));
-        StepProgress::Failed
+        StepStatus::Failed
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::gang::{Gang, ProcessFailure};
 use crate::engine::host_metrics_stream;
-use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::log_stream::{LogFollower, LogOffsets};
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::engine::log_stream_reporting::emit_stream_event;
 use crate::engine::postmortem::Postmortem;
@@ -110,9 +110,16 @@ impl Engine {
         let (up, mut reports) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
-        let terms = (run.hosts.len(), if run.read_only { LogStreamPurpose::Read } else { LogStreamPurpose::Supervise });
         for (link, site) in self.connections.iter().zip(&run.hosts) {
-            watchers.spawn(log_stream::follow_logs(link.clone(), site.clone(), offsets.clone(), terms, up.clone(), end.clone()));
+            let follower = LogFollower {
+                connection: link.clone(),
+                context: site.clone(),
+                offsets: offsets.clone(),
+                host_count: run.hosts.len(),
+                purpose: if run.read_only { LogStreamPurpose::Read } else { LogStreamPurpose::Supervise },
+                events: up.clone(),
+            };
+            watchers.spawn(follower.run(end.clone()));
         }
         drop(up);
         for (link, site) in self.connections.iter().zip(&run.hosts).filter(|_| !run.return_when_running && !run.read_only) {

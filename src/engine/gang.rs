@@ -1,17 +1,18 @@
-//! The gang as the follower sees it: who runs, who ended, who failed first. Pure, though it lives here.
+//! The state of the gang: which ranks run, which ended, which failed first. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::UnixMillis;
+use crate::event::stop_orders::surely_ended_before;
 use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 
-/// One end that was no success.
+/// An exit that was no success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessFailure {
     pub host: usize,
-    /// Which rank; `None`: the launcher itself.
+    /// `None`: the launcher itself.
     pub rank: Option<u32>,
     pub exit: Exit,
     /// When on our clock; 0: unknown.
@@ -20,54 +21,52 @@ pub(crate) struct ProcessFailure {
     pub ended_at_uncertainty: i64,
 }
 
-/// The fold of all reports.
+/// The fold of the log stream events of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Gang {
     launcher_exits: Vec<Option<Exit>>,
     rank_exits: BTreeMap<u32, Option<Exit>>,
     failures: Vec<ProcessFailure>,
-    /// Whether launchers start workers again: then only a launcher's own end is a failure.
+    /// Whether launchers restart ranks: then only a launcher's own exit is a failure.
     launcher_restarts_ranks: bool,
-    /// Workers that died where theirs may start them again.
+    /// Ranks that died and that their launcher may restart.
     restartable_failures: Vec<ProcessFailure>,
     /// How many hosts the gang can lose: 0 unless it is elastic.
     spare_hosts: usize,
     /// Launchers that failed while enough hosts were left.
     tolerated_launcher_failures: Vec<ProcessFailure>,
-    /// How many failures were known when the gang was told to end, and when that was.
+    /// How many failures were known when the gang was ordered to stop, and the time of the order.
     stop_ordered: Option<(usize, UnixMillis)>,
-    /// Hosts that can be followed no more, and why.
+    /// Hosts that can no longer be followed, with the reason.
     give_up_reasons: BTreeMap<usize, String>,
 }
 
 impl Gang {
-    /// A gang of which nothing is known.
     pub(crate) fn new(hosts: usize, restarts: bool) -> Gang {
         Gang { launcher_exits: vec![None; hosts], launcher_restarts_ranks: restarts, ..Gang::default() }
     }
 
-    /// The same, needing only so many of its hosts (0: all).
+    /// Sets how many of its hosts the gang needs (0: all).
     pub(crate) fn with_min_hosts(self, least: usize) -> Gang {
         let spare = if least == 0 { 0 } else { self.launcher_exits.len().saturating_sub(least) };
         Gang { spare_hosts: spare, ..self }
     }
 
-    /// A launcher failed: while an elastic gang has hosts enough, the others go on without this one. Not without the first host, where the
-    /// rendezvous lives.
+    /// While an elastic gang has enough hosts, it continues without the failed one. It never continues without the first host, which has the
+    /// rendezvous.
     fn record_failure(&mut self, failure: ProcessFailure) {
         if failure.host > 0 && self.failures.is_empty() && self.tolerated_launcher_failures.len() < self.spare_hosts {
             self.tolerated_launcher_failures.push(failure);
-            // Its workers died with it.
+            // Its ranks died with it.
             self.restartable_failures.clear();
             return;
         }
-        // The launchers have given up: now their workers' last deaths count, and who was given up for lost before.
+        // The launchers gave up: now the last exits of their ranks count, and the failures that were tolerated before.
         self.failures.append(&mut self.restartable_failures);
         self.failures.append(&mut self.tolerated_launcher_failures);
         self.failures.push(failure);
     }
 
-    /// Takes a report in.
     pub(crate) fn apply_event(&mut self, event: &LogStreamEvent) {
         match *event {
             LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, .. }, _) => {
@@ -92,7 +91,7 @@ impl Gang {
                     self.record_failure(ProcessFailure { host, rank, exit, ended_at: when, ended_at_uncertainty: uncertainty });
                 }
             }
-            // How it ended may be known already: then its directory was removed since.
+            // Its exit is known already: its directory was removed since.
             LogStreamEvent::RunMissing(host) if self.has_launcher_ended(host) => {}
             LogStreamEvent::RunMissing(host) => {
                 if let Some(node) = self.launcher_exits.get_mut(host) {
@@ -110,29 +109,28 @@ impl Gang {
         }
     }
 
-    /// Notes that a host's launcher cannot run any more, whatever its status was.
+    /// The launcher of a host no longer runs, whatever its status is.
     pub(crate) fn mark_launcher_killed(&mut self, host: usize) {
         if let Some(node) = self.launcher_exits.get_mut(host) {
             node.get_or_insert(Exit::Killed);
         }
     }
 
-    /// Why a host was given up, if it was.
     pub(crate) fn give_up_reason(&self, host: usize) -> Option<&str> {
         self.give_up_reasons.get(&host).map(String::as_str)
     }
 
-    /// Notes that the gang is told to end: what dies of that has not failed first, however little the clocks can tell.
+    /// Records the order to stop: a process that it ended did not fail first, however uncertain the clocks are.
     pub(crate) fn record_stop_order(&mut self, now: UnixMillis) {
         self.stop_ordered.get_or_insert((self.failures.len(), now));
     }
 
-    /// The failures that the order to end can not have caused.
+    /// The failures that the order to stop cannot have caused.
     fn failures_not_caused_by_stop(&self) -> Vec<&ProcessFailure> {
-        let (known, told) = self.stop_ordered.unwrap_or((self.failures.len(), UnixMillis::MAX));
+        let (known, ordered_at) = self.stop_ordered.unwrap_or((self.failures.len(), UnixMillis::MAX));
         let ours = |f: &ProcessFailure| {
-            let surely_before = f.ended_at > 0 && f.ended_at + f.ended_at_uncertainty < told;
-            let surely_after = f.ended_at == 0 || f.ended_at - f.ended_at_uncertainty >= told;
+            let surely_before = surely_ended_before(ordered_at, f.ended_at, f.ended_at_uncertainty);
+            let surely_after = f.ended_at == 0 || f.ended_at - f.ended_at_uncertainty >= ordered_at;
             !surely_before && (surely_after || matches!(f.exit, Exit::Signal(9 | 15) | Exit::Killed))
         };
         self.failures.iter().enumerate().filter(|(i, f)| *i < known || !ours(f)).map(|(_, f)| f).collect()
@@ -143,33 +141,29 @@ impl Gang {
         &self.tolerated_launcher_failures
     }
 
-    /// How many workers have been seen.
     pub(crate) fn started_rank_count(&self) -> usize {
         self.rank_exits.len()
     }
 
-    /// Whether a host's launcher has ended.
     pub(crate) fn has_launcher_ended(&self, host: usize) -> bool {
         self.launcher_exits.get(host).is_some_and(Option::is_some)
     }
 
-    /// Whether every launcher has ended.
     pub(crate) fn have_all_launchers_ended(&self) -> bool {
         self.launcher_exits.iter().all(Option::is_some)
     }
 
-    /// Whether all went well.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.failures.is_empty() && self.have_all_launchers_ended()
     }
 
-    /// The first failure that was reported: enough to stop the gang.
+    /// The failure that was reported first, which is reason enough to stop the gang. See [`Gang::culprits`].
     pub(crate) fn first_reported_failure(&self) -> Option<&ProcessFailure> {
         self.failures.first()
     }
 
-    /// Those who failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only where no
-    /// worker failed, since it merely passes on what its workers did.
+    /// The processes that failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only
+    /// where no rank failed, since it exits because of its ranks.
     pub(crate) fn culprits(&self) -> Vec<&ProcessFailure> {
         let own = self.failures_not_caused_by_stop();
         let workers: Vec<&ProcessFailure> = own.iter().copied().filter(|f| f.rank.is_some()).collect();
@@ -178,7 +172,7 @@ impl Gang {
         let Some(first) = candidates.iter().copied().filter(timed).min_by_key(|f| f.ended_at) else {
             return candidates.into_iter().take(1).collect();
         };
-        // Ranks of one host share a clock: there the earlier one is told for sure.
+        // Ranks of one host share a clock: there the earlier one is certain.
         let mut found: Vec<&ProcessFailure> = candidates
             .into_iter()
             .filter(timed)

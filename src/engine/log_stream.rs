@@ -94,75 +94,103 @@ struct LogStreamSession<'a> {
     ack_count: u64,
 }
 
-/// Follows a host until told to stop; a lost connection is made again without end, and after an error that no retry mends the host is given up
-/// in the end. While the laptop cannot store logs, starts and ends go on to come. `terms`: how many hosts are followed, and why.
-pub(crate) async fn follow_logs(
-    connection: Arc<HostConnection>,
-    context: HostContext,
-    offsets: LogOffsets,
-    stream_options: (usize, LogStreamPurpose),
-    events: mpsc::Sender<LogStreamEvent>,
-    end: CancellationToken,
-) {
-    let offsets = || offsets(connection.host_index()).into_iter().collect();
-    let mut have: HashMap<LogFile, u64> = offsets();
-    let (hosts, purpose) = stream_options;
-    let (mut pause, mut look, mut no_logs) = (RETRY_PAUSE, DISK_SPACE_POLL_INTERVAL, None);
-    let mut mending = Duration::ZERO;
-    loop {
-        let begun = Instant::now();
-        let pass = run_stream_once(
-            &connection,
-            &context,
-            &mut have,
-            StreamRequest { host_count: hosts, purpose, without_logs_poll: no_logs },
-            StreamEventTarget::Follower(&events),
-        );
-        let ended = tokio::select! {
-            () = end.cancelled() => return,
-            ended = pass => ended,
-        };
-        if begun.elapsed() > HEALTHY_STREAM_AGE {
-            (pause, look, mending) = (RETRY_PAUSE, DISK_SPACE_POLL_INTERVAL, Duration::ZERO);
-        }
-        let wait = match ended {
-            Ok(StreamEnd::Complete(_)) => return,
-            Ok(StreamEnd::DiskSpaceAvailable) => {
-                no_logs = None;
-                continue;
+/// Follows the logs of one host. A lost connection is made again without end; after an error that no retry fixes the host is given up in the
+/// end. While this laptop cannot store logs, only starts and exits are streamed.
+pub(crate) struct LogFollower {
+    pub connection: Arc<HostConnection>,
+    pub context: HostContext,
+    pub offsets: LogOffsets,
+    /// How many hosts are followed.
+    pub host_count: usize,
+    pub purpose: LogStreamPurpose,
+    pub events: mpsc::Sender<LogStreamEvent>,
+}
+
+/// The pauses before the next tries.
+struct RetryPauses {
+    reconnect: Duration,
+    disk_poll: Duration,
+    /// The time spent so far on an error that no retry fixes.
+    spent_on_fatal: Duration,
+}
+
+impl RetryPauses {
+    const INITIAL: RetryPauses =
+        RetryPauses { reconnect: RETRY_PAUSE, disk_poll: DISK_SPACE_POLL_INTERVAL, spent_on_fatal: Duration::ZERO };
+
+    fn next_reconnect(&mut self) -> Duration {
+        let longer = (self.reconnect * 2).min(MAX_RETRY_PAUSE);
+        std::mem::replace(&mut self.reconnect, longer)
+    }
+
+    fn next_disk_poll(&mut self) -> Duration {
+        let longer = (self.disk_poll * 2).min(MAX_FATAL_RETRY_PAUSE);
+        std::mem::replace(&mut self.disk_poll, longer)
+    }
+}
+
+impl LogFollower {
+    pub(crate) async fn run(self, end: CancellationToken) {
+        let stored_lengths = || (self.offsets)(self.connection.host_index()).into_iter().collect();
+        let mut lengths: HashMap<LogFile, u64> = stored_lengths();
+        let mut pauses = RetryPauses::INITIAL;
+        let mut without_logs_poll = None;
+        loop {
+            let started = Instant::now();
+            let request = StreamRequest { host_count: self.host_count, purpose: self.purpose, without_logs_poll };
+            let target = StreamEventTarget::Follower(&self.events);
+            let result = tokio::select! {
+                () = end.cancelled() => return,
+                result = run_stream_once(&self.connection, &self.context, &mut lengths, request, target) => result,
+            };
+            if started.elapsed() > HEALTHY_STREAM_AGE {
+                pauses = RetryPauses::INITIAL;
             }
-            Err(LogStreamError::NotStored | LogStreamError::NotSynced(_)) => {
-                // What is there may be other than we thought.
-                have = offsets();
-                no_logs = Some(look);
-                look = (look * 2).min(MAX_FATAL_RETRY_PAUSE);
-                continue;
-            }
-            Err(LogStreamError::Remote(error)) if error.is_retryable() => {
-                connection.drop_connection(&error, true).await;
-                let longer = (pause * 2).min(MAX_RETRY_PAUSE);
-                std::mem::replace(&mut pause, longer)
-            }
-            Err(LogStreamError::Remote(error)) => {
-                let limit = connection.retry_window();
-                connection.drop_connection(&error, mending < limit).await;
-                if mending >= limit {
-                    return report_give_up(connection.host_index(), &error, limit, &events).await;
+            let pause = match result {
+                Ok(StreamEnd::Complete(_)) => return,
+                Ok(StreamEnd::DiskSpaceAvailable) => {
+                    without_logs_poll = None;
+                    continue;
                 }
-                connection.warn_once(format!(
-                    "{}; it is tried again for {}, then the host is given up",
-                    error_with_hint(&error),
-                    format_duration(limit)
-                ));
-                let wait = (limit / 10).min(MAX_FATAL_RETRY_PAUSE);
-                mending += wait;
-                wait
+                Err(LogStreamError::NotStored | LogStreamError::NotSynced(_)) => {
+                    // The files may be shorter than counted here.
+                    lengths = stored_lengths();
+                    without_logs_poll = Some(pauses.next_disk_poll());
+                    continue;
+                }
+                Err(LogStreamError::Remote(error)) => match self.pause_after_error(&error, &mut pauses).await {
+                    Some(pause) => pause,
+                    None => return,
+                },
+            };
+            tokio::select! {
+                () = end.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
             }
-        };
-        tokio::select! {
-            () = end.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
         }
+    }
+
+    /// Drops the connection; the pause before the next one, `None` once the host is given up.
+    async fn pause_after_error(&self, error: &RemoteError, pauses: &mut RetryPauses) -> Option<Duration> {
+        if error.is_retryable() {
+            self.connection.drop_connection(error, true).await;
+            return Some(pauses.next_reconnect());
+        }
+        let limit = self.connection.retry_window();
+        let will_retry = pauses.spent_on_fatal < limit;
+        self.connection.drop_connection(error, will_retry).await;
+        if !will_retry {
+            report_give_up(self.connection.host_index(), error, limit, &self.events).await;
+            return None;
+        }
+        self.connection.warn_once(format!(
+            "{}; it is tried again for {}, then the host is given up",
+            error_with_hint(error),
+            format_duration(limit)
+        ));
+        let pause = (limit / 10).min(MAX_FATAL_RETRY_PAUSE);
+        pauses.spent_on_fatal += pause;
+        Some(pause)
     }
 }
 

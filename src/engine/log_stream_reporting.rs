@@ -81,9 +81,11 @@ pub(super) fn emit_stream_event(connection: &HostConnection, event: &LogStreamEv
         LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, restart }, when) => {
             EventKind::RankStarted { host, rank, restart, started_at: when }
         }
-        LogStreamEvent::ProcessEnded(_, LogFile::Launcher, exit, when, _) => EventKind::LauncherExited { host, exit, ended_at: when },
+        LogStreamEvent::ProcessEnded(_, LogFile::Launcher, exit, when, _) => {
+            EventKind::LauncherExited { host, exit, ended_at: when, stopped: None }
+        }
         LogStreamEvent::ProcessEnded(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
-            EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty }
+            EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty, stopped: None }
         }
         LogStreamEvent::RunMissing(_) | LogStreamEvent::Log(..) | LogStreamEvent::HostGivenUp(..) => return,
     };

@@ -107,7 +107,15 @@ async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStrea
     let (up, mut reports) = mpsc::channel(64);
     let end = CancellationToken::new();
     let offsets: LogOffsets = Arc::new(|_| Vec::new());
-    let watcher = tokio::spawn(follow_logs(link, test_host_context(), offsets, (1, LogStreamPurpose::Supervise), up, end.clone()));
+    let follower = LogFollower {
+        connection: link,
+        context: test_host_context(),
+        offsets,
+        host_count: 1,
+        purpose: LogStreamPurpose::Supervise,
+        events: up,
+    };
+    let watcher = tokio::spawn(follower.run(end.clone()));
     let mut told = Vec::new();
     let heard = async {
         while !enough(&told, tries.load(Ordering::Relaxed)) {

@@ -1,61 +1,53 @@
-//! Decides what to start next. Pure, though it lives here: same plan, same ledger, same answer.
+//! Decides which steps to start next. A pure function of the plan and the status of its steps.
 
 use crate::model::phase::Phase;
+use crate::model::step_status::StepStatus;
 use crate::plan::{Plan, PlanStep};
 
-/// Where a step stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StepProgress {
-    Waiting,
-    Running,
-    Done,
-    Failed,
-}
-
-/// Which failures end what.
+/// What a failed step ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailurePolicy {
-    /// A failure ends everything: no further step is begun (a launch).
+    /// A launch: no further step is started.
     FailFast,
-    /// A failure ends nothing, but a log that could not be fetched is not deleted, nor the directory by which a run is found again that may
-    /// still go on (a teardown).
+    /// A teardown: the other steps still run. But a log that could not be fetched is not deleted, nor the directory of a run that may still
+    /// run: the run is found by it.
     Teardown,
 }
 
-/// The steps to begin now. A phase is a barrier; within it each host goes through its steps in order, side by side with the others.
-pub(crate) fn next_steps(plan: &Plan, progress: &[StepProgress], failure_policy: FailurePolicy) -> Vec<u32> {
-    let standing = |id: u32| progress.get(id as usize).copied().unwrap_or(StepProgress::Failed);
-    let failed: Vec<&PlanStep> = plan.steps.iter().filter(|s| standing(s.id) == StepProgress::Failed).collect();
+/// The steps to start now, by id. A phase is a barrier; within it each host runs its steps in order, in parallel with the other hosts.
+pub(crate) fn next_steps(plan: &Plan, statuses: &[StepStatus], failure_policy: FailurePolicy) -> Vec<u32> {
+    let status = |id: u32| statuses.get(id as usize).copied().unwrap_or(StepStatus::Failed);
+    let failed: Vec<&PlanStep> = plan.steps.iter().filter(|step| status(step.id) == StepStatus::Failed).collect();
     if failure_policy == FailurePolicy::FailFast && !failed.is_empty() {
         return Vec::new();
     }
-    let has_failed = |host: usize, phase: Phase| failed.iter().any(|f| f.host == host && f.phase == phase);
-    // Ranks that could not be stopped have ended with their container.
-    let boxed = |host: usize| plan.hosts.get(host).is_some_and(|site| site.in_container);
-    let removed = |host: usize| {
-        boxed(host) && plan.steps.iter().any(|s| s.host == host && s.phase == Phase::Remove && standing(s.id) == StepProgress::Done)
+    let has_failed = |host: usize, phase: Phase| failed.iter().any(|step| step.host == host && step.phase == phase);
+    // Ranks that could not be stopped end with their container.
+    let in_container = |host: usize| plan.hosts.get(host).is_some_and(|context| context.in_container);
+    let container_removed = |host: usize| {
+        in_container(host) && plan.steps.iter().any(|step| step.host == host && step.phase == Phase::Remove && status(step.id).is_ok())
     };
-    let runs = |host: usize| has_failed(host, Phase::Remove) || has_failed(host, Phase::Stop) && !removed(host);
-    let open = |step: &PlanStep| step.phase != Phase::Clean || !has_failed(step.host, Phase::Fetch) && !runs(step.host);
-    let unfinished = |s: &&PlanStep| match standing(s.id) {
-        StepProgress::Waiting => open(s),
-        StepProgress::Running => true,
-        StepProgress::Done | StepProgress::Failed => false,
+    let may_still_run = |host: usize| has_failed(host, Phase::Remove) || has_failed(host, Phase::Stop) && !container_removed(host);
+    let may_start = |step: &PlanStep| step.phase != Phase::Clean || !has_failed(step.host, Phase::Fetch) && !may_still_run(step.host);
+    let unfinished = |step: &&PlanStep| match status(step.id) {
+        StepStatus::Waiting => may_start(step),
+        StepStatus::Running => true,
+        StepStatus::Done | StepStatus::Satisfied | StepStatus::Failed => false,
     };
-    let Some(phase): Option<Phase> = plan.steps.iter().find(unfinished).map(|s| s.phase) else { return Vec::new() };
-    let mut begin: Vec<u32> = Vec::new();
-    let mut busy: Vec<usize> = Vec::new();
-    for step in plan.steps.iter().filter(|s| s.phase == phase) {
-        match standing(step.id) {
-            StepProgress::Running => busy.push(step.host),
-            StepProgress::Waiting if open(step) && !busy.contains(&step.host) => {
-                busy.push(step.host);
-                begin.push(step.id);
+    let Some(phase): Option<Phase> = plan.steps.iter().find(unfinished).map(|step| step.phase) else { return Vec::new() };
+    let mut starting: Vec<u32> = Vec::new();
+    let mut busy_hosts: Vec<usize> = Vec::new();
+    for step in plan.steps.iter().filter(|step| step.phase == phase) {
+        match status(step.id) {
+            StepStatus::Running => busy_hosts.push(step.host),
+            StepStatus::Waiting if may_start(step) && !busy_hosts.contains(&step.host) => {
+                busy_hosts.push(step.host);
+                starting.push(step.id);
             }
-            StepProgress::Waiting | StepProgress::Done | StepProgress::Failed => {}
+            StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied | StepStatus::Failed => {}
         }
     }
-    begin
+    starting
 }
 
 #[cfg(test)]
@@ -63,7 +55,7 @@ mod tests {
     use super::*;
     use crate::plan::action::{Action, reach_master::ReachMaster};
     use crate::plan::host_context::HostContext;
-    use StepProgress::{Done, Failed, Running, Waiting};
+    use StepStatus::{Done, Failed, Running, Satisfied, Waiting};
 
     fn plan() -> Plan {
         let mut plan = Plan::empty(Vec::new());
@@ -80,7 +72,7 @@ mod tests {
         assert_eq!(next_steps(&plan, &[Waiting; 5], FailurePolicy::FailFast), [0, 2]);
         assert_eq!(next_steps(&plan, &[Done, Waiting, Running, Waiting, Waiting], FailurePolicy::FailFast), [1]);
         assert_eq!(next_steps(&plan, &[Done, Done, Running, Waiting, Waiting], FailurePolicy::FailFast), Vec::<u32>::new());
-        assert_eq!(next_steps(&plan, &[Done, Done, Done, Waiting, Waiting], FailurePolicy::FailFast), [3]);
+        assert_eq!(next_steps(&plan, &[Done, Satisfied, Done, Waiting, Waiting], FailurePolicy::FailFast), [3]);
         assert_eq!(next_steps(&plan, &[Done, Done, Done, Running, Waiting], FailurePolicy::FailFast), Vec::<u32>::new());
         assert_eq!(next_steps(&plan, &[Done, Done, Done, Done, Waiting], FailurePolicy::FailFast), [4]);
     }
@@ -102,9 +94,9 @@ mod tests {
         {
             plan.push(host, phase, Action::ReachMaster(ReachMaster { address: String::new(), port: 1 }));
         }
-        let clean = |ledger: [StepProgress; 4]| next_steps(&plan, &[&ledger[..], &[Waiting, Waiting]].concat(), FailurePolicy::Teardown);
+        let clean = |ledger: [StepStatus; 4]| next_steps(&plan, &[&ledger[..], &[Waiting, Waiting]].concat(), FailurePolicy::Teardown);
         assert_eq!(clean([Done, Done, Done, Done]), [4, 5]);
-        assert_eq!(clean([Failed, Failed, Done, Done]), [4], "with its container all of it has ended, without one nothing is known");
+        assert_eq!(clean([Failed, Failed, Satisfied, Done]), [4], "with its container all of it has ended, without one nothing is known");
         assert_eq!(clean([Done, Done, Failed, Failed]), Vec::<u32>::new());
         assert_eq!(clean([Failed, Done, Failed, Done]), [5]);
     }

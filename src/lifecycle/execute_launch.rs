@@ -1,5 +1,6 @@
 //! Carries a launch out under its lock, follows the run, and undoes what a launch that failed has begun.
 
+use crate::engine::executor::ExecutionOptions;
 use crate::engine::executor::ExecutionReport;
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::HeldLock;
@@ -57,7 +58,9 @@ async fn execute(
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));
-    let report = session.engine.execute(&plan, &facts, &offsets, FailurePolicy::FailFast, &context.signals.stop_token).await;
+    let options =
+        ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::FailFast, cancel_token: &context.signals.stop_token };
+    let report = session.engine.execute(&plan, &facts, options).await;
     session.engine.unlock_hosts(held).await;
     if !report.is_ok() {
         return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);

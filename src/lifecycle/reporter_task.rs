@@ -11,8 +11,8 @@ use crate::diagnose::command_formatter::CommandFormatter;
 use crate::diagnose::{DiagnosisFinding, Evidence, Lang, RuleSet};
 use crate::engine::emitter::{EngineMessage, EngineMessageReceiver, now_unix_millis};
 use crate::engine::log_stream::LogOffsets;
-use crate::event::LogFile;
 use crate::event::controls::{DashboardCapabilities, UserAction};
+use crate::event::{EventKind, LogFile};
 use crate::lifecycle::hang_watchdog::HangWatchdog;
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
@@ -113,7 +113,8 @@ impl ReporterTask {
             }
             ReporterRequest::ShowLogTails(tails) => {
                 for LogTail { host, file, offset, bytes } in tails {
-                    self.reporter.replay_stored_log(host, file, offset, bytes, now_unix_millis());
+                    let log = EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes };
+                    self.reporter.show_stored_log(log, now_unix_millis());
                 }
             }
             ReporterRequest::GetState(done) => send_reply(done, Box::new(self.reporter.state().clone())),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::executor::ExecutionOptions;
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::LockError;
 use crate::engine::scheduler::FailurePolicy;
@@ -243,7 +244,8 @@ async fn tear_down_run(
             session.engine.emitter().send(EventKind::RanksSignaled { host, signal: signal.to_owned() });
         }
     }
-    let carried = session.engine.execute(&plan, facts, &offsets, FailurePolicy::Teardown, cancel_token).await;
+    let execution = ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::Teardown, cancel_token };
+    let carried = session.engine.execute(&plan, facts, execution).await;
     // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.
     let removed = options.scope == TeardownScope::Everything && carried.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);
     for failed in carried.failed_steps.iter().filter(|_| !removed) {

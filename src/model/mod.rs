@@ -8,4 +8,5 @@ pub(crate) mod phase;
 pub(crate) mod rank;
 pub mod remote_command;
 pub(crate) mod script_frame;
+pub(crate) mod step_status;
 pub mod tcp_reachability;

@@ -52,4 +52,12 @@ impl Phase {
             Phase::Verify => "verify",
         }
     }
+
+    /// Whether a step of this phase changes something that stays on the host. The others only read, or hold a lock for a while.
+    pub(crate) fn changes_host(self) -> bool {
+        match self {
+            Phase::Connect | Phase::Facts | Phase::Lock | Phase::Preflight | Phase::Environment | Phase::Fetch | Phase::Verify => false,
+            Phase::Pull | Phase::Container | Phase::Master | Phase::Workers | Phase::Stop | Phase::Remove | Phase::Clean => true,
+        }
+    }
 }

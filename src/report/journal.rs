@@ -12,6 +12,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::stop_orders::StopOrders;
 use crate::event::{Event, EventKind, JOURNAL_FORMAT, LogFile, UnixMillis};
 
 use super::private_files::private_options;
@@ -225,6 +226,7 @@ pub struct JournalReader<R> {
     /// Lines that are not records.
     pub damaged_lines: u64,
     line: Vec<u8>,
+    stop_orders: StopOrders,
 }
 
 impl JournalReader<io::BufReader<File>> {
@@ -256,7 +258,15 @@ impl<R: BufRead> JournalReader<R> {
             Err(_) => return Err(JournalError::NotAJournal { path, what: "its first line has no format".to_owned() }),
         };
         check_format(&path, &header)?;
-        Ok(JournalReader { input, path, header, unknown_records: 0, damaged_lines: 0, line: Vec::new() })
+        Ok(JournalReader {
+            input,
+            path,
+            header,
+            unknown_records: 0,
+            damaged_lines: 0,
+            line: Vec::new(),
+            stop_orders: StopOrders::default(),
+        })
     }
 
     pub fn header(&self) -> &JournalHeader {
@@ -277,7 +287,11 @@ impl<R: BufRead> JournalReader<R> {
                 Ok(_) => {}
             }
             match serde_json::from_slice::<Event>(&self.line) {
-                Ok(event) => return Ok(Some(event)),
+                Ok(mut event) => {
+                    // Older formats have no stamp.
+                    self.stop_orders.stamp(&mut event.kind, event.at);
+                    return Ok(Some(event));
+                }
                 Err(_) => self.count_unreadable_line()?,
             }
         }

@@ -44,9 +44,9 @@ fn all_event_kinds() -> Vec<EventKind> {
         EventKind::StepRetrying { step: 1, error: text() },
         EventKind::StepFailed { step: 1, error: text(), hint: text() },
         EventKind::LauncherStarted { host: 0 },
-        EventKind::LauncherExited { host: 0, exit: Exit::Code(-3), ended_at: 5 },
+        EventKind::LauncherExited { host: 0, exit: Exit::Code(-3), ended_at: 5, stopped: Some(false) },
         EventKind::RankStarted { host: 0, rank: 0, restart: 2, started_at: 0 },
-        EventKind::RankExited { host: 0, rank: 0, restart: 2, exit: Exit::Signal(9), ended_at: 7, uncertainty: 1 },
+        EventKind::RankExited { host: 0, rank: 0, restart: 2, exit: Exit::Signal(9), ended_at: 7, uncertainty: 1, stopped: Some(false) },
         EventKind::Ready,
         EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
         EventKind::RanksSignaled { host: 0, signal: "TERM".to_owned() },
@@ -149,7 +149,7 @@ fn unknown_kinds_skip_and_unknown_formats_fail() {
     let mut reader = JournalReader::new(format!("{header}{body}").into_bytes().leak() as &[u8], "x").expect("our major");
     assert_eq!((reader.read_all().expect("readable").len(), reader.unknown_records, reader.damaged_lines), (1, 1, 1));
     for (text, message) in [
-        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.5"),
+        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.6"),
         ("", "x is not a journal: it is empty"),
         ("hello\n", "x is not a journal: its first line has no format"),
     ] {

@@ -34,6 +34,13 @@ struct LogRecord<'a> {
     text: String,
 }
 
+impl<'a> LogRecord<'a> {
+    fn new((seq, at): (u64, UnixMillis), (host, file): (u32, LogFile), name: &'a str, (offset, bytes): (u64, &[u8])) -> LogRecord<'a> {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        LogRecord { seq, at, kind: "log", host, name, file, offset, len: bytes.len() as u64, text }
+    }
+}
+
 /// A finding; all findings precede the last event.
 #[derive(Serialize)]
 struct FindingRecord {
@@ -67,7 +74,10 @@ impl<O: LineOutput> JsonSink<O> {
         self.out.write_line(&escape_json(&line))
     }
 
-    fn buffer_log(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], event: &Event, state: &RunState) -> io::Result<()> {
+    /// Writes the whole lines of a log event; the rest waits for the next one.
+    fn write_log(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        let EventKind::Log { host, file, offset, ref bytes, .. } = event.kind else { return Ok(()) };
+        let key = (host, file);
         let pending = self.pending_logs.entry(key).or_default();
         if pending.bytes.is_empty() || pending.offset + pending.bytes.len() as u64 != offset {
             pending.bytes.clear();
@@ -82,27 +92,16 @@ impl<O: LineOutput> JsonSink<O> {
         let ready: Vec<u8> = pending.bytes.drain(..ready_len).collect();
         let start = pending.offset;
         pending.offset += ready_len as u64;
-        self.write_log_text(key, start, &ready, event.seq, event.at, state)
+        self.write_json(&LogRecord::new((event.seq, event.at), key, state.host_name(host), (start, &ready)))
     }
 
-    fn write_log_text(
-        &mut self,
-        key: (u32, LogFile),
-        offset: u64,
-        bytes: &[u8],
-        seq: u64,
-        at: UnixMillis,
-        state: &RunState,
-    ) -> io::Result<()> {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        let (host, file) = key;
-        self.write_json(&LogRecord { seq, at, kind: "log", host, name: state.host_name(host), file, offset, len: bytes.len() as u64, text })
-    }
-
-    fn flush_pending(&mut self, seq: u64, at: UnixMillis, state: &RunState) -> io::Result<()> {
+    /// Writes what is left without a newline, before the last event of the run.
+    fn flush_pending(&mut self, stamp: (u64, UnixMillis), state: &RunState) -> io::Result<()> {
         let mut pending: Vec<((u32, LogFile), PendingLog)> = self.pending_logs.drain().filter(|(_, log)| !log.bytes.is_empty()).collect();
         pending.sort_by_key(|(key, _)| *key);
-        pending.into_iter().try_for_each(|(key, log)| self.write_log_text(key, log.offset, &log.bytes, seq, at, state))
+        pending
+            .into_iter()
+            .try_for_each(|(key, log)| self.write_json(&LogRecord::new(stamp, key, state.host_name(key.0), (log.offset, &log.bytes))))
     }
 }
 
@@ -113,13 +112,13 @@ impl<O: LineOutput> ReportSink for JsonSink<O> {
             self.write_json(&JournalHeader::current())?;
         }
         match &event.kind {
-            EventKind::Log { host, file, offset, bytes, .. } => self.buffer_log((*host, *file), *offset, bytes, event, state)?,
+            EventKind::Log { .. } => self.write_log(event, state)?,
             EventKind::LogTruncated { host, file, .. } => {
                 self.pending_logs.remove(&(*host, *file));
                 self.write_json(event)?;
             }
             EventKind::RunFinished { .. } => {
-                self.flush_pending(event.seq, event.at, state)?;
+                self.flush_pending((event.seq, event.at), state)?;
                 self.write_json(event)?;
             }
             _ => self.write_json(event)?,
@@ -139,7 +138,7 @@ impl<O: LineOutput> ReportSink for JsonSink<O> {
     }
 
     fn finish(&mut self, state: &RunState) -> io::Result<()> {
-        self.flush_pending(state.last_seq, state.last_event_at, state)?;
+        self.flush_pending((state.last_seq, state.last_event_at), state)?;
         self.out.flush()
     }
 }

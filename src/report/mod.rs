@@ -26,8 +26,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-
 use crate::diagnose::{DiagnosisFinding, Evidence};
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::state::RunState;
@@ -238,10 +236,9 @@ impl Reporter {
         self.disk_full
     }
 
-    /// Shows what is stored already: the end of a log that this laptop has from before. It is neither stored nor written down again.
-    pub fn replay_stored_log(&mut self, host: u32, file: LogFile, offset: u64, bytes: Bytes, at: UnixMillis) {
-        let kind = EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes };
-        let event = Event { seq: self.state.last_seq, at, kind };
+    /// Shows the end of a log that this laptop has already: it is neither stored nor journaled again.
+    pub(crate) fn show_stored_log(&mut self, log: EventKind, at: UnixMillis) {
+        let event = Event { seq: self.state.last_seq, at, kind: log };
         self.state.apply(&event);
         self.evidence.apply(&event);
         let (state, lost) = (&self.state, &mut self.pending_warnings);

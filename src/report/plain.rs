@@ -7,7 +7,7 @@ use std::io;
 
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::{Event, EventKind, Level, Phase, RunGoal, RunInfo, UnixMillis};
-use crate::state::{self, RunState};
+use crate::state::RunState;
 
 use super::ReportSink;
 use super::finding;
@@ -176,7 +176,7 @@ impl<O: LineOutput> PlainSink<O> {
         // Each host counts once: failed before changed before ok. Phases that only read report ok for every step that did not fail.
         let mut changed: BTreeSet<u32> = tally.done.difference(&tally.failed).copied().collect();
         let mut ok: BTreeSet<u32> = tally.satisfied.difference(&tally.failed).filter(|host| !changed.contains(host)).copied().collect();
-        if !state::phase_changes_host(phase) {
+        if !phase.changes_host() {
             ok.append(&mut changed);
         }
         let results = [(Tone::Bad, "FAILED", &tally.failed), (Tone::Warn, "changed", &changed), (Tone::Ok, "ok", &ok)];
@@ -388,7 +388,7 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
-                let stopped = state.ranks.get(rank).is_some_and(|rank| state.was_stopped(rank));
+                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_stopped);
                 self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
             }
             EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {

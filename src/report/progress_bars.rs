@@ -9,7 +9,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::{Event, EventKind, Phase, UnixMillis};
-use crate::state::{ConnectionStatus, HostState, RunState, StepState, StepStatus};
+use crate::model::step_status::StepStatus;
+use crate::state::{ConnectionStatus, HostState, RunState, StepState};
 
 use super::ReportSink;
 use super::log_lines::LogSelection;

@@ -175,7 +175,7 @@ impl RecapRenderer<'_> {
     fn rank_exits(&self, at: u32, host: &HostState) -> String {
         let mut ends: BTreeMap<String, usize> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.host == at) {
-            let end = if self.state.was_stopped(rank) { "stopped".to_owned() } else { rank_outcome(rank) };
+            let end = if rank.was_stopped { "stopped".to_owned() } else { rank_outcome(rank) };
             *ends.entry(end).or_default() += 1;
         }
         let mut texts: Vec<String> = ends.into_iter().map(|(end, n)| format!("{n} {end}")).collect();
@@ -283,7 +283,7 @@ impl RecapRenderer<'_> {
     fn other_failure_rows(&self, except: &[u32]) -> Vec<String> {
         let mut ends: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.has_failed() && !except.contains(&rank.rank)) {
-            ends.entry((self.state.was_stopped(rank), rank_outcome(rank))).or_default().push(rank.rank);
+            ends.entry((rank.was_stopped, rank_outcome(rank))).or_default().push(rank.rank);
         }
         let more = ends.len().saturating_sub(MAX_ROWS);
         let texts = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {

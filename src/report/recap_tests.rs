@@ -147,7 +147,7 @@ fn ranks_of_rebooted_host_are_not_running() {
     for host in 0..2 {
         harness.emit(0, EventKind::RankStarted { host, rank: host, restart: 0, started_at: 0 });
     }
-    harness.emit(900, EventKind::LauncherExited { host: 1, exit: Exit::Killed, ended_at: 1_000_900 });
+    harness.emit(900, EventKind::LauncherExited { host: 1, exit: Exit::Killed, ended_at: 1_000_900, stopped: None });
     harness.emit(0, EventKind::Culprit { ranks: Vec::new(), hosts: vec![1] });
     harness.emit(10, rank_exited(0, 0, Exit::Code(0), 1_000_910));
     harness.emit(10, EventKind::RunFinished { outcome: Outcome::Failed, reason: "the launcher on gpu02 failed".to_owned() });

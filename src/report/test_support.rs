@@ -3,12 +3,14 @@
 use bytes::Bytes;
 
 use super::ReportSink;
+use crate::event::stop_orders::StopOrders;
 use crate::event::{Event, EventKind, Exit, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis};
 use crate::state::RunState;
 
 pub(super) struct SinkHarness<S> {
     pub(super) sink: S,
     pub(super) state: RunState,
+    stop_orders: StopOrders,
     seq: u64,
     at: UnixMillis,
 }
@@ -35,18 +37,20 @@ pub(super) fn rank_log(rank: u32, host: u32, offset: u64, text: &str) -> EventKi
 }
 
 pub(super) fn rank_exited(rank: u32, host: u32, exit: Exit, when: UnixMillis) -> EventKind {
-    EventKind::RankExited { host, rank, restart: 0, exit, ended_at: when, uncertainty: 4 }
+    EventKind::RankExited { host, rank, restart: 0, exit, ended_at: when, uncertainty: 4, stopped: None }
 }
 
 impl<S: ReportSink> SinkHarness<S> {
     pub(super) fn new(sink: S) -> Self {
-        SinkHarness { sink, state: RunState::new(), seq: 0, at: 1_000_000 }
+        SinkHarness { sink, state: RunState::new(), stop_orders: StopOrders::default(), seq: 0, at: 1_000_000 }
     }
 
     /// Emits an event `after` milliseconds later.
     pub(super) fn emit(&mut self, after: UnixMillis, kind: EventKind) {
         self.seq += 1;
         self.at += after;
+        let mut kind = kind;
+        self.stop_orders.stamp(&mut kind, self.at);
         let event = Event { seq: self.seq, at: self.at, kind };
         self.state.apply(&event);
         self.sink.on_event(&event, &self.state).expect("shown");

@@ -160,7 +160,7 @@ fn later_command_keeps_earlier_report() {
     up.apply(&event(1, EventKind::RunStarted(info("up"))));
     up.apply(&event(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1500 }));
     let exit = crate::event::Exit::Code(1);
-    up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 2000, uncertainty: 0 }));
+    up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 2000, uncertainty: 0, stopped: None }));
     up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, reason: "rank 0 failed".to_owned() }));
     past_runs::write_report(&dir, &up, &[], &Sanitizer::default()).expect("written");
     let mut down = RunState::new();

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 
+use super::bounded_text::truncate_text;
 use super::hang_baseline::PowerBaseline;
 use super::log_lines::RecentLines;
-use super::training_metrics::{LineSampler, TrainingMetrics, TrainingProgress};
+use super::training_metrics::{self, LineSampler, MetricScanner, MetricValues, TrainingMetrics, TrainingProgress};
 
 /// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,7 +36,20 @@ pub struct StepCounts {
     pub failed: u32,
 }
 
-/// Free and total bytes, with the time of the news.
+/// Ranks counted by how they stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RankCounts {
+    pub ok: usize,
+    /// Ended otherwise, by themselves.
+    pub failed: usize,
+    /// Ended because we ended them.
+    pub stopped: usize,
+    /// Started, no end known.
+    pub running: usize,
+    pub waiting: usize,
+}
+
+/// Free and total bytes, with the time of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
     pub free: u64,
@@ -116,6 +130,8 @@ pub struct HostState {
     pub launcher_started: Option<UnixMillis>,
     /// How its launcher ended, and when on our clock (0: unknown).
     pub launcher_exit: Option<(Exit, UnixMillis)>,
+    /// Whether its launcher failed because the run was stopped.
+    pub launcher_was_stopped: bool,
     /// The last signal that was sent to its ranks, and when.
     pub last_signal: Option<(String, UnixMillis)>,
     /// The launcher's last lines.
@@ -125,6 +141,12 @@ pub struct HostState {
 }
 
 impl HostState {
+    pub(super) fn set_connection_status(&mut self, status: ConnectionStatus, error: &str, at: UnixMillis) {
+        self.connection_status = status;
+        self.connection_since = at;
+        self.connection_error = truncate_text(error);
+    }
+
     /// Takes a round of GPU values.
     pub(super) fn record_gpu_samples(&mut self, gpus: &[GpuSample], at: UnixMillis) {
         self.gpus = gpus.iter().take(MAX_GPUS).cloned().collect();
@@ -161,6 +183,8 @@ pub struct RankState {
     pub ended_at: UnixMillis,
     /// How wrong that may be, milliseconds.
     pub ended_at_uncertainty: i64,
+    /// Whether it failed because the run was stopped, as the engine decided.
+    pub was_stopped: bool,
     pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.
     pub last_output_at: UnixMillis,
@@ -173,6 +197,24 @@ pub struct RankState {
 }
 
 impl RankState {
+    /// Takes the `len` log bytes at `offset`; returns the metric values in their lines.
+    pub(super) fn record_log(&mut self, scanner: &MetricScanner, (offset, len): (u64, u64), bytes: &[u8], at: UnixMillis) -> MetricValues {
+        let (mut line_values, mut values) = (MetricValues::new(), MetricValues::new());
+        let RankState { recent_lines, progress, line_sampler, .. } = self;
+        self.last_output_at = at;
+        recent_lines.push_range(offset, bytes, len, |line| {
+            if !line_sampler.should_scan(at) {
+                return;
+            }
+            scanner.scan_line(line.as_bytes(), &mut line_values);
+            values.append(&mut line_values);
+            let new = training_metrics::parse_progress(line.as_bytes(), at)
+                .or_else(|| training_metrics::parse_step_of_total(line.as_bytes(), at));
+            *progress = new.map(|new| new.after(progress.as_ref())).or(*progress);
+        });
+        values
+    }
+
     /// Whether it ended other than well.
     pub fn has_failed(&self) -> bool {
         self.exit.is_some_and(|exit| !exit.is_success())

@@ -127,7 +127,16 @@ impl RecentLines {
         }
     }
 
-    /// The file begins again at its first byte; what was seen stays.
+    /// As [`RecentLines::push_with`] for the `len` bytes at `offset`; a journal keeps only their range, then `bytes` is empty.
+    pub(super) fn push_range(&mut self, offset: u64, bytes: &[u8], len: u64, each: impl FnMut(&str)) {
+        if bytes.len() as u64 == len {
+            self.push_with(offset, bytes, each);
+        } else {
+            self.skip_to(offset.saturating_add(len));
+        }
+    }
+
+    /// The file begins again at its first byte; the lines stay.
     pub fn restart_file(&mut self) {
         self.splitter.clear_line();
         self.next_offset = 0;

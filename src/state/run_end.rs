@@ -37,12 +37,27 @@ impl RunState {
         }
     }
 
-    /// A rank whose launcher is gone without a status and that told of no end itself does not run any more.
+    /// A rank without an exit of its own does not run any more if its launcher was killed.
     pub(super) fn mark_lost_ranks_killed(&mut self) {
+        let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+        let is_culprit = |rank: u32| culprits.contains(&rank);
         for rank in self.ranks.values_mut().filter(|rank| rank.started_at.is_some() && rank.exit.is_none()) {
-            if let Some((Exit::Killed, when)) = self.hosts.get(rank.host as usize).and_then(|host| host.launcher_exit) {
+            let Some(host) = self.hosts.get(rank.host as usize) else { continue };
+            if let (Some((Exit::Killed, when)), stopped) = (host.launcher_exit, host.launcher_was_stopped) {
                 (rank.exit, rank.ended_at) = (Some(Exit::Killed), when);
+                rank.was_stopped = stopped && !is_culprit(rank.rank);
             }
+        }
+    }
+
+    /// The hosts report that another command stopped the run: only the culprits failed by themselves.
+    pub(super) fn mark_stopped_elsewhere(&mut self) {
+        let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+        for rank in self.ranks.values_mut().filter(|rank| rank.has_failed() && !culprits.contains(&rank.rank)) {
+            rank.was_stopped = true;
+        }
+        for host in self.hosts.iter_mut().filter(|host| host.launcher_exit.is_some_and(|(exit, _)| !exit.is_success())) {
+            host.launcher_was_stopped = true;
         }
     }
 
@@ -81,7 +96,7 @@ mod tests {
     #[test]
     fn run_end_is_independent_of_command_outcome() {
         let started = EventKind::LauncherStarted { host: 0 };
-        let exited = |code| EventKind::LauncherExited { host: 0, exit: Exit::Code(code), ended_at: 900 };
+        let exited = |code| EventKind::LauncherExited { host: 0, exit: Exit::Code(code), ended_at: 900, stopped: None };
         let found = |end| EventKind::RunEndReported { end, ended_at: 900 };
         let over = |outcome| EventKind::RunFinished { outcome, reason: String::new() };
         let goal = |goal| EventKind::GoalChanged { goal, reason: String::new() };

@@ -4,11 +4,13 @@ use bytes::Bytes;
 
 use super::bounded_text::MAX_TEXT_BYTES;
 use super::*;
-use crate::event::{Exit, RankInfo, StepInfo};
+use crate::event::stop_orders::StopOrders;
+use crate::event::{Exit, LogFile, RankInfo, StepInfo};
 
 fn state_after_events(kinds: Vec<EventKind>) -> RunState {
-    let mut state = RunState::new();
-    for (at, kind) in (1_i64..).zip(kinds) {
+    let (mut state, mut stop_orders) = (RunState::new(), StopOrders::default());
+    for (at, mut kind) in (1_i64..).zip(kinds) {
+        stop_orders.stamp(&mut kind, at * 1000);
         state.apply(&Event { seq: at.unsigned_abs(), at: at * 1000, kind });
     }
     state
@@ -32,7 +34,7 @@ fn rank_log(host: u32, rank: u32, restart: u32, offset: u64, text: &str) -> Even
 }
 
 fn rank_exited(host: u32, rank: u32, restart: u32, exit: Exit, at: UnixMillis) -> EventKind {
-    EventKind::RankExited { host, rank, restart, exit, ended_at: at, uncertainty: 5 }
+    EventKind::RankExited { host, rank, restart, exit, ended_at: at, uncertainty: 5, stopped: None }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::app::App;
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 use super::theme::{ColorScheme, Theme};
+use crate::event::stop_orders::StopOrders;
 use crate::event::{
     Event, EventKind, Exit, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, Outcome, Phase, RankInfo, RunGoal,
     RunInfo, StepInfo, UnixMillis,
@@ -26,8 +27,9 @@ pub(super) struct DashboardFixture {
     pub(super) app: App,
     now: UnixMillis,
     seq: u64,
-    /// All that was told, for a journal of it.
+    /// For a journal of them.
     events: Vec<Event>,
+    stop_orders: StopOrders,
 }
 
 /// The laptop's copies of logs.
@@ -59,9 +61,10 @@ fn replay_journal(name: &str) -> DashboardFixture {
     let events = replay_source::load_replay(&dir).expect("a journal; BLESS=1 makes it").events;
     let mut logs = LogTextLoader::new(Some(open_logs(&dir).expect("its logs")));
     let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-    let mut scene = DashboardFixture { app, now: 0, seq: 0, events: Vec::new() };
-    for event in events.iter().flat_map(|event| logs.fill_log_text(event)) {
+    let mut scene = DashboardFixture { app, now: 0, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() };
+    for mut event in events.iter().flat_map(|event| logs.fill_log_text(event)) {
         (scene.now, scene.seq) = (event.at, event.seq);
+        scene.stop_orders.stamp(&mut event.kind, event.at);
         scene.app.handle_message(FeedMessage::Event(event));
     }
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
@@ -103,7 +106,7 @@ impl DashboardFixture {
 
     pub(super) fn new(hosts: u32, ranks: u32) -> DashboardFixture {
         let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-        let mut scene = DashboardFixture { app, now: START_MS, seq: 0, events: Vec::new() };
+        let mut scene = DashboardFixture { app, now: START_MS, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() };
         scene.emit(0, run_started(hosts, ranks, &[]));
         scene
     }
@@ -111,6 +114,8 @@ impl DashboardFixture {
     pub(super) fn emit(&mut self, after: i64, kind: EventKind) {
         self.now += after;
         self.seq += 1;
+        let mut kind = kind;
+        self.stop_orders.stamp(&mut kind, self.now);
         let event = Event { seq: self.seq, at: self.now, kind };
         self.events.push(event.clone());
         self.app.handle_message(FeedMessage::Event(event));
@@ -338,14 +343,20 @@ fn build_bad_day() -> DashboardFixture {
         "Traceback (most recent call last):\n  File \"train.py\", line 212\nRuntimeError: CUDA error: unspecified launch failure\n",
     );
     let when = scene.now;
-    scene.emit(90, EventKind::RankExited { host: 4, rank: 37, restart: 0, exit: Exit::Code(1), ended_at: when, uncertainty: 8 });
+    scene.emit(
+        90,
+        EventKind::RankExited { host: 4, rank: 37, restart: 0, exit: Exit::Code(1), ended_at: when, uncertainty: 8, stopped: None },
+    );
     scene.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 37 on gpu04 failed: exit 1".to_owned() });
     for host in (0..16).filter(|host| *host != 9) {
         scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
     }
     for rank in (32..40).filter(|rank| *rank != 37) {
         let when = scene.now;
-        scene.emit(30, EventKind::RankExited { host: 4, rank, restart: 0, exit: Exit::Signal(15), ended_at: when, uncertainty: 8 });
+        scene.emit(
+            30,
+            EventKind::RankExited { host: 4, rank, restart: 0, exit: Exit::Signal(15), ended_at: when, uncertainty: 8, stopped: None },
+        );
     }
     scene.emit(1, EventKind::Culprit { ranks: vec![37], hosts: vec![4] });
     scene
@@ -406,7 +417,10 @@ pub(super) fn finished_run() -> DashboardFixture {
     let mut scene = healthy();
     for rank in 0..16 {
         let when = scene.now;
-        scene.emit(5, EventKind::RankExited { host: rank / 8, rank, restart: 0, exit: Exit::Code(0), ended_at: when, uncertainty: 4 });
+        scene.emit(
+            5,
+            EventKind::RankExited { host: rank / 8, rank, restart: 0, exit: Exit::Code(0), ended_at: when, uncertainty: 4, stopped: None },
+        );
     }
     scene.emit(500, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
     scene
@@ -434,7 +448,18 @@ pub(super) fn tearing_down() -> DashboardFixture {
     }
     for rank in 0..13 {
         let when = scene.now;
-        scene.emit(50, EventKind::RankExited { host: rank / 8, rank, restart: 0, exit: Exit::Code(143), ended_at: when, uncertainty: 4 });
+        scene.emit(
+            50,
+            EventKind::RankExited {
+                host: rank / 8,
+                rank,
+                restart: 0,
+                exit: Exit::Code(143),
+                ended_at: when,
+                uncertainty: 4,
+                stopped: None,
+            },
+        );
     }
     scene.emit(10, EventKind::StepDone { step: 0, note: String::new() });
     scene.advance(12_000);

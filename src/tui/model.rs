@@ -4,7 +4,8 @@
 
 use crate::diagnose::{Evidence, Lang};
 use crate::event::{Event, EventKind, Phase, UnixMillis};
-use crate::state::{RunState, StepStatus};
+use crate::model::step_status::StepStatus;
+use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 
 use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};

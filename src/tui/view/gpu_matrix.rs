@@ -158,7 +158,7 @@ impl<'a> GpuMatrix<'a> {
     }
 
     fn rank_failed(&self, host: usize, gpu: u32) -> bool {
-        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !self.model.state.was_stopped(rank))
+        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !rank.was_stopped)
     }
 
     /// Whether something is wrong with it, or nothing is known of it any more.

@@ -190,7 +190,7 @@ fn full_row(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&Rank
         spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
     }
     if let Some(rank) = rank {
-        let (rank_status, _) = host_status::rank_status(&model.state, rank);
+        let (rank_status, _) = host_status::rank_status(rank);
         spans.push(Span::raw(format!("{:<5} ", format!("r{}", rank.rank))));
         spans.push(Span::styled(theme.symbol(rank_status), theme.status_style(rank_status)));
     }

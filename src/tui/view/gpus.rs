@@ -296,7 +296,7 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     parts.push(format!("{} ago", formatting::format_age(host.gpus_at, model.now)));
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
     if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
-        let (status, word) = host_status::rank_status(&model.state, rank);
+        let (status, word) = host_status::rank_status(rank);
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let who = format!(" rank {} {word}", rank.rank);
         let rest = width.saturating_sub(who.len() + 5);

@@ -4,6 +4,7 @@
 
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::gpu::throttle_reason_names;
+use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
 use crate::text::sanitize::Sanitizer;
@@ -24,7 +25,7 @@ pub struct HostStatus {
 /// How every host stands, in their order.
 pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogArrivalTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
-    for step in state.step_tracker.steps().iter().filter(|step| step.status == crate::state::StepStatus::Failed) {
+    for step in state.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed) {
         if let Some(place) = failed.get_mut(step.info.host as usize) {
             place.get_or_insert(step);
         }
@@ -67,7 +68,7 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
         sum.total += 1;
         match (rank.exit, rank.started_at) {
             (Some(exit), _) if exit.is_success() => sum.ok += 1,
-            (Some(_), _) if state.was_stopped(rank) => sum.stopped += 1,
+            (Some(_), _) if rank.was_stopped => sum.stopped += 1,
             // Who failed first speaks for the host.
             (Some(_), _) if first.contains(&rank.rank) => sum.failed.insert(0, rank.rank),
             (Some(_), _) => sum.failed.push(rank.rank),
@@ -79,10 +80,10 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
 }
 
 /// How a rank stands, in a word.
-pub(crate) fn rank_status(state: &RunState, rank: &RankState) -> (DisplayStatus, String) {
+pub(crate) fn rank_status(rank: &RankState) -> (DisplayStatus, String) {
     match (rank.exit, rank.started_at) {
         (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
-        (Some(_), _) if state.was_stopped(rank) => (DisplayStatus::Warn, "stopped".to_owned()),
+        (Some(_), _) if rank.was_stopped => (DisplayStatus::Warn, "stopped".to_owned()),
         (Some(exit), _) => (DisplayStatus::Error, style::format_exit(exit)),
         (None, Some(_)) => (DisplayStatus::Ok, "running".to_owned()),
         (None, None) => (DisplayStatus::Pending, "not started".to_owned()),

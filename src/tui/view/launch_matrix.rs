@@ -10,8 +10,9 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use crate::event::{Phase, UnixMillis};
+use crate::model::step_status::StepStatus;
 use crate::report::style;
-use crate::state::{StepState, StepStatus};
+use crate::state::StepState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 

@@ -89,7 +89,7 @@ fn last_output_at(model: &Model, rank: &RankState) -> i64 {
 fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
     let mut all: Vec<&RankState> = model.state.ranks.values().collect();
     match order {
-        RankOrder::WorstFirst => all.sort_by_key(|rank| (Reverse(host_status::rank_status(&model.state, rank).0), rank.rank)),
+        RankOrder::WorstFirst => all.sort_by_key(|rank| (Reverse(host_status::rank_status(rank).0), rank.rank)),
         RankOrder::ByRank => {}
         RankOrder::LongestSilent => all.sort_by_key(|rank| (rank.exit.is_some(), last_output_at(model, rank), rank.rank)),
     }
@@ -134,7 +134,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 }
 
 fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: Option<&TrainingColumns>) -> Line<'static> {
-    let (status, word) = host_status::rank_status(&model.state, rank);
+    let (status, word) = host_status::rank_status(rank);
     let (columns, rest) = match columns {
         Some(columns) if status == DisplayStatus::Error && rest < MIN_LAST_LINE_WIDTH => (None, rest + columns.width()),
         columns => (columns, rest),

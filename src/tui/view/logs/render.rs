@@ -128,7 +128,7 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
             let gpu = known.and_then(|rank| rank.local_rank).map_or_else(String::new, |local| format!(":g{local}"));
             let again = if restart > 0 { format!(" restart {restart}") } else { String::new() };
             let mut spans = vec![Span::raw(format!("r{rank} {place}{gpu}{again}  "))];
-            if let Some((status, word)) = known.map(|rank| host_status::rank_status(state, rank)) {
+            if let Some((status, word)) = known.map(host_status::rank_status) {
                 spans.push(Span::styled(format!("{} {word}", model.theme.symbol(status)), model.theme.status_style(status)));
             }
             spans

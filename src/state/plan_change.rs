@@ -1,0 +1,83 @@
+//! A plan that replaces the one before: hosts keep their state by name, failed steps stay counted.
+
+use std::sync::Arc;
+
+use super::log_lines::RecentLines;
+use super::training_metrics::MetricScanner;
+use super::{HostState, OutputActivity, RankState, RunInfo, RunState, StepState, StepTracker};
+
+/// How many failed steps are kept.
+const MAX_FAILED_STEPS: usize = 1000;
+
+impl RunState {
+    pub(super) fn start_plan(&mut self, info: &RunInfo) {
+        self.archive_plan_counts();
+        let other_run = !self.info.run_id.is_empty() && self.info.run_id != info.run_id;
+        if other_run || self.info.attempt != info.attempt {
+            self.ranks.clear();
+            self.metrics.clear();
+            self.earlier_failed_steps.clear();
+            self.culprit = None;
+            self.hang = None;
+            self.output_activity = OutputActivity::default();
+            self.ready_at = None;
+            self.stopping_since = None;
+            self.reported_end = None;
+            self.first_rank_started = None;
+            for host in &mut self.hosts {
+                (host.launcher_started, host.launcher_exit, host.last_signal) = (None, None, None);
+                host.launcher_was_stopped = false;
+                host.launcher_recent_lines = RecentLines::default();
+            }
+        }
+        if !info.hosts.is_empty() {
+            self.replace_hosts(&info.hosts);
+        }
+        for planned in info.ranks.iter().take(super::MAX_RANKS) {
+            let rank = self.ranks.entry(planned.rank).or_insert_with(|| RankState { rank: planned.rank, ..RankState::default() });
+            if rank.started_at.is_none() {
+                rank.host = planned.host;
+            }
+            rank.local_rank = Some(planned.local_rank);
+        }
+        self.step_tracker = StepTracker::new(&info.steps);
+        if self.info.metrics != info.metrics {
+            self.scanner = Arc::new(MetricScanner::new(&info.metrics));
+        }
+        self.outcome = None;
+        self.info = info.clone();
+    }
+
+    /// Adds the current plan's step counts and failed steps to the totals, before a new plan replaces it.
+    fn archive_plan_counts(&mut self) {
+        for host in 0..self.hosts.len() {
+            let total = self.step_counts(host);
+            self.hosts[host].earlier_step_counts = total;
+        }
+        let failed: Vec<StepState> =
+            self.failed_steps_of_plan().take(MAX_FAILED_STEPS.saturating_sub(self.earlier_failed_steps.len())).cloned().collect();
+        self.earlier_failed_steps.extend(failed);
+        self.step_tracker = StepTracker::default();
+    }
+
+    /// Hosts keep their state by name.
+    fn replace_hosts(&mut self, names: &[String]) {
+        let mut old = std::mem::take(&mut self.hosts);
+        let new_index = |name: &str| names.iter().position(|n| n == name).and_then(|index| u32::try_from(index).ok());
+        let moved: Vec<Option<u32>> = old.iter().map(|host| new_index(&host.name)).collect();
+        let references =
+            self.ranks.values_mut().map(|rank| &mut rank.host).chain(self.earlier_failed_steps.iter_mut().map(|step| &mut step.info.host));
+        for host in references {
+            if let Some(Some(new)) = moved.get(*host as usize) {
+                *host = *new;
+            }
+        }
+        self.hosts = names
+            .iter()
+            .map(|name| match old.iter_mut().find(|host| host.name == *name) {
+                Some(host) => std::mem::take(host),
+                None => HostState { name: name.clone(), ..HostState::default() },
+            })
+            .collect();
+    }
+}

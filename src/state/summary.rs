@@ -1,0 +1,81 @@
+//! Figures and lists that are computed from the state on request.
+
+use crate::event::{Phase, UnixMillis};
+use crate::model::step_status::StepStatus;
+
+use super::{RankCounts, RankState, RunState, StepCounts, StepState, training_metrics};
+
+impl RunState {
+    /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
+    pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
+        training_metrics::combine_rank_metrics(metric, self.ranks.values().map(|rank| &rank.metrics))
+    }
+
+    /// The name of a metric.
+    pub fn metric_name(&self, metric: u8) -> &str {
+        self.scanner.metric_name(metric)
+    }
+
+    /// Host number `host`'s name, for display; empty if there is no such host.
+    pub fn host_name(&self, host: u32) -> &str {
+        self.hosts.get(host as usize).map_or("", |host| host.name.as_str())
+    }
+
+    /// The phase under way, or the last one.
+    pub fn current_phase(&self) -> Option<Phase> {
+        self.phases.last().map(|(phase, _)| *phase)
+    }
+
+    /// Milliseconds from the first to the last event.
+    pub fn elapsed(&self) -> i64 {
+        self.first_event_at.map_or(0, |began| (self.last_event_at - began).max(0))
+    }
+
+    /// The ranks that ended other than well and by themselves, the first to end before the others; unknown times last.
+    pub fn failed_ranks(&self) -> Vec<&RankState> {
+        let mut failed: Vec<&RankState> = self.ranks.values().filter(|rank| rank.has_failed() && !rank.was_stopped).collect();
+        failed.sort_by_key(|rank| (if rank.ended_at > 0 { rank.ended_at } else { UnixMillis::MAX }, rank.rank));
+        failed
+    }
+
+    /// The steps that failed, over all plans of this attempt: a teardown does not hide what it was for.
+    pub fn failed_steps(&self) -> impl Iterator<Item = &StepState> {
+        self.earlier_failed_steps.iter().chain(self.failed_steps_of_plan())
+    }
+
+    pub(super) fn failed_steps_of_plan(&self) -> impl Iterator<Item = &StepState> {
+        self.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed)
+    }
+
+    /// How the ranks stand.
+    pub fn rank_counts(&self) -> RankCounts {
+        let mut counts = RankCounts::default();
+        for rank in self.ranks.values() {
+            match (rank.exit, rank.started_at) {
+                (Some(exit), _) if exit.is_success() => counts.ok += 1,
+                (Some(_), _) if rank.was_stopped => counts.stopped += 1,
+                (Some(_), _) => counts.failed += 1,
+                (None, Some(_)) => counts.running += 1,
+                (None, None) => counts.waiting += 1,
+            }
+        }
+        counts
+    }
+
+    /// The steps of one host, over all plans of this operation.
+    pub fn step_counts(&self, host: usize) -> StepCounts {
+        let mut tally = self.hosts.get(host).map(|host| host.earlier_step_counts).unwrap_or_default();
+        for step in self.step_tracker.steps().iter().filter(|step| step.info.host as usize == host) {
+            match step.status {
+                StepStatus::Waiting | StepStatus::Running => {}
+                StepStatus::Satisfied => tally.ok += 1,
+                StepStatus::Done => {
+                    tally.ok += 1;
+                    tally.changed += u32::from(step.info.phase.changes_host());
+                }
+                StepStatus::Failed => tally.failed += 1,
+            }
+        }
+        tally
+    }
+}
