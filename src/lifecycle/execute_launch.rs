@@ -1,4 +1,6 @@
-//! Carries a launch out under its lock, follows the run, and undoes what a launch that failed has begun.
+//! Executes a launch under its lock, then follows the run or rolls a failed launch back.
+
+use std::sync::Arc;
 
 use crate::engine::executor::ExecutionReport;
 use crate::engine::follow::FollowOutcome;
@@ -17,29 +19,46 @@ use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
 
-/// Changes what has to be changed.
+/// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
 pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
-    let seen: Vec<_> = target.facts.iter().cloned().map(Some).collect();
-    let held = match context.session.lock_hosts(&seen, context.request.lock_wait, false).await {
+    let known: Vec<_> = target.facts.iter().cloned().map(Some).collect();
+    let held = match context.session.lock_hosts(&known, context.request.lock_wait, false).await {
         Ok(held) => held,
         Err(outcome) => return Ok(LaunchStep::done(outcome, "nothing was changed")),
     };
-    match prepare_launch(context, &target, &held).await? {
-        Preparation::Ready(prepared) => execute(context, &target, prepared, held).await,
-        Preparation::Stopped(step) => {
-            context.session.engine.unlock_hosts(held).await;
-            Ok(step)
-        }
+    let result = prepare_and_execute(context, &target, &held).await;
+    // An error gives the lock back too: otherwise every other operator waits until it is stale.
+    context.session.engine.unlock_hosts(held).await;
+    let (plan, offsets, report) = match result? {
+        LockedLaunch::Executed { plan, offsets, report } => (plan, offsets, report),
+        LockedLaunch::Stopped(step) => return Ok(step),
+    };
+    if !report.is_ok() {
+        return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
     }
+    follow(context, &target.job, &plan, &offsets).await
 }
 
-async fn execute(
+/// What was done while the lock was held.
+enum LockedLaunch {
+    Executed {
+        plan: Arc<Plan>,
+        offsets: LogOffsets,
+        report: ExecutionReport,
+    },
+    /// Nothing was executed.
+    Stopped(LaunchStep),
+}
+
+async fn prepare_and_execute(
     context: &mut LaunchContext<'_>,
     target: &LaunchTarget,
-    prepared: PreparedLaunch,
-    held: HeldLock,
-) -> Result<LaunchStep, WorkflowError> {
-    let PreparedLaunch { plan, facts, reports } = prepared;
+    held: &HeldLock,
+) -> Result<LockedLaunch, WorkflowError> {
+    let PreparedLaunch { plan, facts, reports } = match prepare_launch(context, target, held).await? {
+        Preparation::Ready(prepared) => prepared,
+        Preparation::Stopped(step) => return Ok(LockedLaunch::Stopped(step)),
+    };
     let session = &mut *context.session;
     let run_id = &context.state.identity.run_id;
     let offsets = session.open_run_dir(run_id, plan.run_record.as_ref()).await?;
@@ -49,20 +68,16 @@ async fn execute(
     }
     session.emit_run_started(run_id, Some(&plan));
     if target.existing != ExistingRun::NoRun || session.attempt > 1 {
-        // What was there before is gone: from now on the gang is to run.
+        // The previous run is gone; its goal (stop or tear down) no longer applies.
         session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Up, reason: String::new() });
     }
     if let Some(pattern) = &context.request.limit {
-        let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.hosts.len(), plan.world_size);
+        let text = format!("--limit {pattern}: {} hosts, ranks renumbered, world size {}", plan.hosts.len(), plan.world_size);
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));
     let report = session.engine.execute(&plan, &facts, &offsets, FailurePolicy::FailFast, &context.signals.stop_token).await;
-    session.engine.unlock_hosts(held).await;
-    if !report.is_ok() {
-        return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
-    }
-    follow(context, &target.job, &plan, &offsets).await
+    Ok(LockedLaunch::Executed { plan, offsets, report })
 }
 
 /// A launch that did not come to its end: everything that it began is undone.

@@ -177,13 +177,14 @@ async fn attach_to_live_run(
 ) -> Result<LaunchStep, WorkflowError> {
     let request = context.request;
     for line in differences {
-        context.session.notice(format!("what runs differs from the inventory: {line}"), true);
+        context.session.notice(format!("the live run differs from the inventory: {line}"), true);
     }
     context.state.confirmed = true;
     context.signals.set_policy(InterruptPolicy::Detach);
-    context.session.notice(format!("{run} runs and is what is asked for: attaching (Ctrl-C detaches)"), false);
+    let comparison = if differences.is_empty() { "matches the inventory" } else { "differs from the inventory" };
+    context.session.notice(format!("{run} is already running and {comparison}: attaching (Ctrl-C detaches)"), false);
     if request.detach || request.dry_run {
-        return Ok(LaunchStep::done(Outcome::Detached, "it runs already"));
+        return Ok(LaunchStep::done(Outcome::Detached, "already running"));
     }
     let may_restart = differences.is_empty() && context.state.launch_error.is_none();
     let mode = if may_restart { FollowMode::MayRestart } else { FollowMode::MayStop };

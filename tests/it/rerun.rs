@@ -23,7 +23,7 @@ async fn equal_live_run_is_attached() {
     let before = bench.run_dir("live", 0);
     // From another laptop, which sees the log from its first byte.
     let mut second = other.start(&["up", path_str(&file), "--progress", "plain"]);
-    second.wait_for_output("runs and is what is asked for: attaching").await;
+    second.wait_for_output("is already running and matches the inventory: attaching").await;
     second.wait_for_output("rank 0 of 4 on gpu01").await;
     second.send_signal("INT");
     second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run goes on");
@@ -37,6 +37,30 @@ async fn equal_live_run_is_attached() {
     assert_eq!(bench.containers(0).len(), 1, "teardown: never");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     assert_eq!(laptop.read_log("rank-3.log"), other.read_log("rank-3.log"), "the first laptop has it all now");
+    bench.assert_clean_and_stop().await;
+}
+
+/// The laptop cannot write its run directory: for a first launch, and where an ended run has to be cleared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unusable_run_directory_releases_the_lock() {
+    let bench = SandboxFixture::with_hosts(2).await;
+    let (laptop, broken, file) = (bench.new_laptop("laptop"), bench.new_laptop("broken"), bench.write_inventory("unkept", &kept_job("")));
+    let state = broken.home.join("state/orchestrate");
+    std::fs::create_dir_all(&state).and_then(|()| std::fs::write(state.join("runs"), "")).expect("a file instead of the directory");
+    for existing_run in [false, true] {
+        if existing_run {
+            let up = laptop.start(&["up", path_str(&file)]);
+            bench.wait_for_ranks(4).await;
+            bench.end_ranks(None, 0);
+            up.wait_for_exit().await.assert_exit_code(0);
+        }
+        broken.run(&["up", path_str(&file)]).await.assert_exit_code(2).assert_contains(path_str(&state));
+        for host in 0..2 {
+            let lock = bench.private_dir("unkept", host).join("lock");
+            assert!(lock.symlink_metadata().is_err(), "{} is still there", lock.display());
+        }
+    }
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     bench.assert_clean_and_stop().await;
 }
 
