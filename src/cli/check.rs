@@ -20,10 +20,6 @@ use crate::preflight::smoke::{CHECK, CHECK_NAME};
 use crate::preflight::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
 use crate::report::preflight_report::{self as page, PreflightReportContext};
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     if args.list {
         print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat()));

@@ -13,10 +13,6 @@ use crate::inventory::smoke_test::SmokeTest;
 use crate::lifecycle::down::{DownReport, DownRequest, tear_down_all};
 use crate::lifecycle::error::worse_outcome;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
     if args.common.progress == ProgressMode::Tui {
         return Err(CliError::Usage("--progress tui: for `up` and `attach`; `down` shows bars or lines".to_owned()));

@@ -23,10 +23,6 @@ const MAX_OUTPUT_BYTES: usize = 256 << 20;
 /// Pieces of one host's output (32 KiB at most, each) that may wait for their reader; then the host waits.
 const MAX_QUEUED_CHUNKS: usize = 64;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("exec", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;

@@ -18,10 +18,6 @@ use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::remote::SshFleet;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
     let need = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
     let (inventory, base, facts) = match load_with_facts("plan", &args.common, need, args.facts).await? {

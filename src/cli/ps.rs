@@ -1,4 +1,4 @@
-//! `ps`: what runs where, read from the hosts.
+//! `ps`: lists what runs on each host.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,6 @@ use crate::event::{Exit, Outcome};
 use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown};
 use crate::plan::facts::HostFacts;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(args, LoadMode::ConnectionOnly)?;
     let session = open_session("ps", args, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
@@ -27,8 +23,8 @@ pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
             Err(error) => {
                 outcome = Outcome::Unreachable;
                 let dash = || "-".to_owned();
-                let why = session.reporter.sanitizer().sanitize_line(&format!("unreachable: {error}"));
-                rows.push([host, why, dash(), dash(), dash(), dash()]);
+                let error = session.reporter.sanitizer().sanitize_line(&format!("unreachable: {error}"));
+                rows.push([host, error, dash(), dash(), dash(), dash()]);
             }
         }
     }
@@ -58,8 +54,8 @@ fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::
     let running = facts.ranks.iter().filter(|(_, _, exit)| exit.is_none()).count();
     let failed = facts.ranks.iter().filter(|(_, _, exit)| exit.is_some_and(|(e, _): (Exit, f64)| !e.is_success())).count();
     let ended = facts.ranks.len() - running - failed;
-    let parts = [(running, "running"), (ended, "ok"), (failed, "failed")];
-    let ranks: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let counts = [(running, "running"), (ended, "ok"), (failed, "failed")];
+    let ranks: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
     let container = facts.container().map_or_else(
         || if facts.keeper_pid.is_some() { "keeper".to_owned() } else { "-".to_owned() },
         |c| if c.oom_killed { format!("{} (out of memory)", c.status) } else { c.status.clone() },
@@ -69,7 +65,6 @@ fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::
     [host, run, launcher, ranks, container, owner].map(|cell| sanitizer.sanitize_line(&cell))
 }
 
-/// Columns as wide as their widest cell, the last one open.
 pub(crate) fn format_table<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> =
         (0..N).map(|i| rows.iter().map(|r| unicode_width::UnicodeWidthStr::width(r[i].as_str())).max().unwrap_or(0)).collect();

@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "a journal is played by the clock")]
-//! `replay`: plays the journal of a past run to the dashboard, at the pace that the person asks for.
+#![expect(clippy::disallowed_methods, reason = "playback follows the clock")]
+//! `replay`: plays the journal of a past run on the dashboard.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,6 @@ use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let laptop = LocalEnv::read()?;
     let dir = find_run(&laptop, &args.run)?;
@@ -33,7 +29,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let look = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
     let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
     let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), look);
-    let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
+    let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
     let (mouth, mut asks, ended) = (open.sender, open.actions, open.ended);
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), mouth, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));

@@ -18,10 +18,6 @@ use crate::text::hostlist::{fold_names, fold_numbers};
 /// How many frames of a place are shown; all of them are in the JSON.
 const MAX_FRAMES: usize = 24;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("stacks", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;

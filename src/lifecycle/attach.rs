@@ -17,9 +17,6 @@ use crate::plan::facts::HostFacts;
 const LOCK_WAIT: Duration = Duration::from_secs(45);
 
 /// Follows what runs, or shows how it ended.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) -> Result<WorkflowEnd, WorkflowError> {
     let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
     let known: Vec<HostFacts> = facts.iter().flatten().cloned().collect();

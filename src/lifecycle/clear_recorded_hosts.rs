@@ -11,9 +11,6 @@ use crate::plan::facts::HostFacts;
 
 /// Clears the hosts that only an earlier run's record names, where the person lets them be reached; else how the launch ends. `cleared`: the
 /// names of those that were cleared before.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn confirm_and_clean_recorded_hosts(
     session: &Session,
     cleared: &mut Vec<String>,

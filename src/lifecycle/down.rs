@@ -31,9 +31,6 @@ pub(crate) struct DownReport {
 }
 
 /// Stops and removes everything of a name.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn tear_down_all(session: &mut Session, request: &DownRequest) -> Result<DownReport, WorkflowError> {
     let (facts, _) = collect_facts(session, session.gather_facts(None).await);
     let (facts, left_out) = if request.limited { (facts, Vec::new()) } else { include_recorded_hosts(session, facts).await };

@@ -66,9 +66,6 @@ pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
 }
 
 /// Follows a run that others launched, from the hosts' own account of it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn follow_existing_run(
     session: &mut Session,
     facts: &[HostFacts],

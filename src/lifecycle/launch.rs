@@ -17,9 +17,6 @@ pub(crate) enum LaunchEnd {
 }
 
 /// Carries a launch to its end.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run_launch(mut context: LaunchContext<'_>) -> Result<LaunchEnd, WorkflowError> {
     let leave = context.signals.leave_token.clone();
     context.session.emit_run_started("", None);

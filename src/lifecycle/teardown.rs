@@ -43,9 +43,6 @@ pub(crate) struct EndPolicy {
 }
 
 /// After the end: as `teardown` says.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn finish_run(
     session: &mut Session,
     follow_outcome: FollowOutcome,
@@ -82,9 +79,6 @@ pub(crate) async fn finish_run(
 
 /// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours. Where
 /// this operation had to do with a run, another one that was launched since then is left alone.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn lock_and_tear_down(
     session: &mut Session,
     options: TeardownOptions,
@@ -152,9 +146,6 @@ fn drop_hosts_of_other_runs(session: &Session, facts: &mut [Option<HostFacts>]) 
 }
 
 /// Undoes what the facts show, under a lock that is held.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn tear_down(
     session: &mut Session,
     facts: &[Option<HostFacts>],

@@ -143,7 +143,7 @@ async fn scripts_render_only_with_all_values_known() {
         .run(&auto)
         .await
         .assert_exit_code(2)
-        .assert_contains("not known without asking: the master: free port")
+        .assert_contains("unknown without the hosts: the master: free port")
         .assert_contains("--facts");
     let dir = bench.root().join("scripts");
     laptop.run(&["render", path_str(&file), "--set", "launch.master_port=auto", "--facts", "-o", path_str(&dir)]).await.assert_exit_code(0);

@@ -83,7 +83,7 @@ async fn logs_filter_by_rank_host_and_tail() {
         .run(&["logs", file])
         .await
         .assert_exit_code(1)
-        .assert_contains("no run of read is on any host, and this laptop has no logs of one");
+        .assert_contains("no run of read is on any host, and this laptop has no logs of it");
     laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
     bench.wait_for_ranks(4).await;
     let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
@@ -231,7 +231,7 @@ async fn plan_prints_every_command_and_changes_nothing() {
     {
         plan.assert_exit_code(0).assert_contains(text);
     }
-    plan.assert_not_contains("open-sesame").assert_contains("checks: asked before anything changes").assert_contains("kernel_log");
+    plan.assert_not_contains("open-sesame").assert_contains("checks: run before anything changes").assert_contains("kernel_log");
     let short = laptop.run(&["plan", file]).await;
     short
         .assert_exit_code(0)
