@@ -11,6 +11,7 @@ pub(crate) mod dashboard_shell;
 pub(crate) mod demo;
 pub(crate) mod down;
 pub(crate) mod exec;
+mod exec_single_host;
 pub(crate) mod exit;
 #[cfg(debug_assertions)]
 mod fault_injection;
@@ -33,6 +34,7 @@ pub(crate) mod replay;
 pub(crate) mod runs;
 pub(crate) mod sandbox;
 pub(crate) mod shell;
+mod shell_target;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod tui;

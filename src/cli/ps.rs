@@ -4,17 +4,23 @@ use std::fmt::Write as _;
 
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_json, print_stdout};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::{Exit, Outcome};
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown};
 use crate::plan::facts::HostFacts;
 
 pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(args, LoadMode::ConnectionOnly)?;
     let session = open_session("ps", args, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let answers = session.gather_facts(None).await;
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let answers = match signals.run_until_stopped(session.gather_facts(None)).await {
+        Ok(answers) => answers,
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
+    };
     let mut rows = vec![["HOST", "RUN", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned)];
     let mut outcome = Outcome::Ok;
     for (host, answer) in session.host_names().into_iter().zip(answers) {
@@ -36,8 +42,7 @@ pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     } else {
         print_stdout(&format_table(&rows));
     }
-    session.engine.close().await;
-    Ok(outcome)
+    Ok(session.disconnect(&signals, outcome).await)
 }
 
 fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::Sanitizer) -> [String; 6] {

@@ -7,10 +7,11 @@ use crate::cli::args::RenderArgs;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr};
 use crate::cli::open_session::LoadMode;
-use crate::cli::plan::{build_plan, load_with_facts};
+use crate::cli::plan::load_with_facts;
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
+use crate::lifecycle::plan_preview::build_plan;
 use crate::plan::render;
 
 pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {

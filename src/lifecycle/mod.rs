@@ -5,6 +5,7 @@
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod clear_recorded_hosts;
+pub(crate) mod collect_stacks;
 pub(crate) mod confirm;
 pub(crate) mod down;
 pub(crate) mod error;
@@ -15,6 +16,7 @@ pub(crate) mod launch;
 pub(crate) mod launch_request;
 pub(crate) mod log_fetch;
 pub(crate) mod operator;
+pub(crate) mod plan_preview;
 pub(crate) mod preflight;
 pub(crate) mod prepare_launch;
 pub(crate) mod random;

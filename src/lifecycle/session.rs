@@ -14,6 +14,7 @@ use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::operator::Console;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup, stored_log_offsets};
+use crate::lifecycle::stop_controller::StopController;
 use crate::plan::Plan;
 use crate::plan::action::Issue;
 use crate::plan::build::facts_request;
@@ -269,7 +270,12 @@ impl Session {
         outcome
     }
 
-    /// The last words: the final event, the recap, the goodbye to the hosts; the outcome as given.
+    /// Closes the connections, unless the user leaves without waiting for the hosts.
+    pub(crate) async fn disconnect(&self, signals: &StopController, outcome: Outcome) -> Outcome {
+        signals.run_until_leaving(self.engine.close()).await.err().unwrap_or(outcome)
+    }
+
+    /// Sends the final event, then closes the session.
     pub(crate) async fn finish(self, outcome: Outcome, why: &str, recap: bool) -> (Outcome, RunState) {
         self.emit_run_finished(&outcome, why);
         self.close(outcome, recap).await

@@ -182,7 +182,7 @@ async fn missing_container_names_the_next_command() {
         .run(&words("gpu9"))
         .await
         .assert_exit_code(2)
-        .assert_contains("`gpu9` is no host of this inventory")
+        .assert_contains("`gpu9` is neither a host of this inventory nor a rank")
         .assert_contains("the hosts are gpu01, gpu02");
     // A bare host can be entered at any time.
     let bare = bench.write_inventory("bare", &JobSpec { in_container: false, ..JobSpec::default() });

@@ -26,7 +26,7 @@ async fn first_ctrl_c_stops_gracefully() {
         ended
             .assert_exit_code(code)
             .assert_recap("STOPPED")
-            .assert_contains("stopping the ranks; once more kills them")
+            .assert_contains("stopping the ranks; press Ctrl-C again to kill")
             .assert_contains("4 stopped of 4")
             .assert_not_contains("FIRST");
         bench.assert_no_leftovers().await;
@@ -55,7 +55,7 @@ async fn second_ctrl_c_kills() {
     ended
         .assert_exit_code(130)
         .assert_recap("STOPPED")
-        .assert_contains("killing the ranks; once more leaves at once")
+        .assert_contains("killing the ranks; press Ctrl-C again to leave now")
         .assert_not_contains("could not be stopped");
     let events = laptop.read_journal();
     let at = |f: &dyn Fn(&EventKind) -> bool| events.iter().find(|e| f(&e.kind)).map(|e| e.at).expect("it is in the journal");
@@ -81,7 +81,7 @@ async fn third_ctrl_c_leaves_and_names_the_cleanup() {
         bench.sandbox.drop_connections(host).expect("a host");
     }
     up.send_signal("INT");
-    up.wait_for_output("killing the ranks; once more leaves at once").await;
+    up.wait_for_output("killing the ranks; press Ctrl-C again to leave now").await;
     up.send_signal("INT");
     let ended = up.wait_for_exit().await;
     ended
