@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     session.emit_run_started("", None);
     let end = tokio::select! {
         end = attach(&mut session, &mut signals) => end?,
-        () = leave.cancelled() => return Ok(Outcome::Signal(signals.first_signal().unwrap_or(2))),
+        () = leave.cancelled() => return Ok(signals.signal_outcome()),
     };
     Ok(session.finish(end.outcome, &end.reason, true).await.0)
 }

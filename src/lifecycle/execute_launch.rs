@@ -80,7 +80,7 @@ async fn prepare_and_execute(
     Ok(LockedLaunch::Executed { plan, offsets, report })
 }
 
-/// A launch that did not come to its end: everything that it began is undone.
+/// Undoes everything that a failed launch started.
 async fn roll_back(
     context: &mut LaunchContext<'_>,
     job: &Job,
@@ -92,17 +92,17 @@ async fn roll_back(
         (Some(number), _) => Outcome::Signal(number),
         (None, true) => Outcome::Locked,
         (None, false) if report.failed_steps.iter().any(|f| f.unreachable) => Outcome::Unreachable,
-        // No rank was begun: the hosts are not fit for it, whichever phase found out.
+        // No rank was started: the hosts are not fit for the job, whichever phase found out.
         (None, false) if report.launched_hosts.is_empty() => Outcome::Refused,
         (None, false) => Outcome::Failed,
     };
     if report.lock_lost {
-        return Ok(WorkflowEnd::new(outcome, "another operator took over"));
+        return Ok(WorkflowEnd::new(outcome, "another operator took over the lock"));
     }
     let reason = match (signal, report.failed_steps.first()) {
         (Some(_), _) => "stopped during the launch".to_owned(),
         (None, Some(f)) => format!("{}: {}", context.session.host_names().get(f.host).map_or("?", String::as_str), f.issue.message),
-        (None, None) => "the launch was broken off".to_owned(),
+        (None, None) => "the launch was interrupted".to_owned(),
     };
     if !report.may_have_leftovers {
         return Ok(WorkflowEnd { outcome, reason });
@@ -110,34 +110,34 @@ async fn roll_back(
     let scope = if job.teardown == Teardown::Always { TeardownScope::Everything } else { TeardownScope::Ranks };
     let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(job.launch.stop_grace) };
     let engine = context.session.engine.clone();
-    let undoing = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
-    tokio::pin!(undoing);
-    let undone = loop {
+    let rollback = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
+    tokio::pin!(rollback);
+    let teardown_outcome = loop {
         tokio::select! {
-            undone = &mut undoing => break undone?,
+            result = &mut rollback => break result?,
             Some(control) = context.signals.controls.recv() => if matches!(control, RunControl::Kill { .. }) {
                 engine.kill_all_ranks(&plan.hosts).await;
             },
         }
     };
-    Ok(WorkflowEnd { outcome: worse_outcome(outcome, undone), reason })
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
 }
 
 async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {
     let run = follow_spec(plan, job, context.request.detach);
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "every rank runs; while nobody is attached each host stops its own ranks when one of them fails";
+            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails";
             context.session.notice(text, false);
-            Ok(LaunchStep::done(Outcome::Detached, "every rank runs"))
+            Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }
         FollowOutcome::Restart => {
             context.state.reset();
             Ok(LaunchStep::Reconcile)
         }
-        finish => {
+        outcome => {
             let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: job.teardown, grace: job.launch.stop_grace };
-            teardown::finish_run(context.session, finish, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
+            teardown::finish_run(context.session, outcome, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
         }
     }
 }

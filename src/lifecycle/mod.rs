@@ -1,6 +1,5 @@
-//! The workflows that commands share: a session on the hosts, preflight, launch, follow, teardown, the stop ladder.
-//!
-//! Uses every room but `tui` and `cli`: the terminal and the dashboard are handed in (`operator`). Calls no command and names no clap type.
+//! The workflows that commands share: session, preflight, launch, follow, teardown, stop ladder. The terminal and the dashboard are passed in
+//! (`operator`).
 
 pub(crate) mod attach;
 pub(crate) mod check;

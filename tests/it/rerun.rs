@@ -17,7 +17,7 @@ async fn equal_live_run_is_attached() {
         .await
         .assert_exit_code(0)
         .assert_recap("DETACHED")
-        .assert_contains("every rank runs")
+        .assert_contains("all ranks are running")
         .assert_contains("orchestrate attach");
     bench.wait_for_ranks(4).await;
     let before = bench.run_dir("live", 0);
@@ -26,7 +26,7 @@ async fn equal_live_run_is_attached() {
     second.wait_for_output("is already running and matches the inventory: attaching").await;
     second.wait_for_output("rank 0 of 4 on gpu01").await;
     second.send_signal("INT");
-    second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run goes on");
+    second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run keeps running");
     assert_eq!(bench.run_dir("live", 0), before);
     assert!((0..4).all(|rank| bench.term_received_at(rank).is_none()), "nobody was told to end");
     // Attached once more until it ends: it is left as it was launched to be.
@@ -183,7 +183,7 @@ async fn unreachable_host_prevents_any_change() {
     assert!(run.exists() && (0..6).all(|rank| bench.term_received_at(rank).is_none()), "what runs goes on");
     // A host that may hold something of ours: `down` does what it can and says what it could not.
     let down = laptop.run(&["down", path_str(&file)]).await;
-    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: it may still hold something of ours");
+    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: it may hold leftovers");
     assert!(bench.containers(0).is_empty() && bench.containers(1).is_empty() && bench.containers(2).len() == 1);
     bench.set_faults("gpu03", &Faults::default());
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);

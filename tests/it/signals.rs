@@ -106,7 +106,7 @@ async fn hangup_detaches_and_any_laptop_finds_the_run() {
         let up = laptop.start(&["up", path_str(&file)]);
         let pids = bench.wait_for_ranks(4).await;
         up.send_signal("HUP");
-        up.wait_for_exit().await.assert_exit_code(129).assert_contains("detached: the run goes on");
+        up.wait_for_exit().await.assert_exit_code(129).assert_contains("detached: the run keeps running");
         assert!(pids.iter().all(|pid| is_alive(*pid)), "the ranks go on");
         // `down` from a laptop that has the inventory and nothing else.
         let other = bench.new_laptop("other");
@@ -136,7 +136,7 @@ async fn ranks_survive_a_killed_client() {
     let mut attached = other.start(&["attach", path_str(&file)]);
     attached.wait_for_output("rank 0 of 4 on gpu01").await;
     attached.send_signal("INT");
-    attached.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run goes on");
+    attached.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run keeps running");
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     let logs = other.run(&["logs", path_str(&file), "--rank", "3"]).await;
     assert_eq!(logs.assert_exit_code(0).stdout, "[rank 3 gpu02] rank 3 of 4 on gpu02\n");
