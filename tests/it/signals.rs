@@ -107,7 +107,7 @@ async fn hangup_detaches_and_any_laptop_finds_the_run() {
         let pids = bench.wait_for_ranks(4).await;
         up.send_signal("HUP");
         up.wait_for_exit().await.assert_exit_code(129).assert_contains("detached: the run keeps running");
-        assert!(pids.iter().all(|pid| is_alive(*pid)), "the ranks go on");
+        assert!(pids.iter().all(|pid| is_alive(*pid)), "the ranks keep running");
         // `down` from a laptop that has the inventory and nothing else.
         let other = bench.new_laptop("other");
         let ended = other.run(&["down", path_str(&file)]).await;
