@@ -118,16 +118,15 @@ impl CommonArgs {
 }
 
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Dashboard")]
 pub(crate) struct DashboardArgs {
     /// Disable every key of the dashboard that changes something (tui, attach, replay)
-    #[arg(long)]
+    #[arg(long, help_heading = "Dashboard")]
     pub readonly: bool,
     /// Colour theme of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
-    #[arg(long, value_name = "NAME", value_parser = parse_theme)]
+    #[arg(long, value_name = "NAME", value_parser = parse_theme, help_heading = "Dashboard")]
     pub theme: Option<String>,
     /// Draw the dashboard with ASCII only
-    #[arg(long)]
+    #[arg(long, help_heading = "Dashboard")]
     pub ascii: bool,
 }
 
