@@ -6,7 +6,7 @@
 
 Linux, loopback only, no root needed.
 ready: `up --detach --keep` where every host has the container of an ended run. It connects, asks for facts, locks, fetches and clears the
-ended run, asks again, checks, launches master-first and returns when every rank runs. `-vv` tells of every remote command when its
+ended run, asks again, checks, launches master-first and returns when all ranks are running. `-vv` tells of every remote command when its
 answer came and how long that took; `beyond` is the time in which no remote command of any host was under way: reading, ssh_config, key
 exchange, deciding, and the round trips between the steps. A log stream counts as remote from the start of its phase to its end.
 dead: one rank of so many exits 1 once all run. Every other rank writes down when TERM came; all clocks are this machine's. The hosts of
@@ -103,7 +103,7 @@ def phases(seen, begin, finish):
         at = event["at"] / 1000
         if event["kind"] == "phase-started":
             marks.append((str(event["phase"]), at))
-    last = max((e["at"] / 1000 for e in seen if e["kind"] == "notice" and "every rank runs" in e["text"]), default=finish)
+    last = max((e["at"] / 1000 for e in seen if e["kind"] == "notice" and "all ranks are running" in e["text"]), default=finish)
     marks.append(("end: goodbye, journal, recap", last))
     ends = [at for _, at in marks[1:]] + [finish]
     return [(name, a, b) for (name, a), b in zip(marks, ends)]

@@ -1,4 +1,4 @@
-//! The program: a stand-in when called by a stand-in's name, else the command line.
+//! Runs the command line, or a simulated program of the sandbox if called by its name.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The command line.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,96 +11,93 @@ use super::value_parsers::{RankList, parse_duration, parse_ranks, parse_speed, p
 #[derive(Debug, Parser)]
 #[command(name = "orchestrate", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Converge and launch; stay attached; tear down at the end
+    /// Launch the run, follow it, and tear it down at the end
     Up(UpArgs),
-    /// The dashboard: follows what runs, or shows the plan and starts it on request
+    /// Open the dashboard: follow the live run, or show the plan and start it on request
     Tui(TuiArgs),
-    /// Fetch what this laptop lacks of the logs, then stop and remove everything of this name, and verify it
+    /// Fetch missing logs, stop and remove the run, verify that nothing is left
     Down(DownArgs),
-    /// What runs where
+    /// List what runs on each host
     Ps(CommonArgs),
-    /// Read the logs, from the hosts or from this laptop's copies where the hosts have none any more
+    /// Show the logs of the ranks, from the hosts or from this laptop's copies
     Logs(LogsArgs),
-    /// Follow what runs; Ctrl-C detaches
+    /// Follow the live run; Ctrl-C detaches
     Attach(CommonArgs),
-    /// Preflight only: find what would cost the night, and say what to do about it
+    /// Run the preflight checks and suggest fixes
     Check(CheckArgs),
     /// Show every command that would run, and the environment of each rank
     Plan(PlanArgs),
-    /// The same as scripts that a person can run by hand, one a host
+    /// Write one standalone script per host
     Render(RenderArgs),
     /// Write a commented inventory
     Init(InitArgs),
-    /// Run a command on every host; equal outputs are folded
+    /// Run a command on every host and group equal outputs
     Exec(ExecArgs),
-    /// Show where every rank stands; ranks at the same place are folded
+    /// Show every rank's stack, equal ones grouped
     Stacks(StacksArgs),
-    /// A shell where a run is on a host: in its container where there is one
+    /// Open a shell in the run's container, or on the host
     Shell(ShellArgs),
-    /// Past runs on this laptop
+    /// List past runs on this laptop
     Runs(RunsArgs),
     /// Play a past run on the dashboard
     Replay(ReplayArgs),
-    /// Run a whole job on an embedded cluster
+    /// Run a complete job on an embedded cluster
     Demo(DemoArgs),
-    /// Start an embedded cluster and leave it running until Ctrl-C
+    /// Start an embedded cluster and keep it running until Ctrl-C
     Sandbox(SandboxArgs),
 }
 
-/// Which inventory, which hosts, and how to show it.
+/// Options of every command that reaches hosts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CommonArgs {
     /// The inventory file [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
     #[arg(value_name = "INVENTORY")]
     pub inventory: Option<PathBuf>,
-    /// Inventory file; several are merged, later ones override
-    #[arg(short = 'i', value_name = "FILE")]
+    /// Inventory file (repeatable; later files override earlier ones)
+    #[arg(short = 'i', value_name = "FILE", help_heading = "Inventory")]
     pub files: Vec<PathBuf>,
-    /// Override one value: `--set launch.nproc_per_node=4`
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Override one value, for example `--set launch.nproc_per_node=4`
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Inventory")]
     pub set: Vec<String>,
-    /// Treat what this lint finds as an error; `warnings`: what any lint finds
-    #[arg(long, value_name = "LINT")]
+    /// Treat this lint as an error; `warnings` stands for every lint
+    #[arg(long, value_name = "LINT", help_heading = "Inventory")]
     pub deny: Vec<String>,
     /// Only these hosts: names, `gpu[01-04]`, `gpu*`, `!gpu03`, separated by commas
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", help_heading = "Inventory")]
     pub limit: Option<String>,
     /// Use this ssh_config instead of ~/.ssh/config
-    #[arg(short = 'F', long = "ssh-config", value_name = "FILE")]
+    #[arg(short = 'F', long = "ssh-config", value_name = "FILE", help_heading = "Connection")]
     pub ssh_config: Option<PathBuf>,
-    /// How many remote commands run at once
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    /// How many remote commands may run at the same time
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Connection")]
     pub forks: usize,
-    /// How progress is shown
-    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto, help_heading = "Output")]
     pub progress: ProgressMode,
     /// When to use colours (NO_COLOR is respected)
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, help_heading = "Output")]
     pub color: ColorChoice,
-    /// How the dashboard is.
     #[command(flatten)]
     pub dashboard: DashboardArgs,
-    /// The language of what is said of failures (else from LANG)
-    #[arg(long, value_enum)]
+    /// Language of the diagnosis [default: from LC_ALL, LC_MESSAGES or LANG]
+    #[arg(long, value_enum, help_heading = "Output")]
     pub lang: Option<Language>,
-    /// Answer every question with yes
+    /// Answer yes to every question
     #[arg(long, short = 'y')]
     pub yes: bool,
-    /// Say more; twice: what the libraries say
-    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    /// More detail; -vv adds library logs
+    #[arg(short = 'v', action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
 }
 
 impl CommonArgs {
-    /// No flags but how it is shown.
+    /// The defaults, with these output options.
     pub(crate) fn with_output(progress: ProgressMode, color: ColorChoice) -> CommonArgs {
         CommonArgs {
             inventory: None,
@@ -120,30 +117,28 @@ impl CommonArgs {
     }
 }
 
-/// How the dashboard is.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct DashboardArgs {
-    /// Only look: the dashboard (of tui, attach, replay) has no key that changes something
-    #[arg(long)]
+    /// Disable every key of the dashboard that changes something (tui, attach, replay)
+    #[arg(long, help_heading = "Dashboard")]
     pub readonly: bool,
-    /// Colours of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
-    #[arg(long, value_name = "NAME", value_parser = parse_theme)]
+    /// Colour theme of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
+    #[arg(long, value_name = "NAME", value_parser = parse_theme, help_heading = "Dashboard")]
     pub theme: Option<String>,
     /// Draw the dashboard with ASCII only
-    #[arg(long)]
+    #[arg(long, help_heading = "Dashboard")]
     pub ascii: bool,
 }
 
-/// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
-    /// Bars on a terminal, lines else
+    /// Progress bars on a terminal, plain lines otherwise
     Auto,
     /// The dashboard
     Tui,
-    /// Bars
+    /// Progress bars
     Bars,
-    /// Lines
+    /// Plain lines
     Plain,
     /// JSON lines on standard output
     Json,
@@ -151,7 +146,6 @@ pub(crate) enum ProgressMode {
     Quiet,
 }
 
-/// `--lang`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Language {
     /// English
@@ -160,65 +154,59 @@ pub(crate) enum Language {
     Zh,
 }
 
-/// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
-    /// On a terminal
+    /// Only on a terminal
     Auto,
-    /// Yes
     Always,
-    /// No
     Never,
 }
 
-/// `--preflight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PreflightLevel {
-    /// Only what a launch cannot do without
+    /// Only the checks that every launch needs
     Off,
-    /// Everything but the inside of the image
+    /// Every check except those inside the image
     Fast,
-    /// Everything that `check` looks at
+    /// Every check that `check` runs
     Full,
 }
 
-/// `up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct UpArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Return once every rank runs
+    /// Return as soon as all ranks are running
     #[arg(short = 'd', long)]
     pub detach: bool,
-    /// Leave containers and logs at the end (teardown: never)
+    /// Keep containers and logs at the end (as `teardown: never`)
     #[arg(long)]
     pub keep: bool,
-    /// Stop what runs and make every container anew
+    /// Stop the run and recreate its containers
     #[arg(long)]
     pub recreate: bool,
-    /// Change nothing; say what would be done
+    /// Print what would be done and change nothing
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
-    /// Show what differs from the live run
+    /// Show every difference from the live run
     #[arg(long)]
     pub diff: bool,
-    /// How much is checked before anything is changed
+    /// Which checks run before anything is changed
     #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
     pub preflight: PreflightLevel,
     /// How long to wait for another operator's lock
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
     pub lock_wait: std::time::Duration,
-    /// `tui`: nothing is changed before it is asked for, and whatever runs is followed.
+    /// `tui`: changes nothing before the user starts it, and follows a live run even if it differs from the inventory.
     #[arg(skip)]
     pub confirm_first: bool,
-    /// `demo`: said on the dashboard when it opens; what happened can be looked at until the person leaves.
+    /// `demo`: shown when the dashboard opens, which then stays open after the run until the user leaves.
     #[arg(skip)]
     pub intro_text: Option<&'static str>,
 }
 
 impl UpArgs {
-    /// `up` without flags of its own.
+    /// The defaults of `up`.
     pub(crate) fn with_common(common: CommonArgs) -> UpArgs {
         UpArgs {
             common,
@@ -235,16 +223,14 @@ impl UpArgs {
     }
 }
 
-/// `tui`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TuiArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Leave containers and logs at the end (teardown: never)
+    /// Keep containers and logs at the end (as `teardown: never`)
     #[arg(long)]
     pub keep: bool,
-    /// How much is checked before anything is changed
+    /// Which checks run before anything is changed
     #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
     pub preflight: PreflightLevel,
     /// How long to wait for another operator's lock
@@ -252,159 +238,143 @@ pub(crate) struct TuiArgs {
     pub lock_wait: std::time::Duration,
 }
 
-/// `down`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DownArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Do not fetch the logs before they are deleted
+    /// Delete the logs on the hosts without fetching them
     #[arg(long)]
     pub discard_logs: bool,
-    /// Kill at once instead of stopping with grace
+    /// Send SIGKILL without waiting for the ranks to stop
     #[arg(long)]
     pub kill: bool,
     /// How long to wait for another operator's lock; `--yes` takes it over
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
     pub lock_wait: std::time::Duration,
-    /// Change nothing; say what would be done
+    /// Print what would be done and change nothing
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
 }
 
-/// `logs`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogsArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Go on as the logs grow
+    /// Keep printing new lines
     #[arg(short = 'f', long)]
     pub follow: bool,
-    /// A past run of this inventory, as `runs` lists it; a unique prefix is enough
+    /// A past run of this inventory as listed by `runs`; a unique prefix is enough
     #[arg(long, value_name = "ID", conflicts_with = "follow")]
     pub run: Option<String>,
     /// Only these ranks: `3`, `r3`, `0-1`, `0,2-3` (repeatable)
     #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
     pub rank: Vec<RankList>,
-    /// Only the ranks of this host (repeatable)
+    /// Only the ranks on this host (repeatable)
     #[arg(long = "host", value_name = "H")]
     pub hosts: Vec<String>,
-    /// Only the last N lines of each
+    /// Only the last N lines of each log
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
 }
 
 impl LogsArgs {
-    /// The ranks that are wanted; empty: all.
+    /// The selected ranks; empty means all.
     pub(crate) fn ranks(&self) -> BTreeSet<u32> {
         self.rank.iter().flat_map(|list| list.0.iter().copied()).collect()
     }
 }
 
-/// `check`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CheckArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
     /// Only these checks or areas (host, docker, image, gpu, files, network), separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Leave these checks or areas out
+    /// Skip these checks or areas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Then run an all-reduce of about 30 s on all hosts, in the image; `--only smoke`: that alone
+    /// Also run an all-reduce of about 30 s on all hosts, in the image; `--only smoke` runs nothing else
     #[arg(long)]
     pub smoke: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Name every check and what it looks at
+    /// List every check with its description
     #[arg(long)]
     pub list: bool,
 }
 
-/// `stacks`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StacksArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// As JSON, a line a rank, with every thread
+    /// Print JSON, one line per rank, with every thread
     #[arg(long)]
     pub json: bool,
 }
 
-/// `plan`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlanArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Ask the hosts, so that nothing is left open
+    /// Gather facts from the hosts, so that the plan has no placeholders
     #[arg(long)]
     pub facts: bool,
-    /// Only say which `nproc_per_node`, and how many of the hosts, satisfy all constraints
+    /// Only list the `nproc_per_node` values and host counts that satisfy all constraints
     #[arg(long)]
     pub suggest: bool,
 }
 
-/// `render`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RenderArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Write `<host>.sh` into this folder instead of all to standard output
+    /// Write `<host>.sh` files into this directory instead of printing them
     #[arg(short = 'o', long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Ask the hosts for what the inventory leaves open
+    /// Gather from the hosts what the inventory leaves open
     #[arg(long)]
     pub facts: bool,
 }
 
-/// `init`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct InitArgs {
-    /// Take the hosts from a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, or a list of hosts
+    /// Import the hosts from a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, or a list of hosts
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Where to write it; `-`: standard output
+    /// The file to write; `-` is standard output
     #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml")]
     pub output: PathBuf,
-    /// What the runs are called
+    /// Name of the runs
     #[arg(long, default_value = "train")]
     pub name: String,
 }
 
-/// `exec`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExecArgs {
-    /// Which hosts.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// How long it may take on a host
+    /// Time limit on each host
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub timeout: std::time::Duration,
-    /// The command; one word is a shell line, several are an argument vector
+    /// The command; one argument is a shell line, several are an argument vector
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 
-/// `shell`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ShellArgs {
-    /// The host, or the number of a rank: its host, and its variables (RANK, WORLD_SIZE, …) as well
+    /// A host, or a rank: its host, with the variables of the rank (RANK, WORLD_SIZE, …)
     #[arg(value_name = "HOST|RANK")]
     pub target: String,
-    /// Inventory file; several are merged, later ones override [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
+    /// Inventory file (repeatable; later files override earlier ones) [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
     #[arg(short = 'i', value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Override one value: `--set launch.nproc_per_node=4`
+    /// Override one value, for example `--set launch.nproc_per_node=4`
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Use this ssh_config instead of ~/.ssh/config
@@ -413,16 +383,16 @@ pub(crate) struct ShellArgs {
     /// When to use colours (NO_COLOR is respected)
     #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
-    /// Say more; twice: what the libraries say
+    /// More detail; -vv adds library logs
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// A command instead of a shell; one word is a shell line, several are an argument vector
+    /// The command to run instead of a shell; one argument is a shell line, several are an argument vector
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 
 impl ShellArgs {
-    /// The same for what every command begins with.
+    /// As the options of every command that reaches hosts.
     pub(crate) fn common_args(&self) -> CommonArgs {
         CommonArgs {
             files: self.files.clone(),
@@ -434,46 +404,40 @@ impl ShellArgs {
     }
 }
 
-/// `runs`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunsArgs {
-    /// What to do with them.
     #[command(subcommand)]
     pub verb: Option<RunsVerb>,
 }
 
-/// What to do with past runs.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum RunsVerb {
     /// Delete old runs from this laptop
     Prune {
-        /// Keep this many of the newest
+        /// How many of the newest runs to keep
         #[arg(long, default_value_t = 20)]
         keep: usize,
     },
 }
 
-/// `replay`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayArgs {
-    /// The run's id as `runs` lists it; the beginning is enough where only one begins so
+    /// The run's id as listed by `runs`; a unique prefix is enough
     #[arg(value_name = "RUN")]
     pub run: String,
-    /// How many seconds of the run pass in one
+    /// Playback speed: seconds of the run per second
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed)]
     pub speed: f64,
     /// When to use colours
     #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
-    /// How the dashboard is.
     #[command(flatten)]
     pub dashboard: DashboardArgs,
 }
 
-/// `demo`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
-    /// How progress is shown
+    /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
     /// When to use colours
@@ -481,13 +445,12 @@ pub(crate) struct DemoArgs {
     pub color: ColorChoice,
 }
 
-/// `sandbox`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SandboxArgs {
-    /// How many hosts
+    /// Number of hosts
     #[arg(long, default_value_t = 4)]
     pub hosts: usize,
-    /// A scenario file instead
+    /// A scenario file to use instead
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `attach`: follows what runs, from any laptop that has the inventory.
+//! `attach`: follows the live run, from any laptop that has the inventory.
 
 use crate::cli::args::CommonArgs;
 use crate::cli::dashboard_shell::spawn_action_handler;
@@ -11,10 +11,6 @@ use crate::lifecycle::attach::attach;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let loaded = load_inventory(args, LoadMode::ConnectionOnly)?;
     let mut session = open_session("attach", args, loaded, OutputOptions::with_main_rank(args.progress))?;
@@ -24,7 +20,7 @@ pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     session.emit_run_started("", None);
     let end = tokio::select! {
         end = attach(&mut session, &mut signals) => end?,
-        () = leave.cancelled() => return Ok(Outcome::Signal(signals.first_signal().unwrap_or(2))),
+        () = leave.cancelled() => return Ok(signals.signal_outcome()),
     };
     Ok(session.finish(end.outcome, &end.reason, true).await.0)
 }

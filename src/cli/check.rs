@@ -1,4 +1,4 @@
-//! `check`: preflight alone. Asks the hosts, judges, shows the matrix; changes nothing.
+//! `check`: runs the preflight checks and prints their results; changes nothing on the hosts.
 
 use std::path::PathBuf;
 
@@ -16,21 +16,19 @@ use crate::lifecycle::check::{CheckedHosts, check_hosts};
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::smoke::{SmokePlan, SmokeStart};
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::smoke::{CHECK, CHECK_NAME};
 use crate::preflight::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
 use crate::report::preflight_report::{self as page, PreflightReportContext};
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     if args.list {
         print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat()));
         return Ok(Outcome::Ok);
     }
     let selection = CheckSelection::from_args(args);
-    // A word that names no check is told before anybody is asked anything.
+    // Reject an unknown check before any host is contacted.
     selection.resolve_checks(&[])?;
     let (inventory, base) = load_inventory(&args.common, LoadMode::Full)?;
     let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
@@ -38,14 +36,11 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     let progress = if args.common.progress == ProgressMode::Auto { ProgressMode::Quiet } else { args.common.progress };
     let mut session = open_session("check", &args.common, (inventory, base.clone()), OutputOptions::progress_only(progress))?;
     session.emit_run_started("", None);
-    let began = Instant::now();
-    let mut checked = tokio::select! {
-        checked = check_hosts(&session, &draft, &checks) => checked,
-        result = tokio::signal::ctrl_c() => {
-            result.map_err(anyhow::Error::from)?;
-            session.finish(Outcome::Signal(2), "stopped", false).await;
-            return Ok(Outcome::Signal(2));
-        }
+    let started_at = Instant::now();
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let mut checked = match signals.run_until_stopped(check_hosts(&session, &draft, &checks)).await {
+        Ok(checked) => checked,
+        Err(outcome) => return Ok(close_cancelled(session, &signals, outcome).await),
     };
     checked.emit_reports(&session);
     let mut outcome = Outcome::Ok;
@@ -55,19 +50,26 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
         checked.add_report(&session, report);
     }
     outcome = worse_outcome(outcome, checked.outcome());
-    print_page(args, &session, &checked, began, &outcome);
+    print_results(args, &session, &checked, started_at, &outcome);
     let (outcome, _) = session.finish(outcome, "", false).await;
     Ok(outcome)
 }
 
-fn print_page(args: &CheckArgs, session: &Session, checked: &CheckedHosts, began: Instant, outcome: &Outcome) {
+async fn close_cancelled(session: Session, signals: &StopController, outcome: Outcome) -> Outcome {
+    match signals.run_until_leaving(session.finish(outcome, "cancelled", false)).await {
+        Ok((outcome, _)) => outcome,
+        Err(outcome) => outcome,
+    }
+}
+
+fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, started_at: Instant, outcome: &Outcome) {
     let context = PreflightReportContext {
         name: &session.inventory.name.clone(),
         hosts: &session.host_names(),
         unreachable: &checked.unreachable,
         style: session.reporter.style(),
         sanitizer: session.reporter.sanitizer().clone(),
-        elapsed: began.elapsed(),
+        elapsed: started_at.elapsed(),
     };
     if args.json {
         print_json(&format!("{:#}\n", page::render_json(&context, &checked.reports, outcome)));
@@ -77,7 +79,7 @@ fn print_page(args: &CheckArgs, session: &Session, checked: &CheckedHosts, began
     checked.problems.iter().for_each(|problem| print_stderr(problem));
 }
 
-/// A run of its own on the hosts, after the checks.
+/// A separate run on the hosts, after the checks.
 async fn run_smoke(
     session: &Session,
     args: &CommonArgs,
@@ -90,36 +92,34 @@ async fn run_smoke(
         SmokeStart::Launch(plan) => plan,
     };
     let progress = match args.progress {
-        shown @ (ProgressMode::Plain | ProgressMode::Bars) => shown,
+        chosen @ (ProgressMode::Plain | ProgressMode::Bars) => chosen,
         _ => ProgressMode::Quiet,
     };
     let common = CommonArgs { limit: None, progress, ..args.clone() };
-    // Nothing is checked again.
+    // The checks have run already.
     let up = UpArgs { preflight: PreflightLevel::Off, ..UpArgs::with_common(common) };
     let (session, end) = launch(&up, plan.inventory.clone(), base).await?;
     Ok(plan.evaluate(session, end).await)
 }
 
-/// Which checks the person wants, and whether the smoke as well.
 struct CheckSelection {
     only: Vec<String>,
     skip: Vec<String>,
-    /// Nothing but the smoke.
     smoke_only: bool,
     smoke: bool,
 }
 
 impl CheckSelection {
     fn from_args(args: &CheckArgs) -> CheckSelection {
-        let rest = |words: &[String]| words.iter().filter(|word| *word != CHECK_NAME).cloned().collect::<Vec<_>>();
-        let names = |words: &[String]| words.iter().any(|word| word == CHECK_NAME);
-        let (only, skip) = (rest(&args.only), rest(&args.skip));
-        let smoke = (args.smoke || names(&args.only)) && !names(&args.skip);
-        CheckSelection { smoke_only: names(&args.only) && only.is_empty(), only, skip, smoke }
+        let without_smoke = |names: &[String]| names.iter().filter(|name| *name != CHECK_NAME).cloned().collect::<Vec<_>>();
+        let has_smoke = |names: &[String]| names.iter().any(|name| name == CHECK_NAME);
+        let (only, skip) = (without_smoke(&args.only), without_smoke(&args.skip));
+        let smoke = (args.smoke || has_smoke(&args.only)) && !has_smoke(&args.skip);
+        CheckSelection { smoke_only: has_smoke(&args.only) && only.is_empty(), only, skip, smoke }
     }
 
-    fn resolve_checks(&self, skipped: &[String]) -> Result<Vec<PreflightCheck>, CliError> {
-        let checks = select_checks(&self.only, &self.skip, skipped).map_err(CliError::Usage)?;
+    fn resolve_checks(&self, skipped_by_inventory: &[String]) -> Result<Vec<PreflightCheck>, CliError> {
+        let checks = select_checks(&self.only, &self.skip, skipped_by_inventory).map_err(CliError::Usage)?;
         Ok(if self.smoke_only { Vec::new() } else { checks })
     }
 }

@@ -1,4 +1,4 @@
-//! The dashboard as workflows see it, and the logs that it reads.
+//! Connects workflows to the dashboard, and the dashboard to the laptop's log copies.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,23 +17,21 @@ use crate::report::past_runs::open_logs;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{FeedMessage, WeakFeedSender};
 
-/// Opens the dashboard of a command.
-///
 /// # Errors
-/// When there is no terminal for it.
+/// No suitable terminal.
 pub(super) fn open_dashboard(
     args: &CommonArgs,
     sanitizer: &Sanitizer,
     advice: &CommandFormatter,
 ) -> Result<(Box<dyn ReportSink>, DashboardHandle), CliError> {
-    let farewell = vec![format!(
-        "    the ranks go on without it: `{}` shows them, `{}` ends them",
+    let panic_advice = vec![format!(
+        "    the ranks keep running: `{}` shows them, `{}` ends them",
         advice.format_command("tui", ""),
         advice.format_command("down", "")
     )];
-    let settings = dashboard_settings(&args.dashboard, args.color, farewell)?;
+    let settings = dashboard_settings(&args.dashboard, args.color, panic_advice)?;
     let open = crate::tui::open_dashboard(DashboardRole::Observer, sanitizer.clone(), settings);
-    let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
+    let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
     #[cfg(debug_assertions)]
     crate::cli::fault_injection::spawn_fault_listener(open.sender.downgrade());
     open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&LocalEnv::read()?.state_dir))));
@@ -42,7 +40,6 @@ pub(super) fn open_dashboard(
     Ok((Box::new(open.sender), DashboardHandle { view, user_actions: Some(open.actions), closed: open.ended }))
 }
 
-/// A dashboard behind its feed.
 struct FeedDashboard(WeakFeedSender);
 
 impl FeedDashboard {
@@ -71,7 +68,7 @@ impl DashboardView for FeedDashboard {
     }
 }
 
-/// The laptop's copies of logs in a run's folder, for the dashboard.
+/// The laptop's log copies in a run directory.
 pub(super) struct RunDirLogReader(pub(super) PathBuf);
 
 impl crate::tui::feed::StoredLogs for RunDirLogReader {
@@ -80,8 +77,8 @@ impl crate::tui::feed::StoredLogs for RunDirLogReader {
         store.log_len(host, file).map_err(std::io::Error::other)
     }
 
-    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
+    fn read(&self, host: &str, file: LogFile, offset: u64, max_bytes: usize) -> std::io::Result<Vec<u8>> {
         let store = open_logs(&self.0).map_err(std::io::Error::other)?;
-        store.read_at(host, file, from, most).map_err(std::io::Error::other)
+        store.read_at(host, file, offset, max_bytes).map_err(std::io::Error::other)
     }
 }

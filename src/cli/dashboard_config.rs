@@ -1,6 +1,7 @@
-//! A person's own settings of the dashboard: `$XDG_CONFIG_HOME/orchestrate/config.toml`.
+//! The user's settings of the dashboard: `$XDG_CONFIG_HOME/orchestrate/config.toml`.
 //!
-//! Every problem is told at once, with file, line and column. Values that are not set stay `None`: flags and the terminal decide then.
+//! All problems are reported together, each with file, line and column. A value that is not set stays `None`: then flags and the terminal
+//! decide.
 
 use std::path::{Path, PathBuf};
 
@@ -14,30 +15,25 @@ use crate::tui::keymap::UiCommand;
 use crate::tui::settings::MouseMode;
 use crate::tui::theme::{ColorScheme, GraphStyle};
 
-/// The keys of the file.
 const SETTING_NAMES: [&str; 6] = ["theme", "ascii", "graph", "mouse", "readonly", "keys"];
-/// The most bytes that are read of it.
+/// A longer file is cut off here.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// What the file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DashboardConfig {
-    /// The colours; `Some(None)`: as the terminal's background is.
-    pub skin: Option<Option<ColorScheme>>,
-    /// Whether only ASCII is drawn.
+    /// `Some(None)`: chosen by the terminal's background.
+    pub color_scheme: Option<Option<ColorScheme>>,
     pub ascii: Option<bool>,
-    /// What graphs are drawn with.
     pub graph: Option<GraphStyle>,
     pub mouse: Option<MouseMode>,
-    /// Whether nothing may be changed.
     pub readonly: bool,
     pub bindings: KeyBindings,
 }
 
-/// Reads it; a file that is not there says nothing.
+/// Reads the file; a missing file means no settings.
 ///
 /// # Errors
-/// Every problem of it.
+/// Every problem in the file.
 #[expect(clippy::disallowed_methods, reason = "a file of this laptop")]
 pub(crate) fn read_config(home: &Path) -> Result<DashboardConfig, CliError> {
     use std::io::Read as _;
@@ -54,19 +50,18 @@ pub(crate) fn read_config(home: &Path) -> Result<DashboardConfig, CliError> {
     parse_config(&path.display().to_string(), &text).map_err(|problems| CliError::Usage(problems.join("\n")))
 }
 
-/// The skin of that name; `auto`: as the background is.
+/// `auto` gives `None`: chosen by the terminal's background.
 ///
 /// # Errors
-/// The names that there are.
+/// The list of known themes.
 pub(crate) fn parse_color_scheme(name: &str) -> Result<Option<ColorScheme>, String> {
     if name == "auto" {
         return Ok(None);
     }
-    let names: Vec<&str> = ColorScheme::ALL.iter().map(|skin| skin.name()).collect();
-    ColorScheme::from_name(name).map(Some).ok_or_else(|| format!("there is no theme `{name}`: auto, {}", names.join(", ")))
+    let names: Vec<&str> = ColorScheme::ALL.iter().map(|scheme| scheme.name()).collect();
+    ColorScheme::from_name(name).map(Some).ok_or_else(|| format!("unknown theme `{name}`: write auto, {}", names.join(", ")))
 }
 
-/// What a text says, or every problem with its place.
 fn parse_config(name: &str, text: &str) -> Result<DashboardConfig, Vec<String>> {
     let (root, errors) = DeTable::parse_recoverable(text);
     let mut reader = ConfigReader { file_name: name, text, problems: Vec::new() };
@@ -80,7 +75,7 @@ fn parse_config(name: &str, text: &str) -> Result<DashboardConfig, Vec<String>> 
     if let Some(keys) = root.get_ref().get("keys").and_then(|value| value.get_ref().as_table()) {
         reader.read_key_bindings(&mut config.bindings, keys);
     }
-    reader.problems.sort_by_key(|(at, _)| *at);
+    reader.problems.sort_by_key(|(offset, _)| *offset);
     let problems: Vec<String> = reader.problems.into_iter().map(|(_, text)| text).collect();
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
@@ -92,47 +87,47 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
-    fn add_problem(&mut self, at: usize, what: &str) {
-        let before = self.text.get(..at).unwrap_or(self.text);
+    fn add_problem(&mut self, offset: usize, problem: &str) {
+        let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        self.problems.push((at, format!("{}:{line}:{column}: {what}", self.file_name)));
+        self.problems.push((offset, format!("{}:{line}:{column}: {problem}", self.file_name)));
     }
 
     fn read_setting(&mut self, config: &mut DashboardConfig, key: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>>) {
         match key.get_ref().as_ref() {
-            "theme" => config.skin = self.read_word(value, parse_color_scheme),
+            "theme" => config.color_scheme = self.read_name(value, parse_color_scheme),
             "ascii" => config.ascii = self.read_bool(value),
             "readonly" => config.readonly = self.read_bool(value).unwrap_or(false),
             "graph" => {
-                config.graph = self.read_word(value, |word| match word {
+                config.graph = self.read_name(value, |name| match name {
                     "braille" => Ok(GraphStyle::Braille),
                     "block" => Ok(GraphStyle::Block),
                     "ascii" => Ok(GraphStyle::Ascii),
-                    other => Err(format!("there is no graph `{other}`: braille, block, ascii")),
+                    other => Err(format!("unknown graph style `{other}`: write braille, block or ascii")),
                 });
             }
             "mouse" => {
-                config.mouse = self.read_word(value, |word| {
-                    let mut all = [MouseMode::Auto, MouseMode::On, MouseMode::Off].into_iter();
-                    all.find(|mouse| mouse.name() == word).ok_or_else(|| format!("there is no mouse `{word}`: auto, on, off"))
+                config.mouse = self.read_name(value, |name| {
+                    let mut modes = [MouseMode::Auto, MouseMode::On, MouseMode::Off].into_iter();
+                    modes.find(|mode| mode.name() == name).ok_or_else(|| format!("unknown mouse mode `{name}`: write auto, on or off"))
                 });
             }
             "keys" if value.get_ref().is_table() => {}
-            "keys" => self.add_problem(value.span().start, "`keys` is a table: `[keys]`, then one `action = \"key\"` a line"),
+            "keys" => self.add_problem(value.span().start, "`keys` is not a table: write `[keys]`, then `action = \"key\"` lines"),
             other => {
-                let near = did_you_mean(other, SETTING_NAMES);
-                self.add_problem(key.span().start, &format!("there is no setting `{other}`{near}"));
+                let suggestion = did_you_mean(other, SETTING_NAMES);
+                self.add_problem(key.span().start, &format!("unknown setting `{other}`{suggestion}"));
             }
         }
     }
 
-    fn read_word<T>(&mut self, value: &Spanned<DeValue<'_>>, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        let word = value.get_ref().as_str().ok_or_else(|| format!("a text is wanted, this is {}", value.get_ref().type_str()));
-        match word.and_then(read) {
+    fn read_name<T>(&mut self, value: &Spanned<DeValue<'_>>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        let name = value.get_ref().as_str().ok_or_else(|| format!("expected a string, found {}", value.get_ref().type_str()));
+        match name.and_then(parse) {
             Ok(value) => Some(value),
-            Err(what) => {
-                self.add_problem(value.span().start, &what);
+            Err(problem) => {
+                self.add_problem(value.span().start, &problem);
                 None
             }
         }
@@ -141,24 +136,24 @@ impl ConfigReader<'_> {
     fn read_bool(&mut self, value: &Spanned<DeValue<'_>>) -> Option<bool> {
         let found = value.get_ref().as_bool();
         if found.is_none() {
-            self.add_problem(value.span().start, &format!("true or false is wanted, this is {}", value.get_ref().type_str()));
+            self.add_problem(value.span().start, &format!("expected true or false, found {}", value.get_ref().type_str()));
         }
         found
     }
 
     fn read_key_bindings(&mut self, bindings: &mut KeyBindings, table: &DeTable<'_>) {
-        let mut places: Vec<(UiCommand, usize)> = Vec::new();
+        let mut rebound: Vec<(UiCommand, usize)> = Vec::new();
         for (action, value) in table {
-            let at = action.span().start;
+            let offset = action.span().start;
             let name = action.get_ref().as_ref();
             let Some(cmd) = bindings.command_by_name(name) else {
                 let names: Vec<String> = bindings.command_names();
-                let near = did_you_mean(name, names.iter().map(String::as_str));
-                self.add_problem(at, &format!("there is no action `{name}`{near}"));
+                let suggestion = did_you_mean(name, names.iter().map(String::as_str));
+                self.add_problem(offset, &format!("unknown action `{name}`{suggestion}"));
                 continue;
             };
             if cmd == UiCommand::Interrupt {
-                self.add_problem(at, "`interrupt` is Ctrl-C and stays so: it is the way out");
+                self.add_problem(offset, "`interrupt` is always Ctrl-C: it cannot be rebound");
                 continue;
             }
             let mut keys = Vec::new();
@@ -166,31 +161,34 @@ impl ConfigReader<'_> {
             for key in value.get_ref().as_array().map_or(&one[..], |list| &list[..]) {
                 match key.get_ref().as_str() {
                     Some("none") => {}
-                    Some("ctrl-c") => self.add_problem(key.span().start, "Ctrl-C is `interrupt` and stays so: it is the way out"),
+                    Some("ctrl-c") => self.add_problem(key.span().start, "Ctrl-C is always `interrupt`: choose another key"),
                     Some(text) if is_key_name(text) => keys.push(text.to_owned()),
                     Some(text) => {
-                        self.add_problem(key.span().start, &format!("`{text}` is no key: write x, X, ctrl-x, f5, pgdn, space, … or none"));
+                        self.add_problem(
+                            key.span().start,
+                            &format!("unknown key `{text}`: write x, X, ctrl-x, f5, pgdn, space, … or none"),
+                        );
                     }
-                    None => self.add_problem(key.span().start, "a key is a text, as in \"ctrl-x\"; several stand in [ ]"),
+                    None => self.add_problem(key.span().start, "expected a key such as \"ctrl-x\", or a list of keys in [ ]"),
                 }
             }
             bindings.rebind(cmd, &keys);
-            places.push((cmd, value.span().start));
+            rebound.push((cmd, value.span().start));
         }
-        let Some(clash) = bindings.find_conflict() else { return };
-        let blamed = places.iter().filter(|(cmd, _)| clash.commands.contains(cmd)).max_by_key(|(_, at)| *at);
-        if let Some((cmd, at)) = blamed {
-            let other = clash.commands.iter().find(|known| *known != cmd).unwrap_or(cmd).name();
-            let place = clash.context.title();
-            let text = format!("`{}` means `{other}` already ({place}); give that another key, or \"none\"", clash.key);
-            self.add_problem(*at, &text);
+        let Some(conflict) = bindings.find_conflict() else { return };
+        let last = rebound.iter().filter(|(cmd, _)| conflict.commands.contains(cmd)).max_by_key(|(_, offset)| *offset);
+        if let Some((cmd, offset)) = last {
+            let other = conflict.commands.iter().find(|known| *known != cmd).unwrap_or(cmd).name();
+            let context = conflict.context.title();
+            let text =
+                format!("`{}` is already bound to `{other}` ({context}); bind `{other}` to another key or to \"none\"", conflict.key);
+            self.add_problem(*offset, &text);
         }
     }
 }
 
-/// `, did you mean …?` where a known word is near.
-fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest_word(word, known).map_or_else(String::new, |known| format!(", did you mean `{known}`?"))
+fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest_word(name, known).map_or_else(String::new, |known| format!(", did you mean `{known}`?"))
 }
 
 #[cfg(test)]
@@ -199,23 +197,26 @@ mod tests {
     use crate::tui::keymap::KeyContext;
 
     fn problems(text: &str) -> Vec<String> {
-        parse_config("c.toml", text).expect_err("it is wrong")
+        parse_config("c.toml", text).expect_err("invalid")
     }
 
     #[test]
     fn settings_are_read() {
         let text = "theme = \"tritanopia\"\nascii = true\ngraph = \"block\"\nmouse = \"off\"\nreadonly = true\n\
                     [keys]\ntheme = \"none\"\nfreeze = [\"F\", \"f9\"]\nprev-rank = \"(\"\n";
-        let config = parse_config("c.toml", text).expect("it is right");
-        assert_eq!((config.skin, config.ascii, config.graph), (Some(Some(ColorScheme::Tritanopia)), Some(true), Some(GraphStyle::Block)));
+        let config = parse_config("c.toml", text).expect("valid");
+        assert_eq!(
+            (config.color_scheme, config.ascii, config.graph),
+            (Some(Some(ColorScheme::Tritanopia)), Some(true), Some(GraphStyle::Block))
+        );
         assert_eq!((config.mouse, config.readonly), (Some(MouseMode::Off), true));
         let keys = |cmd| config.bindings.keys_for(cmd, &[KeyContext::Logs, KeyContext::Global]);
         assert_eq!(
             (keys(UiCommand::Theme), keys(UiCommand::Freeze).as_deref(), keys(UiCommand::PrevRank).as_deref()),
             (None, Some("F f9"), Some("("))
         );
-        assert_eq!(parse_config("c.toml", "").expect("nothing is said"), DashboardConfig::default());
-        assert_eq!(parse_config("c.toml", "theme = \"auto\"").expect("it is right").skin, Some(None));
+        assert_eq!(parse_config("c.toml", "").expect("valid"), DashboardConfig::default());
+        assert_eq!(parse_config("c.toml", "theme = \"auto\"").expect("valid").color_scheme, Some(None));
     }
 
     #[test]
@@ -224,23 +225,23 @@ mod tests {
         assert_eq!(
             problems(text),
             [
-                "c.toml:1:9: there is no theme `pink`: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono",
-                "c.toml:2:1: there is no setting `asci`, did you mean `ascii`?",
-                "c.toml:3:9: a text is wanted, this is integer",
-                "c.toml:5:1: there is no action `tear-dwon`, did you mean `tear-down`?",
-                "c.toml:6:10: `ctrl-Q` is no key: write x, X, ctrl-x, f5, pgdn, space, … or none",
-                "c.toml:7:1: `interrupt` is Ctrl-C and stays so: it is the way out",
-                "c.toml:8:8: Ctrl-C is `interrupt` and stays so: it is the way out",
+                "c.toml:1:9: unknown theme `pink`: write auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono",
+                "c.toml:2:1: unknown setting `asci`, did you mean `ascii`?",
+                "c.toml:3:9: expected a string, found integer",
+                "c.toml:5:1: unknown action `tear-dwon`, did you mean `tear-down`?",
+                "c.toml:6:10: unknown key `ctrl-Q`: write x, X, ctrl-x, f5, pgdn, space, … or none",
+                "c.toml:7:1: `interrupt` is always Ctrl-C: it cannot be rebound",
+                "c.toml:8:8: Ctrl-C is always `interrupt`: choose another key",
             ]
         );
     }
 
     #[test]
     fn key_conflict_is_reported() {
-        let taken = ["c.toml:2:10: `T` means `theme` already (Everywhere); give that another key, or \"none\""];
-        assert_eq!(problems("[keys]\nfreeze = \"T\"\n"), taken);
-        assert!(parse_config("c.toml", "[keys]\nfreeze = \"T\"\ntheme = \"f\"\n").is_ok(), "they may change places");
-        assert!(problems("[keys]\nfreeze = \"T\ntheme = 3")[0].starts_with("c.toml:2:"), "a text without its end");
-        assert_eq!(problems("keys = 3"), ["c.toml:1:8: `keys` is a table: `[keys]`, then one `action = \"key\"` a line"]);
+        let expected = ["c.toml:2:10: `T` is already bound to `theme` (Everywhere); bind `theme` to another key or to \"none\""];
+        assert_eq!(problems("[keys]\nfreeze = \"T\"\n"), expected);
+        assert!(parse_config("c.toml", "[keys]\nfreeze = \"T\"\ntheme = \"f\"\n").is_ok(), "two actions can swap keys");
+        assert!(problems("[keys]\nfreeze = \"T\ntheme = 3")[0].starts_with("c.toml:2:"), "an unterminated string");
+        assert_eq!(problems("keys = 3"), ["c.toml:1:8: `keys` is not a table: write `[keys]`, then `action = \"key\"` lines"]);
     }
 }

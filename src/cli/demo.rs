@@ -1,6 +1,6 @@
-#![expect(clippy::disallowed_methods, reason = "the demo writes its script and inventory into the sandbox's folder")]
-//! `demo`: a whole job on an embedded cluster of 4 hosts × 8 GPUs: real SSH, real shells, simulated docker, torchrun and nvidia-smi. On a
-//! terminal it is shown on the dashboard, and takes a minute instead of 20 seconds.
+#![expect(clippy::disallowed_methods, reason = "the demo writes its script and inventory into the sandbox's directory")]
+//! `demo`: a complete job on an embedded cluster of 4 hosts × 8 GPUs: real SSH, real shells, simulated docker, torchrun and nvidia-smi. On a
+//! terminal it opens the dashboard and takes a minute instead of 20 seconds.
 
 use std::path::PathBuf;
 
@@ -13,21 +13,17 @@ use crate::event::Outcome;
 use crate::inventory::{Inventory, InventorySource};
 use crate::sandbox::{Sandbox, Scenario};
 
-/// What a newcomer is told first.
-const INTRO_TEXT: &str = "a simulated run of a minute: 1 to 7 show its screens, ? all keys, q leaves";
+/// Shown when the dashboard opens.
+const INTRO_TEXT: &str = "a simulated run of one minute: 1 to 7 switch screens, ? lists the keys, q quits";
 
-/// Runs it.
-///
-/// # Errors
-/// Where the sandbox cannot be made.
 pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     print_stderr("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
-    let sandbox = Sandbox::start(Scenario::with_hosts(4)).await.context("the sandbox could not be started")?;
+    let sandbox = Sandbox::start(Scenario::with_hosts(4)).await.context("could not start the sandbox")?;
     let progress = match args.progress {
         ProgressMode::Auto if dashboard_settings(&DashboardArgs::default(), args.color, Vec::new()).is_ok() => ProgressMode::Tui,
         other => other,
     };
-    let (file, text) = write_demo_files(&sandbox, progress == ProgressMode::Tui).context("the demo's files could not be written")?;
+    let (file, text) = write_demo_files(&sandbox, progress == ProgressMode::Tui).context("could not write the demo's files")?;
     print_stderr(&format!("demo: orchestrate up {}", file.display()));
     let source = InventorySource { name: file.display().to_string(), text };
     let inventory = Inventory::load(&[source], &[])?;
@@ -37,9 +33,9 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     let outcome = super::up::run_with_inventory(&up, inventory, file.parent().map_or_else(PathBuf::new, PathBuf::from)).await;
     let stopped = sandbox.stop().await;
     let outcome = outcome?;
-    stopped.context("the sandbox did not end cleanly")?;
+    stopped.context("could not stop the sandbox cleanly")?;
     if outcome == Outcome::Detached {
-        print_stderr("demo: the hosts were simulated: they have ended, and the run with them");
+        print_stderr("demo: the simulated hosts have stopped, and the run with them");
     }
     if outcome == Outcome::Ok {
         print_stderr("demo: that was simulated; for your own hosts start from configs/two-hosts.yaml: `orchestrate up two-hosts.yaml`");
@@ -47,14 +43,14 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-fn write_demo_files(sandbox: &Sandbox, longer: bool) -> std::io::Result<(PathBuf, String)> {
+fn write_demo_files(sandbox: &Sandbox, on_dashboard: bool) -> std::io::Result<(PathBuf, String)> {
     let dir = sandbox.dir().join("demo");
     std::fs::create_dir_all(&dir)?;
     std::fs::write(dir.join("train.sh"), include_str!("../../assets/demo/train.sh"))?;
-    // All hosts of the sandbox share this machine's ports: a free one is asked for here.
+    // All hosts of the sandbox share this machine's ports, so the port has to be free here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let extra = include_str!("../../assets/demo/inventory.yaml")
-        .replace("STEPS: \"18\"", if longer { "STEPS: \"60\"" } else { "STEPS: \"18\"" })
+        .replace("STEPS: \"18\"", if on_dashboard { "STEPS: \"60\"" } else { "STEPS: \"18\"" })
         .replace("@DEMO@", &dir.display().to_string())
         .replace("master_port: auto", &format!("master_port: {port}"));
     let text = sandbox.inventory_yaml("demo", &extra);

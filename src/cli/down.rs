@@ -1,4 +1,4 @@
-//! `down`: fetches what this laptop lacks, then stops and removes everything of a name, and verifies it.
+//! `down`: fetches missing logs, stops and removes a run, verifies that nothing is left.
 
 use std::path::PathBuf;
 
@@ -12,33 +12,30 @@ use crate::inventory::Inventory;
 use crate::inventory::smoke_test::SmokeTest;
 use crate::lifecycle::down::{DownReport, DownRequest, tear_down_all};
 use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
     if args.common.progress == ProgressMode::Tui {
-        return Err(CliError::Usage("--progress tui: for `up` and `attach`; `down` shows bars or lines".to_owned()));
+        return Err(CliError::Usage("--progress tui: only for `up` and `attach`; use `--progress bars` or `plain` with `down`".to_owned()));
     }
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let (outcome, smoke) = tear_down_inventory(args, inventory.clone(), base.clone()).await?;
-    if !smoke {
+    let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;
+    let (outcome, has_smoke_run) = tear_down_inventory(args, (inventory.clone(), base.clone()), &signals).await?;
+    if !has_smoke_run {
         return Ok(outcome);
     }
-    // A `check --smoke` that was killed leaves a run of its own.
-    let own = inventory.smoke_test_inventory(&SmokeTest { command: &[], port: None, nproc: None });
-    Ok(worse_outcome(tear_down_inventory(args, own, base).await?.0, outcome))
+    // A `check --smoke` that was killed leaves a run under another name.
+    let smoke_inventory = inventory.smoke_test_inventory(&SmokeTest { command: &[], port: None, nproc: None });
+    Ok(worse_outcome(tear_down_inventory(args, (smoke_inventory, base), &signals).await?.0, outcome))
 }
 
-/// Clears one name away; whether a smoke of it is there.
-async fn tear_down_inventory(args: &DownArgs, inventory: Inventory, base: PathBuf) -> Result<(Outcome, bool), CliError> {
+/// The outcome, and whether a run of `check --smoke` is on the hosts.
+async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), signals: &StopController) -> Result<(Outcome, bool), CliError> {
     let output = OutputOptions::progress_only(args.common.progress);
-    let mut session = open_session("down", &args.common, (inventory, base), output)?;
+    let mut session = open_session("down", &args.common, loaded, output)?;
     session.emit_run_started("", None);
-    let again = session.suggest_command("down", "");
-    // A terminal that goes away does not break a teardown off.
-    let _hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(anyhow::Error::from)?;
+    let retry_command = session.suggest_command("down", "");
     let request = DownRequest {
         limited: args.common.limit.is_some(),
         discard_logs: args.discard_logs,
@@ -47,27 +44,15 @@ async fn tear_down_inventory(args: &DownArgs, inventory: Inventory, base: PathBu
         take_over_lock: args.common.yes,
         dry_run: args.dry_run,
     };
-    let DownReport { end, has_smoke_run } = tokio::select! {
-        report = tear_down_all(&mut session, &request) => report?,
-        number = wait_for_interrupt() => {
-            print_stderr(&format!("interrupted; to finish:\n    {again}"));
-            return Ok((Outcome::Signal(number), false));
+    let DownReport { end, has_smoke_run } = match signals.run_until_leaving(tear_down_all(&mut session, &request)).await {
+        Ok(report) => report?,
+        Err(outcome) => {
+            print_stderr(&format!("interrupted; to finish:\n    {retry_command}"));
+            return Ok((outcome, false));
         }
     };
     if args.dry_run {
         print_stderr(&end.reason);
     }
     Ok((session.finish(end.outcome, &end.reason, !args.dry_run).await.0, has_smoke_run))
-}
-
-/// The number of the first signal that asks this process to end.
-async fn wait_for_interrupt() -> i32 {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => 2,
-        _ = terminate.recv() => 15,
-    }
 }

@@ -1,166 +1,113 @@
-//! `exec`: one command on every host, equal outputs folded as `clush -b` does. On one host there is nothing to fold: its output comes as
-//! ssh gives it, byte for byte into a file or a pipe, cleaned on a terminal.
-
-use tokio::sync::{mpsc, oneshot};
+//! `exec`: runs one command on every host and groups equal outputs, as `clush -b` does. The output of a single host is streamed instead
+//! (`exec_single_host`).
 
 use crate::cli::args::{ExecArgs, ProgressMode};
+use crate::cli::exec_single_host::stream_single_host;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
-use crate::cli::passthrough;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
 use crate::report::recap::fold_equal_answers;
 use crate::report::style::Tone;
 
-/// Bytes of standard output, and as many of standard error, that are kept of all hosts together.
+/// Kept output of all hosts together: this much standard output and this much standard error.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;
-/// Pieces of one host's output (32 KiB at most, each) that may wait for their reader; then the host waits.
-const MAX_QUEUED_CHUNKS: usize = 64;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("exec", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let command = match args.command.as_slice() {
         [line] => RemoteCommand::from_script("exec", line.as_str(), args.timeout),
-        words => RemoteCommand::from_argv("exec", words, args.timeout),
+        argv => RemoteCommand::from_argv("exec", argv, args.timeout),
     };
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let names = session.host_names();
-    if let ([name], false) = (names.as_slice(), args.common.progress == ProgressMode::Json) {
-        return run_on_single_host(&session, name, &command).await;
-    }
-    let command = command.with_output_limit(MAX_OUTPUT_BYTES / names.len().max(1));
-    let commands = (0..names.len()).map(|i| (i, command.clone())).collect();
-    let mut answers: Vec<Option<Result<CommandOutput, RemoteError>>> = (0..names.len()).map(|_| None).collect();
-    let fan_out = session.engine.fan_out(commands, |i, answer| {
-        if let Some(place) = answers.get_mut(i) {
-            *place = Some(answer);
-        }
-    });
-    let outcome = match run_until_ctrl_c(fan_out).await? {
-        Some(()) => print_results(&session, &names, answers, args),
-        None => Outcome::Signal(2),
-    };
-    session.engine.close().await;
-    Ok(outcome)
-}
-
-/// Waits for `work` until Ctrl-C; what is dropped then is ended on the hosts when they are told goodbye.
-async fn run_until_ctrl_c<T>(work: impl Future<Output = T>) -> Result<Option<T>, CliError> {
-    tokio::select! {
-        done = work => Ok(Some(done)),
-        result = tokio::signal::ctrl_c() => result.map(|()| None).map_err(|e| CliError::Bug(e.into())),
-    }
-}
-
-/// Runs it on the only host.
-async fn run_on_single_host(session: &Session, name: &str, command: &RemoteCommand) -> Result<Outcome, CliError> {
-    let (pieces, queue) = mpsc::channel(MAX_QUEUED_CHUNKS);
-    let (told, written) = oneshot::channel();
-    let cleaner = session.reporter.sanitizer().clone();
-    let write = move || {
-        if told.send(passthrough::write_output(queue, &cleaner)).is_err() {
-            tracing::debug!("nobody waits for the last of the output");
+    let outcome = if let ([name], false) = (names.as_slice(), args.common.progress == ProgressMode::Json) {
+        signals.run_until_stopped(stream_single_host(&session, name, &command)).await.unwrap_or_else(Ok)?
+    } else {
+        match signals.run_until_stopped(run_on_all_hosts(&session, command)).await {
+            Ok(answers) => print_results(&session, &names, answers, args),
+            Err(outcome) => outcome,
         }
     };
-    // A thread of its own: a pipe that nobody reads must not stop a signal.
-    std::thread::Builder::new().name("output".to_owned()).spawn(write).map_err(anyhow::Error::from)?;
-    let links = session.engine.connections();
-    let running = async {
-        let answer = match links.first() {
-            Some(link) => link.exec_streaming(command, pieces).await,
-            None => return Ok(Outcome::Ok),
-        };
-        let written = written.await.map_err(anyhow::Error::from)?;
-        Ok::<_, CliError>(report_single_host(session, name, answer, written))
+    // Closing the connections ends a cancelled command on the hosts.
+    Ok(session.disconnect(&signals, outcome).await)
+}
+
+type HostAnswer = Option<Result<CommandOutput, RemoteError>>;
+
+async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> Vec<HostAnswer> {
+    let hosts = session.inventory.hosts.len();
+    let command = command.with_output_limit(MAX_OUTPUT_BYTES / hosts.max(1));
+    let commands = (0..hosts).map(|host| (host, command.clone())).collect();
+    let mut answers: Vec<HostAnswer> = (0..hosts).map(|_| None).collect();
+    let collect = |host: usize, answer| {
+        if let Some(slot) = answers.get_mut(host) {
+            *slot = Some(answer);
+        }
     };
-    let outcome = run_until_ctrl_c(running).await?.unwrap_or(Ok(Outcome::Signal(2)))?;
-    session.engine.close().await;
-    Ok(outcome)
+    session.engine.fan_out(commands, collect).await;
+    answers
 }
 
-/// Tells how it ended on the only host. A reader that went away (`| head`) is no error.
-fn report_single_host(session: &Session, name: &str, answer: Result<i32, RemoteError>, written: std::io::Result<()>) -> Outcome {
-    let style = session.reporter.style();
-    match (written, answer) {
-        (Err(error), _) if error.kind() == std::io::ErrorKind::BrokenPipe => Outcome::Ok,
-        (Err(error), _) => {
-            print_stderr(&format!("{}: standard output: {error}", style.paint(Tone::Bad, "error")));
-            Outcome::Failed
-        }
-        (Ok(()), Ok(0)) => Outcome::Ok,
-        (Ok(()), Ok(code)) => {
-            print_stderr(&format!("{}: exit {code}", style.paint(Tone::Warn, name)));
-            Outcome::Failed
-        }
-        (Ok(()), Err(error)) => {
-            let lost = (name.to_owned(), error.to_string(), error.hint().to_owned());
-            print_unreachable(session.reporter.sanitizer(), style, vec![lost]);
-            Outcome::Unreachable
-        }
-    }
-}
-
-fn print_results(
-    session: &Session,
-    names: &[String],
-    answers: Vec<Option<Result<CommandOutput, RemoteError>>>,
-    args: &ExecArgs,
-) -> Outcome {
-    let (mut spoken, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, args: &ExecArgs) -> Outcome {
+    let json = args.common.progress == ProgressMode::Json;
+    let (mut outputs, mut problems, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let mut outcome = Outcome::Ok;
-    let cleaner = session.reporter.sanitizer();
+    let sanitizer = session.reporter.sanitizer();
     let style = session.reporter.style();
     for (name, answer) in names.iter().zip(answers) {
         match answer {
             Some(Ok(output)) => {
-                let mut text = cleaner.sanitize_multiline(&output.stdout_text());
+                let mut text = sanitizer.sanitize_multiline(&output.stdout_text());
                 if output.dropped_bytes > 0 {
-                    text.push_str(&format!("… {} more bytes: one host alone (--limit) gives all\n", output.dropped_bytes));
+                    text.push_str(&format!(
+                        "… {} more bytes: select one host with --limit for the complete output\n",
+                        output.dropped_bytes
+                    ));
                 }
-                let complaint = cleaner.sanitize_multiline(&String::from_utf8_lossy(&output.stderr));
-                if args.common.progress == ProgressMode::Json {
-                    let line = serde_json::json!({ "host": name, "code": output.exit_code, "stdout": text, "stderr": complaint });
+                let stderr = sanitizer.sanitize_multiline(&String::from_utf8_lossy(&output.stderr));
+                if json {
+                    let line = serde_json::json!({ "host": name, "code": output.exit_code, "stdout": text, "stderr": stderr });
                     print_json(&format!("{line}\n"));
                 } else {
-                    spoken.push((name.clone(), text));
+                    outputs.push((name.clone(), text));
                 }
                 if !output.is_success() {
                     outcome = worse_outcome(Outcome::Failed, outcome);
-                    failed.push((
+                    problems.push((
                         name.clone(),
-                        format!("exit {}{}{}", output.exit_code, if complaint.is_empty() { "" } else { "\n" }, complaint.trim_end()),
+                        format!("exit {}{}{}", output.exit_code, if stderr.is_empty() { "" } else { "\n" }, stderr.trim_end()),
                     ));
-                } else if !complaint.is_empty() && args.common.progress != ProgressMode::Json {
-                    failed.push((name.clone(), format!("standard error:\n{}", complaint.trim_end())));
+                } else if !stderr.is_empty() && !json {
+                    problems.push((name.clone(), format!("standard error:\n{}", stderr.trim_end())));
                 }
             }
             Some(Err(error)) => {
                 outcome = worse_outcome(Outcome::Unreachable, outcome);
-                lost.push((name.clone(), error.to_string(), error.hint().to_owned()));
+                unreachable.push((name.clone(), error.to_string(), error.hint().to_owned()));
             }
-            None => lost.push((name.clone(), "no answer".to_owned(), String::new())),
+            None => unreachable.push((name.clone(), "no answer".to_owned(), String::new())),
         }
     }
-    for (hosts, text) in fold_equal_answers(&spoken) {
+    for (hosts, text) in fold_equal_answers(&outputs) {
         if !text.is_empty() {
             print_stdout(&format!("---- {hosts}\n{text}{}", if text.ends_with('\n') { "" } else { "\n" }));
         }
     }
-    if args.common.progress != ProgressMode::Json {
-        for (hosts, text) in fold_equal_answers(&failed) {
+    if !json {
+        for (hosts, text) in fold_equal_answers(&problems) {
             print_stderr(&format!("{}: {text}", style.paint(Tone::Warn, &hosts)));
         }
     }
-    print_unreachable(cleaner, style, lost);
+    print_unreachable(sanitizer, style, unreachable);
     outcome
 }

@@ -1,19 +1,19 @@
-//! From how it ended to the exit code; the only place that knows the numbers of `product.md` section 2.
+//! Errors of commands, and the exit code of each outcome.
 
 use crate::event::Outcome;
 use crate::inventory::InventoryProblem;
 use crate::lifecycle::error::WorkflowError;
 
-/// Ended early, with the words for the person.
+/// Ends a command early, with the text for the user.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// A usage or inventory error: 2.
+    /// Exit code 2.
     Usage(String),
-    /// Every problem of the inventory: 2.
+    /// Every problem of the inventory. Exit code 2.
     Inventory(Vec<InventoryProblem>),
-    /// A command on a host ended with this status, which is ours as well.
+    /// The remote command's exit code becomes the program's.
     RemoteExit(u8),
-    /// A bug of ours, or a laptop that cannot do its part: 70.
+    /// A bug, or a failure of the laptop. Exit code 70.
     Bug(anyhow::Error),
 }
 
@@ -39,7 +39,6 @@ impl From<Vec<InventoryProblem>> for CliError {
     }
 }
 
-/// The code of an outcome.
 pub(crate) fn exit_code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Ok | Outcome::Detached => 0,

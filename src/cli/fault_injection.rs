@@ -1,12 +1,12 @@
 #![cfg(debug_assertions)]
-#![expect(clippy::disallowed_methods, reason = "waits for the word of a test")]
-//! Rehearses that this program breaks, so that tests see what becomes of the terminal and of the run. Not in a release build.
+#![expect(clippy::disallowed_methods, reason = "polls a file that a test writes")]
+//! Panics on request, so that tests see what happens to the terminal and the run. Not in release builds.
 
 use std::time::Duration;
 
 use crate::tui::feed::{FeedMessage, WeakFeedSender};
 
-/// Breaks where the file that `$ORCHESTRATE_REHEARSAL` names says, once it is there: `task` or `screen`.
+/// Waits for the file that `$ORCHESTRATE_REHEARSAL` names. Its content says what panics: `task` or `screen`.
 pub(super) fn spawn_fault_listener(feed_sender: WeakFeedSender) {
     let Some(path) = std::env::var_os("ORCHESTRATE_REHEARSAL") else { return };
     tokio::spawn(async move {
@@ -23,7 +23,7 @@ pub(super) fn spawn_fault_listener(feed_sender: WeakFeedSender) {
     });
 }
 
-#[expect(clippy::panic, reason = "that is what is rehearsed")]
+#[expect(clippy::panic, reason = "the injected fault")]
 fn panic_in_task() -> ! {
     panic!("rehearsed in the task")
 }

@@ -1,6 +1,6 @@
-//! The person's side of a talk with a program on a host: keys there, its output here, and the terminal as it was whatever ends it.
+//! The local side of an interactive session: sends keys, prints output, restores the terminal however the session ends.
 //!
-//! Keyboard and screen have a thread each, since neither a terminal nor a pipe can be waited for otherwise; both end with the talk.
+//! Keyboard and screen each have a thread, since terminals and pipes can only be read and written with blocking calls.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -16,71 +16,68 @@ use crate::cli::passthrough;
 use crate::remote::{ChannelInput, InteractiveChannel, OutputChunk, PtySpec, RemoteError};
 use crate::tui::terminal::RawModeGuard;
 
-/// Chunks of the keyboard that may wait for the host; then no key is read until it takes some.
+/// Queued keyboard chunks; with a full queue, no key is read until the host takes some.
 const MAX_QUEUED_INPUT: usize = 64;
-/// The most that is read of the keyboard at a time.
 const READ_CHUNK_BYTES: usize = 16 << 10;
-/// How long the last output may take to be shown when the talk did not end by itself.
+/// How long to wait for the last output if the remote program did not exit.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How a talk was left.
 #[derive(Debug)]
 pub(crate) enum InteractiveEnd {
-    /// The program ended, with this status.
+    /// Exit status of the remote program.
     Exited(i32),
-    /// Nobody reads what it writes (`| head`).
+    /// Local output was closed (`| head`).
     OutputClosed,
-    /// The connection was lost, or the host broke it off.
     ConnectionLost(RemoteError),
-    /// The person typed `~.`.
+    /// The user typed `~.`.
     Escaped,
-    /// A signal ended it, or (1) the terminal is gone.
+    /// A signal to this program; 1 (SIGHUP) also if the terminal is gone.
     Signal(i32),
 }
 
-/// The terminal that input and output are, if they are one.
+/// `None` unless standard input and standard output are a terminal.
 pub(crate) fn local_pty_spec() -> Option<PtySpec> {
     use std::io::IsTerminal as _;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return None;
     }
     let (columns, rows) = terminal_size();
-    #[expect(clippy::disallowed_methods, reason = "what kind of terminal it is stands in the environment")]
+    #[expect(clippy::disallowed_methods, reason = "the type of terminal is in the environment")]
     let term = std::env::var("TERM").ok().filter(|term| !term.is_empty());
     Some(PtySpec { term: term.unwrap_or_else(|| "dumb".to_owned()), columns, rows })
 }
 
 fn terminal_size() -> (u16, u16) {
-    let told = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
-    if told.0 == 0 || told.1 == 0 { (80, 24) } else { told }
+    let size = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    if size.0 == 0 || size.1 == 0 { (80, 24) } else { size }
 }
 
-/// Carries it to its end; in a terminal every key is the program's, but for `~.` at the beginning of a line.
+/// Runs the session to its end. In a terminal every key goes to the program, except `~.` at the start of a line.
 ///
 /// # Errors
-/// When this system has no thread, pipe or signal for it.
+/// A thread, pipe or signal handler could not be created.
 pub(crate) async fn run(channel: InteractiveChannel, in_terminal: bool) -> io::Result<InteractiveEnd> {
     let raw = in_terminal.then(RawModeGuard::enable).transpose()?;
-    let InteractiveChannel { output, input, exit: end } = channel;
+    let InteractiveChannel { output, input, exit } = channel;
     let screen = spawn_output_thread(output, in_terminal)?;
     let (keys, _keyboard) = spawn_keyboard_thread()?;
     let mut local = InteractiveSession {
         keyboard: Some(keys),
         pending_input: VecDeque::new(),
         escape: in_terminal.then(EscapeFilter::default),
-        exit_status: end,
+        exit_status: exit,
     };
-    let (left, shown) = local.run(input, screen).await?;
+    let (end, alternate_screen) = local.run(input, screen).await?;
     drop(raw);
-    if in_terminal && !matches!(left, InteractiveEnd::Exited(code) if code < 128) {
-        // What ran there could not put the terminal back.
-        let reset = if shown { "\x1b[?1049l\r\n" } else { "\r\n" };
-        let rest = "\x1b[?1l\x1b>\x1b[?2004l\x1b[?1004l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?25h\x1b[0m";
-        if let Err(error) = io::stdout().write_all(format!("{rest}{reset}").as_bytes()).and_then(|()| io::stdout().flush()) {
+    if in_terminal && !matches!(end, InteractiveEnd::Exited(code) if code < 128) {
+        // The remote program had no chance to restore the terminal.
+        let leave_screen = if alternate_screen { "\x1b[?1049l\r\n" } else { "\r\n" };
+        let reset_modes = "\x1b[?1l\x1b>\x1b[?2004l\x1b[?1004l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?25h\x1b[0m";
+        if let Err(error) = io::stdout().write_all(format!("{reset_modes}{leave_screen}").as_bytes()).and_then(|()| io::stdout().flush()) {
             tracing::debug!(%error, "the terminal is gone");
         }
     }
-    Ok(left)
+    Ok(end)
 }
 
 struct InteractiveSession {
@@ -90,7 +87,7 @@ struct InteractiveSession {
     exit_status: oneshot::Receiver<Result<i32, RemoteError>>,
 }
 
-/// How the screen's thread ended: what was written last, and whether the program left the alternate screen on.
+/// The result of writing, and whether the program left the alternate screen on.
 type OutputThreadResult = (io::Result<()>, bool);
 
 impl InteractiveSession {
@@ -101,8 +98,8 @@ impl InteractiveSession {
     ) -> io::Result<(InteractiveEnd, bool)> {
         let mut signals = TerminationSignals::listen()?;
         let mut resized = signal(SignalKind::window_change())?;
-        let mut shown = None;
-        let left = loop {
+        let mut output_result = None;
+        let end = loop {
             tokio::select! {
                 biased;
                 number = signals.wait() => break InteractiveEnd::Signal(number),
@@ -110,40 +107,40 @@ impl InteractiveSession {
                     let (columns, rows) = terminal_size();
                     self.pending_input.push_back(ChannelInput::Resize(columns, rows));
                 }
-                how = &mut screen, if shown.is_none() => shown = how.ok(),
-                how = &mut self.exit_status => break match how {
+                result = &mut screen, if output_result.is_none() => output_result = result.ok(),
+                exit = &mut self.exit_status => break match exit {
                     Ok(Ok(code)) => InteractiveEnd::Exited(code),
-                    Ok(Err(_)) if shown.as_ref().is_some_and(|(written, _)| written.is_err()) => InteractiveEnd::OutputClosed,
+                    Ok(Err(_)) if output_result.as_ref().is_some_and(|(written, _)| written.is_err()) => InteractiveEnd::OutputClosed,
                     Ok(Err(error)) => InteractiveEnd::ConnectionLost(error),
                     Err(_) => InteractiveEnd::Signal(1),
                 },
-                place = input.reserve(), if !self.pending_input.is_empty() => match (place, self.pending_input.pop_front()) {
-                    (Ok(place), Some(told)) => place.send(told),
+                permit = input.reserve(), if !self.pending_input.is_empty() => match (permit, self.pending_input.pop_front()) {
+                    (Ok(permit), Some(message)) => permit.send(message),
                     _ => self.pending_input.clear(),
                 },
-                typed = next_input(&mut self.keyboard), if self.pending_input.len() < MAX_QUEUED_INPUT => if let Some(left) = self.queue_input(typed) { break left },
+                typed = next_input(&mut self.keyboard), if self.pending_input.len() < MAX_QUEUED_INPUT => if let Some(end) = self.queue_input(typed) { break end },
             }
         };
-        // Where the program has not ended, it is hung up on.
+        // If the program has not exited, it gets SIGHUP.
         drop(input);
-        // The program's last words come before ours; nobody waits for a terminal that stands still when it did not end by itself.
-        if shown.is_none() {
-            shown = match &left {
-                InteractiveEnd::Exited(_) => tokio::select! { how = screen => how.ok(), _ = signals.wait() => None },
+        // Print the program's last output before our own. If it did not exit, a terminal that does not read may lose it.
+        if output_result.is_none() {
+            output_result = match &end {
+                InteractiveEnd::Exited(_) => tokio::select! { result = screen => result.ok(), _ = signals.wait() => None },
                 _ => tokio::time::timeout(DRAIN_TIMEOUT, screen).await.ok().and_then(Result::ok),
             };
         }
-        Ok((left, shown.is_some_and(|(_, alternate)| alternate)))
+        Ok((end, output_result.is_some_and(|(_, alternate)| alternate)))
     }
 
-    /// Takes what was typed; how it is left by that.
+    /// Queues typed bytes; returns the end of the session if they end it.
     fn queue_input(&mut self, typed: Option<Bytes>) -> Option<InteractiveEnd> {
         match (typed, &mut self.escape) {
             (None, None) => {
                 self.keyboard = None;
                 self.pending_input.push_back(ChannelInput::Eof);
             }
-            // A terminal has no end; it is gone.
+            // End of input on a terminal: it is gone.
             (None, Some(_)) => return Some(InteractiveEnd::Signal(1)),
             (Some(bytes), None) => self.pending_input.push_back(ChannelInput::Bytes(bytes)),
             (Some(bytes), Some(escape)) => match escape.filter(&bytes) {
@@ -163,7 +160,6 @@ async fn next_input(keys: &mut Option<mpsc::Receiver<Bytes>>) -> Option<Bytes> {
     }
 }
 
-/// The signals that end a talk.
 struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -188,17 +184,16 @@ impl TerminationSignals {
     }
 }
 
-/// Looks for `~.` at the beginning of a line, as ssh's; `~~` is one `~`.
+/// Recognizes `~.` at the start of a line, as ssh does; `~~` sends one `~`.
 #[derive(Debug, Default)]
 struct EscapeFilter {
-    /// Something was typed in this line.
     mid_line: bool,
-    /// A `~` began it and is not sent yet.
+    /// The line starts with a `~` that is not sent yet.
     pending_tilde: bool,
 }
 
 impl EscapeFilter {
-    /// What is sent of these bytes; `None`: the talk is left.
+    /// The bytes to send; `None` after `~.`.
     fn filter(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut sent = Vec::with_capacity(bytes.len() + 1);
         for &byte in bytes {
@@ -219,29 +214,29 @@ impl EscapeFilter {
     }
 }
 
-/// The keyboard's thread ends when this is dropped.
+/// Dropping it ends the keyboard thread.
 struct KeyboardGuard {
     _wake_pipe: OwnedFd,
 }
 
 fn spawn_keyboard_thread() -> io::Result<(mpsc::Receiver<Bytes>, KeyboardGuard)> {
-    let (bell, end) = rustix::pipe::pipe()?;
-    for side in [&bell, &end] {
-        rustix::io::fcntl_setfd(side, rustix::io::FdFlags::CLOEXEC)?;
+    let (wake_reader, wake_writer) = rustix::pipe::pipe()?;
+    for end in [&wake_reader, &wake_writer] {
+        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
     }
-    let (keys, typed) = mpsc::channel(1);
+    let (sender, receiver) = mpsc::channel(1);
     std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
         let stdin = io::stdin();
         let mut chunk = vec![0; READ_CHUNK_BYTES];
         loop {
-            let mut ends = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&bell, PollFlags::IN)];
-            match poll(&mut ends, None) {
+            let mut inputs = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&wake_reader, PollFlags::IN)];
+            match poll(&mut inputs, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
             }
-            // Whoever comes after this talk gets the keys that nobody took.
-            if !ends[1].revents().is_empty() {
+            // Leave unread keys for whoever reads the terminal next.
+            if !inputs[1].revents().is_empty() {
                 return;
             }
             let count = match rustix::io::read(&stdin, &mut chunk) {
@@ -249,30 +244,30 @@ fn spawn_keyboard_thread() -> io::Result<(mpsc::Receiver<Bytes>, KeyboardGuard)>
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
                 _ => return,
             };
-            if keys.blocking_send(Bytes::copy_from_slice(&chunk[..count])).is_err() {
+            if sender.blocking_send(Bytes::copy_from_slice(&chunk[..count])).is_err() {
                 return;
             }
         }
     })?;
-    Ok((typed, KeyboardGuard { _wake_pipe: end }))
+    Ok((receiver, KeyboardGuard { _wake_pipe: wake_writer }))
 }
 
-/// Writes what comes. In an interactive shell as it is: what is asked to draw on the terminal may do so, as with ssh. Where no program has
-/// the terminal, files and pipes get every byte, and a terminal gets it cleaned.
+/// In a terminal session, output is written unchanged: the remote program may draw on the terminal, as with ssh. Otherwise files and pipes get
+/// every byte, and a terminal gets sanitized text.
 fn spawn_output_thread(mut chunks: mpsc::Receiver<OutputChunk>, in_terminal: bool) -> io::Result<oneshot::Receiver<OutputThreadResult>> {
-    let (done, shown) = oneshot::channel();
+    let (result_sender, result) = oneshot::channel();
     std::thread::Builder::new().name("output".to_owned()).spawn(move || {
         if !in_terminal {
             let written = passthrough::write_output(chunks, &crate::report::safe_output::sanitizer());
-            if done.send((written, false)).is_err() {
-                tracing::debug!("nobody waits for the last of the output");
+            if result_sender.send((written, false)).is_err() {
+                tracing::debug!("the session ended before its last output was written");
             }
             return;
         }
         let mut alternate = AltScreenTracker::default();
         let mut write = || -> io::Result<()> {
-            while let Some(piece) = chunks.blocking_recv() {
-                match piece {
+            while let Some(chunk) = chunks.blocking_recv() {
+                match chunk {
                     OutputChunk::Stdout(bytes) => {
                         alternate.update(&bytes);
                         let mut out = io::stdout().lock();
@@ -286,25 +281,25 @@ fn spawn_output_thread(mut chunks: mpsc::Receiver<OutputChunk>, in_terminal: boo
         };
         let written = write();
         drop(chunks);
-        if done.send((written, alternate.active)).is_err() {
-            tracing::debug!("nobody waits for the last of the output");
+        if result_sender.send((written, alternate.active)).is_err() {
+            tracing::debug!("the session ended before its last output was written");
         }
     })?;
-    Ok(shown)
+    Ok(result)
 }
 
-/// Whether the program has the alternate screen, as far as its output says.
+/// Detects from the output whether the program uses the alternate screen.
 #[derive(Debug, Default)]
 struct AltScreenTracker {
     active: bool,
-    /// The end of what was seen, which may be the beginning of a sequence.
+    /// The last bytes, which may be the start of a sequence.
     tail: Vec<u8>,
 }
 
 impl AltScreenTracker {
     fn update(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
-        let last = |wanted: &[u8]| memchr::memmem::rfind(&self.tail, wanted);
+        let last = |sequence: &[u8]| memchr::memmem::rfind(&self.tail, sequence);
         let (entered, left) = (last(b"\x1b[?1049h"), last(b"\x1b[?1049l"));
         if entered.is_some() || left.is_some() {
             self.active = entered > left;
@@ -341,13 +336,13 @@ mod tests {
 
     #[test]
     fn alt_screen_is_detected_across_chunks() {
-        let on = |pieces: &[&str]| {
+        let is_active = |chunks: &[&str]| {
             let mut alternate = AltScreenTracker::default();
-            pieces.iter().for_each(|piece| alternate.update(piece.as_bytes()));
+            chunks.iter().for_each(|chunk| alternate.update(chunk.as_bytes()));
             alternate.active
         };
-        assert!(on(&["x\x1b[?10", "49hvim"]));
-        assert!(on(&["\x1b[?1049h", "much\x1b[1m", "more"]));
-        assert!(!on(&["\x1b[?1049h", "\x1b[?1049", "l$ "]));
+        assert!(is_active(&["x\x1b[?10", "49hvim"]));
+        assert!(is_active(&["\x1b[?1049h", "much\x1b[1m", "more"]));
+        assert!(!is_active(&["\x1b[?1049h", "\x1b[?1049", "l$ "]));
     }
 }

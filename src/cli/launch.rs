@@ -1,4 +1,4 @@
-//! Launches as `up` words it: the request made from arguments and environment, the session opened, the workflow run to its end.
+//! Turns the options of `up` into a launch request and runs it in a session; `tui` and `check --smoke` launch the same way.
 
 use std::path::PathBuf;
 
@@ -18,16 +18,13 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
 
-/// Launches and follows; the session is still open.
-///
-/// # Errors
-/// What must be said to the person.
-pub(super) async fn launch(args: &UpArgs, whole: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
-    let mut inventory = whole.clone();
+/// Launches and follows. The caller closes the session.
+pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
+    let mut inventory = full_inventory.clone();
     if let Some(pattern) = &args.common.limit {
         inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
-    let (request, launch_error) = build_request(args, whole, &inventory)?;
+    let (request, launch_error) = build_request(args, full_inventory, &inventory)?;
     let (command, policy) = if args.confirm_first { ("tui", InterruptPolicy::Detach) } else { ("up", InterruptPolicy::Stop) };
     let output = OutputOptions::with_main_rank(args.common.progress);
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
@@ -39,14 +36,14 @@ pub(super) async fn launch(args: &UpArgs, whole: Inventory, base: PathBuf) -> Re
     }
     let down = session.suggest_command("down", "");
     let end = run_launch(LaunchContext::new(&mut session, &request, launch_error, &mut signals)).await?;
-    // What a dashboard that broke had to say has been said.
+    // A dashboard that panicked has printed this advice already.
     if matches!(end, LaunchEnd::LeftNow(_)) && !crate::tui::terminal::has_panicked() {
-        print_stderr(&format!("left at once: the hosts may still hold something; clean up with\n    {down}"));
+        print_stderr(&format!("left without cleaning up; the hosts may hold leftovers. To clean up:\n    {down}"));
     }
     Ok((session, end))
 }
 
-/// The request, and why nothing can be launched from here where that may be told later.
+/// With `confirm_first`, a missing secret is not an error yet: a live run can be followed without it. It is returned beside the request.
 fn build_request(
     args: &UpArgs,
     whole_inventory: Inventory,
@@ -54,14 +51,14 @@ fn build_request(
 ) -> Result<(LaunchRequest, Option<WorkflowError>), CliError> {
     let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
     let mut launch_error = None;
-    let mut read = |names: &[String]| match read_secrets(names) {
+    let mut read_or_defer = |names: &[String]| match read_secrets(names) {
         Err(error) if args.confirm_first => {
             launch_error.get_or_insert(error);
             Ok(Vec::new())
         }
-        answer => answer,
+        result => result,
     };
-    let (secrets, registry_passwords) = (read(&draft.secret_names)?, read(&registry_variables(&draft))?);
+    let (secrets, registry_passwords) = (read_or_defer(&draft.secret_names)?, read_or_defer(&registry_variables(&draft))?);
     let request = LaunchRequest {
         whole_inventory,
         limit: args.common.limit.clone(),
@@ -81,7 +78,7 @@ fn build_request(
     Ok((request, launch_error))
 }
 
-/// The variables of the passwords that the registries of a job name.
+/// The environment variables that hold the registry passwords of a job.
 fn registry_variables(job: &Job) -> Vec<String> {
     let registries = job.hosts.iter().filter_map(|h| h.container.as_ref()).filter_map(|c| c.registry.as_ref());
     let mut names: Vec<String> = registries.map(|registry| registry.password_variable.clone()).collect();
@@ -90,7 +87,6 @@ fn registry_variables(job: &Job) -> Vec<String> {
     names
 }
 
-/// The checks of this `--preflight`: the fast ones are all but those that need a container of the image.
 fn preflight_checks(preflight: PreflightLevel, job: &Job) -> Vec<PreflightCheck> {
     match preflight {
         PreflightLevel::Off => Vec::new(),

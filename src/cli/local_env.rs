@@ -1,5 +1,5 @@
 #![expect(clippy::disallowed_methods, reason = "the laptop's environment and files are read here")]
-//! What this laptop is: folders, names, variables, terminals; and the one way to ask the person at it.
+//! The laptop's environment: directories, user, variables, terminal, prompts.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -25,12 +25,11 @@ use crate::text::shell_quote::quote;
 use crate::tui::settings::{DashboardSettings as Dashboard, MouseMode};
 use crate::tui::theme::{ColorScheme, Theme};
 
-/// Open files beside one for each host: what a run cannot do without, and what keys, agents and known_hosts of 64 handshakes at once, logs and
-/// the journal may need. A ProxyCommand needs a second one for its host.
+/// Open files needed beside one per host: the minimum, and what 64 parallel handshakes (keys, agent, known_hosts), logs and the journal may
+/// use. A ProxyCommand needs a second file for its host.
 const MIN_RESERVED_FILES: usize = 64;
 const RESERVED_FILES: usize = 256;
 
-/// Folders and names, read once.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalEnv {
     pub home: PathBuf,
@@ -41,26 +40,24 @@ pub(crate) struct LocalEnv {
 }
 
 impl LocalEnv {
-    /// Reads it.
-    ///
     /// # Errors
-    /// Where there is no home folder.
+    /// No home directory.
     pub(crate) fn read() -> anyhow::Result<LocalEnv> {
-        let home = std::env::home_dir().filter(|h| !h.as_os_str().is_empty()).context("there is no home folder: set HOME")?;
-        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+        let home = std::env::home_dir().filter(|h| !h.as_os_str().is_empty()).context("no home directory: set HOME")?;
+        let state_home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
         let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "root".to_owned());
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let state = state.unwrap_or_else(|| home.join(".local/state")).join("orchestrate");
-        Ok(LocalEnv { home, user, hostname: name, state_dir: state })
+        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let state_dir = state_home.unwrap_or_else(|| home.join(".local/state")).join("orchestrate");
+        Ok(LocalEnv { home, user, hostname, state_dir })
     }
 
-    /// Who we are to other operators.
+    /// Identifies this process to other operators, in locks on the hosts.
     pub(crate) fn lock_identity(&self) -> LockIdentity {
         let plain = |s: &str| s.replace([':', '\n', ' ', '/'], "-");
         LockIdentity {
             token: random_hex(8),
             owner: format!("{}@{}", plain(&self.user), plain(&self.hostname)),
-            // Machines that share a home share its id: their names tell them apart.
+            // Machines that share a home directory share the id, so the hostname is part of the hash.
             local_machine_id: crate::plan::protocol::run_record::short_hash(&format!(
                 "{} {}",
                 laptop_id::laptop_id(&self.state_dir),
@@ -79,7 +76,6 @@ impl LocalEnv {
         }
     }
 
-    /// What connections take from this laptop.
     pub(crate) fn connection_settings(&self, base: &Path, args: &CommonArgs) -> SshSettings {
         SshSettings {
             home: self.home.clone(),
@@ -95,41 +91,40 @@ impl LocalEnv {
     }
 }
 
-/// Makes room for connections to `hosts` hosts: raises the limit of open files as far as they may need it and the system allows it.
+/// Raises the limit of open files for connections to `hosts` hosts, as far as the system allows.
 ///
 /// # Errors
-/// That not even one file a host is allowed, with the number that is needed.
+/// The system allows fewer than the minimum.
 pub(crate) fn raise_nofile_limit(hosts: usize) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let number = |files: usize| u64::try_from(files).unwrap_or(u64::MAX);
-    let (least, wanted) =
+    let (minimum, wanted) =
         (number(hosts.saturating_add(MIN_RESERVED_FILES)), number(hosts.saturating_mul(2).saturating_add(RESERVED_FILES)));
     let limit = getrlimit(Resource::Nofile);
-    let target = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    let target = limit.maximum.map_or(wanted, |hard| hard.min(wanted));
     let Some(current) = limit.current.filter(|current| *current < target) else { return Ok(()) };
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum: limit.maximum });
     if let Err(error) = &raised {
-        tracing::debug!(%error, target, "the limit of open files stays");
+        tracing::debug!(%error, target, "could not raise the limit of open files");
     }
     let allowed = if raised.is_ok() { target } else { current };
-    if allowed >= least {
+    if allowed >= minimum {
         return Ok(());
     }
     Err(format!(
-        "{hosts} hosts need {least} open files, and the system allows {allowed}: raise it (`ulimit -Hn {least}` as root), or take fewer hosts with --limit"
+        "{hosts} hosts need {minimum} open files, but the system allows {allowed}: raise the limit (`ulimit -Hn {minimum}` as root), or select fewer hosts with --limit"
     ))
 }
 
-/// Keeps memory out of core dumps: passwords and secrets are in it. A program that this one starts may allow itself its own.
+/// Disables core dumps: memory holds passwords and secrets. Child processes may enable their own.
 pub(crate) fn disable_core_dumps() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Core);
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum }) {
-        tracing::debug!(%error, "the size of core dumps stays");
+        tracing::debug!(%error, "could not disable core dumps");
     }
 }
 
-/// The terminal, for workflows.
 pub(super) struct TerminalConsole;
 
 impl Console for TerminalConsole {
@@ -150,22 +145,22 @@ impl Console for TerminalConsole {
     }
 }
 
-/// The person at the terminal, if there is one.
+/// Prompts on the terminal; every answer is `None` without one.
 struct TtyPrompt;
 
 impl UserPrompt for TtyPrompt {
-    fn ask_secret(&self, what: &str) -> Option<String> {
+    fn ask_secret(&self, question: &str) -> Option<String> {
         if !std::io::stdin().is_terminal() {
             return None;
         }
-        // A server words it.
-        let shown = safe_output::to_printable(&format!("{what}: "));
+        // The question may come from a server.
+        let shown = safe_output::to_printable(&format!("{question}: "));
         crate::tui::terminal::with_normal_screen(|| rpassword::prompt_password(shown.as_str()).ok())
     }
 
-    fn ask_line(&self, what: &str) -> Option<String> {
+    fn ask_line(&self, question: &str) -> Option<String> {
         let mut answer = String::new();
-        let shown = safe_output::to_printable(&format!("{what}: "));
+        let shown = safe_output::to_printable(&format!("{question}: "));
         if !std::io::stdin().is_terminal() || write!(std::io::stderr(), "{}", shown.as_str()).is_err() {
             return None;
         }
@@ -178,8 +173,8 @@ impl UserPrompt for TtyPrompt {
     }
 }
 
-/// One line on standard error; a closed one is no reason to stop. The dashboard's screen is not written into: then it is said afterwards.
-/// Whatever is in the text, a terminal gets nothing of it but letters, and no secret.
+/// Prints one sanitized line on standard error; a closed standard error is not an error. While the dashboard has the screen, the line is
+/// printed after it ends.
 pub(crate) fn print_stderr(text: &str) {
     let text = safe_output::to_printable(text);
     if crate::tui::terminal::defer_line_until_restore(&text) {
@@ -190,21 +185,21 @@ pub(crate) fn print_stderr(text: &str) {
     }
 }
 
-/// Text for a person on standard output, cleaned as by `say`. A reader that went away (`| head`) is no error.
+/// Prints sanitized text on standard output. A closed pipe (`| head`) is not an error.
 pub(crate) fn print_stdout(text: &str) {
     if safe_output::write_stdout(&safe_output::to_printable(text)).is_err() {
         tracing::debug!("standard output is closed");
     }
 }
 
-/// JSON on standard output: what a terminal might obey is escaped, so that programs read what was meant.
+/// Prints JSON on standard output. Control sequences are escaped, so that the values stay intact.
 pub(crate) fn print_json(text: &str) {
     if safe_output::write_stdout(&safe_output::to_printable_json(text)).is_err() {
         tracing::debug!("standard output is closed");
     }
 }
 
-/// A script or a file on standard output. A pipe or a file gets every byte: it is to be run or read again; a terminal gets it cleaned.
+/// Prints a script or a file on standard output: every byte into a pipe or a file, sanitized on a terminal.
 pub(crate) fn print_raw_unless_tty(text: &str) {
     if std::io::stdout().is_terminal() {
         return print_stdout(text);
@@ -215,18 +210,18 @@ pub(crate) fn print_raw_unless_tty(text: &str) {
     }
 }
 
-/// Hides the values of the secrets that an inventory names and this environment has; all values that are hidden.
+/// Masks the values of the inventory's secrets in all later output; returns every masked value.
 pub(crate) fn hide_known_secrets(inventory: &Inventory) -> Vec<String> {
     safe_output::register_secrets(inventory.secret_variables().iter().filter_map(|name| std::env::var(name).ok()).collect())
 }
 
-/// The language that is wanted, or that the environment asks for: LC_ALL before LC_MESSAGES before LANG (POSIX, 8.2).
-pub(crate) fn resolve_lang(wanted: Option<Language>) -> Lang {
-    let named = || ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-    match wanted {
+/// The chosen language, else that of the environment: LC_ALL before LC_MESSAGES before LANG (POSIX, 8.2).
+pub(crate) fn resolve_lang(choice: Option<Language>) -> Lang {
+    let locale = || ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    match choice {
         Some(Language::Zh) => Lang::Zh,
         Some(Language::En) => Lang::En,
-        None if named().is_some_and(|value| value.starts_with("zh")) => Lang::Zh,
+        None if locale().is_some_and(|value| value.starts_with("zh")) => Lang::Zh,
         None => Lang::En,
     }
 }
@@ -244,71 +239,73 @@ pub(crate) fn use_color(when: ColorChoice) -> bool {
     }
 }
 
-/// The columns of the terminal behind standard error; none where it is a file, a pipe, or does not say.
+/// The width of the terminal on standard error; `None` if it is not a terminal or reports no size.
 pub(crate) fn terminal_columns() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col)
 }
 
-/// How the dashboard is on this terminal: flags, then the person's settings, then what the terminal is. `farewell`: what is said when the
-/// dashboard breaks.
+/// Dashboard settings: flags first, then the user's configuration, then the terminal's defaults. `panic_advice` is printed if the dashboard
+/// panics.
 ///
 /// # Errors
-/// Where there is no terminal for it; every problem of the settings.
-pub(crate) fn dashboard_settings(dashboard_args: &DashboardArgs, when: ColorChoice, farewell: Vec<String>) -> Result<Dashboard, CliError> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let term = set("TERM");
+/// No suitable terminal, or every problem in the configuration.
+pub(crate) fn dashboard_settings(
+    dashboard_args: &DashboardArgs,
+    color: ColorChoice,
+    panic_advice: Vec<String>,
+) -> Result<Dashboard, CliError> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let term = variable("TERM");
     crate::tui::terminal::check_terminal_support(term.as_deref()).map_err(CliError::Usage)?;
     let config = dashboard_config::read_config(&LocalEnv::read()?.home)?;
-    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_ascii_lowercase();
-    let console = term.as_deref() == Some("linux");
-    let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && !console;
+    let locale = variable("LC_ALL").or_else(|| variable("LC_CTYPE")).or_else(|| variable("LANG")).unwrap_or_default().to_ascii_lowercase();
+    let is_linux_console = term.as_deref() == Some("linux");
+    let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && !is_linux_console;
     let ascii = dashboard_args.ascii || config.ascii.unwrap_or(!unicode);
-    let named = dashboard_args.theme.as_deref().map(dashboard_config::parse_color_scheme).transpose().map_err(CliError::Usage)?;
-    let plain = match when {
+    let requested = dashboard_args.theme.as_deref().map(dashboard_config::parse_color_scheme).transpose().map_err(CliError::Usage)?;
+    let monochrome = match color {
         ColorChoice::Always => false,
         ColorChoice::Never => true,
-        // A theme that is asked for in so many words is wanted.
-        ColorChoice::Auto => set("NO_COLOR").is_some() && named.is_none(),
+        // --theme overrides NO_COLOR.
+        ColorChoice::Auto => variable("NO_COLOR").is_some() && requested.is_none(),
     };
-    let wanted = named.or(config.skin).unwrap_or(None);
-    let (skin, ask) = match wanted {
-        _ if plain => (ColorScheme::Mono, false),
-        Some(skin) => (skin, false),
-        None if console => (ColorScheme::Ansi16, false),
+    let (scheme, query_background_color) = match requested.or(config.color_scheme).flatten() {
+        _ if monochrome => (ColorScheme::Mono, false),
+        Some(scheme) => (scheme, false),
+        None if is_linux_console => (ColorScheme::Ansi16, false),
         None => (ColorScheme::Dark, true),
     };
-    let mut theme = Theme::new(skin, ascii);
+    let mut theme = Theme::new(scheme, ascii);
     theme.graph_style = config.graph.filter(|_| !ascii).unwrap_or(theme.graph_style);
-    let mouse = config.mouse.unwrap_or(MouseMode::Auto);
     Ok(Dashboard {
         theme,
-        query_background_color: ask,
-        mouse_mode: mouse,
+        query_background_color,
+        mouse_mode: config.mouse.unwrap_or(MouseMode::Auto),
         bindings: config.bindings,
         readonly: dashboard_args.readonly || config.readonly,
-        panic_advice: farewell,
+        panic_advice,
     })
 }
 
-/// What makes the commands complete that are advised to who typed these words. `hosts`: those that `ssh` reaches by more than their name.
+/// Completes the commands that messages suggest, with the inventory and options of this command line.
 pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandFormatter {
     let files: Vec<String> = args.inventory.iter().chain(&args.files).map(|file| file.display().to_string()).collect();
     let config = args.ssh_config.as_ref().map(|file| file.display().to_string());
     let flags = config.iter().flat_map(|file| ["-F", file]).chain(args.set.iter().flat_map(|set| ["--set", set]));
     let flags: Vec<String> = flags.map(str::to_owned).collect();
     let base = base.display().to_string();
-    let own = |host: &InventoryHost| {
+    let own_config = |host: &InventoryHost| {
         config.as_ref().filter(|_| host.ssh.config_file.is_none()).map_or_else(String::new, |file| format!("-F {} ", quote(file)))
     };
-    let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own(host), host.ssh_args(&base))));
+    let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own_config(host), host.ssh_args(&base))));
     CommandFormatter::new(&files, &flags, hosts.collect())
 }
 
-/// The inventory files of a command, read.
+/// Reads the inventory files of a command; also returns the directory that relative paths start from.
 ///
 /// # Errors
-/// A file that cannot be read, named with what to do.
+/// A file that cannot be read.
 pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySource>, PathBuf), CliError> {
     let mut files: Vec<PathBuf> = args.inventory.iter().chain(&args.files).cloned().collect();
     if files.is_empty() {
@@ -324,7 +321,7 @@ pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySo
             Ok(text) => read.push(InventorySource { name, text }),
             Err(error) => {
                 let hint = if error.kind() == std::io::ErrorKind::NotFound {
-                    "\n    help: give the inventory as the first argument, with -i, in $ORCHESTRATE_INVENTORY, or as ./inventory.yaml; configs/ holds examples"
+                    "\n    help: name the inventory as the first argument, with -i or in $ORCHESTRATE_INVENTORY, or create ./inventory.yaml; configs/ has examples"
                 } else {
                     ""
                 };
@@ -337,26 +334,26 @@ pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySo
     Ok((read, base))
 }
 
-/// A user's rules, read.
+/// Reads the user's diagnosis rules.
 ///
 /// # Errors
-/// A file that cannot be read, or what is wrong with it.
-pub(crate) fn load_diagnosis_rules(wanted: Option<DiagnosisRuleSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
-    let name = match wanted {
+/// A file that cannot be read, or the problems in it.
+pub(crate) fn load_diagnosis_rules(source: Option<DiagnosisRuleSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
+    let name = match source {
         None => return Ok(None),
         Some(DiagnosisRuleSource::Inline(rules)) => return Ok(Some(rules)),
         Some(DiagnosisRuleSource::File(name)) => name,
     };
-    let cannot =
+    let read_error =
         |error| CliError::Usage(format!("diagnosis: {name}: cannot be read: {error}\n    help: the path is relative to the inventory"));
-    let text = std::fs::read_to_string(base.join(&name)).map_err(cannot)?;
+    let text = std::fs::read_to_string(base.join(&name)).map_err(read_error)?;
     Ok(Some(crate::inventory::diagnosis_rules::read_rules(&InventorySource { name, text })?))
 }
 
-/// The values of the secrets that the inventory names.
+/// The values of these environment variables.
 ///
 /// # Errors
-/// Every name that is not in the environment.
+/// Every variable that is not set.
 pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, WorkflowError> {
     let mut found = Vec::new();
     let mut missing = Vec::new();
@@ -370,7 +367,7 @@ pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, Wo
         return Ok(found);
     }
     Err(WorkflowError::Usage(format!(
-        "secrets: {} not set in this environment\n    help: export {}, or take the names out of `secrets`",
+        "secrets: {} not set in this environment\n    help: export {}, or remove the names from `secrets`",
         missing.join(", "),
         missing.first().copied().unwrap_or_default()
     )))

@@ -1,5 +1,4 @@
-//! `logs`: what the ranks wrote, read from the hosts; this laptop's copies spare what is here already, and are shown where the hosts have no run
-//! any more.
+//! `logs`: fetches missing log bytes from the hosts and prints this laptop's copies; without a run on the hosts, prints the copies alone.
 
 use crate::cli::args::{LogsArgs, ProgressMode};
 use crate::cli::exit::CliError;
@@ -18,10 +17,6 @@ use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::facts::HostFacts;
 use crate::report::log_lines::LogSelection;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     for host in args.hosts.iter().filter(|_| args.run.is_none()) {
@@ -31,34 +26,34 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     }
     let secrets = hide_known_secrets(&inventory);
     let past = LocalRuns::new(&inventory.name, &secrets)?;
-    let wanted = args.run.as_deref().map(|id| past.find(id)).transpose()?;
-    if let Some(run) = wanted.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
+    let selected = args.run.as_deref().map(|id| past.find(id)).transpose()?;
+    if let Some(run) = selected.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
         return past.print_run_logs(run, args);
     }
-    // From now on, so that a Ctrl-C meanwhile ends the following before it begins.
+    // Listen before the fetch: a Ctrl-C during it also ends the following.
     let signals =
         if args.follow { Some(StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?) } else { None };
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let mut session = open_session("logs", &args.common, (inventory.clone(), base.clone()), output)?;
-    // The names of the hosts come first: what goes wrong meanwhile is reported under them.
+    // Sends the host names first: errors while gathering facts are reported under them.
     session.emit_run_started("", None);
     let (facts, outcome) = collect_facts(&session, session.gather_facts(None).await);
     let current = facts.iter().flatten().find_map(|f| f.current_run.clone());
-    let Some(run) = current.filter(|run| wanted.as_ref().is_none_or(|wanted| wanted.run == *run)) else {
-        let (unreached, _) = session.finish(outcome, "", false).await;
-        return past.show_local_copy(wanted, args, unreached);
+    let Some(run) = current.filter(|run| selected.as_ref().is_none_or(|selected| selected.run == *run)) else {
+        let (outcome, _) = session.finish(outcome, "", false).await;
+        return past.show_local_copy(selected, args, outcome);
     };
     let offsets = session.open_run_dir(&run, find_run_record(facts.iter().flatten(), &run)).await?;
     session.emit_run_started(&run, None);
     session.emit_run_found(&facts).await;
     let outcome = worse_outcome(fetch_logs(&session, &facts, offsets).await, outcome);
     if let Some(dir) = &session.run_dir {
-        let size = find_run_record(facts.iter().flatten(), &run).map(|file| file.world_size);
-        print_logs(dir, args, session.reporter.sanitizer(), size)?;
+        let world_size = find_run_record(facts.iter().flatten(), &run).map(|file| file.world_size);
+        print_logs(dir, args, session.reporter.sanitizer(), world_size)?;
     }
     let (outcome, _) = session.finish(outcome, "", false).await;
     let Some(signals) = signals.filter(|_| outcome == Outcome::Ok) else { return Ok(outcome) };
-    // What is there was shown from this laptop's copies: a second session shows what comes after it.
+    // The copies are printed; a second session prints what is written from now on.
     let ranks = args.ranks();
     let logs = if ranks.is_empty() { LogSelection::All } else { LogSelection::Ranks(ranks) };
     let output = OutputOptions { progress: ProgressMode::Plain, logs, logs_to_stdout: true };

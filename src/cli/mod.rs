@@ -1,6 +1,5 @@
-//! The roof: reads the command line, joins those who may not know each other, and turns how it ended into words and an exit code.
-//!
-//! May use everything. One command a file.
+//! The command line: parses arguments, hands the terminal and the dashboard to the workflows, turns outcomes and errors into text and exit
+//! codes. One file per command.
 
 pub(crate) mod args;
 pub(crate) mod attach;
@@ -12,6 +11,7 @@ pub(crate) mod dashboard_shell;
 pub(crate) mod demo;
 pub(crate) mod down;
 pub(crate) mod exec;
+mod exec_single_host;
 pub(crate) mod exit;
 #[cfg(debug_assertions)]
 mod fault_injection;
@@ -34,6 +34,7 @@ pub(crate) mod replay;
 pub(crate) mod runs;
 pub(crate) mod sandbox;
 pub(crate) mod shell;
+mod shell_target;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod tui;
@@ -50,11 +51,10 @@ use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
 use crate::event::Outcome;
 
-/// The whole program.
 pub fn main() -> ExitCode {
     local_env::disable_core_dumps();
     let cli = Cli::parse();
-    // What a panic says may quote a host, like any other text.
+    // A panic message may quote text from a host, so it is sanitized like any other.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
         let more = if backtrace.status() == std::backtrace::BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
@@ -64,13 +64,13 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            print_stderr(&format!("could not start: {error}"));
+            print_stderr(&format!("could not start the async runtime: {error}"));
             return ExitCode::from(70);
         }
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run(cli.command))))
-        .unwrap_or_else(|_| Err(CliError::Bug(anyhow::anyhow!("orchestrate panicked; what it said stands above"))));
-    // However it ended: the terminal is as it was before anything is said.
+        .unwrap_or_else(|_| Err(CliError::Bug(anyhow::anyhow!("orchestrate panicked; the panic message is printed above"))));
+    // Restore the terminal before printing anything.
     crate::tui::terminal::restore();
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     if crate::tui::terminal::has_panicked() {
@@ -78,24 +78,24 @@ pub fn main() -> ExitCode {
     }
     ExitCode::from(match ended {
         Ok(outcome) => exit_code(&outcome),
-        Err(failure) => report_error(failure),
+        Err(error) => report_error(error),
     })
 }
 
-/// A command that changes hosts is not asked to only look.
+/// `--readonly` is an error for commands that change hosts.
 fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
-    let (name, host) = match command {
+    let (name, common) = match command {
         Command::Up(args) => ("up", &args.common),
         Command::Down(args) => ("down", &args.common),
         Command::Exec(args) => ("exec", &args.common),
         _ => return Ok(()),
     };
-    if !host.dashboard.readonly {
+    if !common.dashboard.readonly {
         return Ok(());
     }
-    let help = "`tui`, `attach` and `replay` have it: a dashboard without the keys that change something";
-    let dry = if name == "exec" { "" } else { "; `--dry-run` says what would be done" };
-    Err(CliError::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry}")))
+    let help = "use it with `tui`, `attach` or `replay`: it disables every key of the dashboard that changes something";
+    let dry_run = if name == "exec" { "" } else { "; `--dry-run` prints what would be done" };
+    Err(CliError::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry_run}")))
 }
 
 async fn run(command: Command) -> Result<Outcome, CliError> {
@@ -121,8 +121,8 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
     }
 }
 
-fn report_error(failure: CliError) -> u8 {
-    match failure {
+fn report_error(error: CliError) -> u8 {
+    match error {
         CliError::Usage(text) => {
             print_stderr(&text);
             2
@@ -143,7 +143,7 @@ fn report_error(failure: CliError) -> u8 {
     }
 }
 
-/// What the libraries say goes to standard error, and only when asked for; russh prints signed data when it is let talk.
+/// Library logs go to standard error, and only with `-v`. russh stays at `warn`: at lower levels it prints signed data.
 fn init_tracing(cli: &Cli) {
     let verbose = match &cli.command {
         Command::Up(a) => a.common.verbose,
@@ -166,18 +166,18 @@ fn init_tracing(cli: &Cli) {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| StderrWriter).init();
 }
 
-/// Standard error, or what is kept for it while the dashboard has the screen.
+/// Standard error; deferred while the dashboard has the screen.
 struct StderrWriter;
 
 impl std::io::Write for StderrWriter {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        // One event a call, with its newline. What libraries quote of a host is cleaned like anything else.
+        // One log event per call, with its newline. It may quote text from a host.
         print_stderr(String::from_utf8_lossy(text).trim_end());
         Ok(text.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        // `say` leaves nothing behind.
+        // `print_stderr` does not buffer.
         Ok(())
     }
 }
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn readonly_rejects_mutating_commands() {
-        let told = |words: &str| {
-            let cli = Cli::try_parse_from(format!("orchestrate {words}").split(' ')).expect("words of the command line");
+        let rejection = |arguments: &str| {
+            let cli = Cli::try_parse_from(format!("orchestrate {arguments}").split(' ')).expect("valid arguments");
             match reject_readonly_changes(&cli.command) {
                 Ok(()) => None,
                 Err(CliError::Usage(text)) => Some(text),
@@ -198,15 +198,15 @@ mod tests {
         };
         for name in ["up", "down", "exec"] {
             let tail = if name == "exec" { " -- true" } else { "" };
-            let text = told(&format!("{name} x.yaml --readonly{tail}")).expect("refused");
+            let text = rejection(&format!("{name} x.yaml --readonly{tail}")).expect("rejected");
             assert!(
-                text.starts_with(&format!("--readonly: `{name}` changes hosts\n")) && text.contains("`tui`, `attach` and `replay`"),
+                text.starts_with(&format!("--readonly: `{name}` changes hosts\n")) && text.contains("`tui`, `attach` or `replay`"),
                 "{text}"
             );
-            assert_eq!(told(&format!("{name} x.yaml{tail}")), None);
+            assert_eq!(rejection(&format!("{name} x.yaml{tail}")), None);
         }
-        for fine in ["tui x.yaml --readonly", "attach x.yaml --readonly", "replay 2026 --readonly", "ps x.yaml --readonly"] {
-            assert_eq!(told(fine), None, "{fine}");
+        for allowed in ["tui x.yaml --readonly", "attach x.yaml --readonly", "replay 2026 --readonly", "ps x.yaml --readonly"] {
+            assert_eq!(rejection(allowed), None, "{allowed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What every command that reaches hosts begins with: the inventory read, the session opened.
+//! Loads the inventory and opens the session of a command that reaches hosts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::inventory::lint::{LintFinding, LintSeverity};
 use crate::inventory::{Inventory, RuntimeValues};
 use crate::lifecycle::session::{LocalContext, Session};
 
-/// How much of the inventory must be valid.
+/// Which parts of the inventory must be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadMode {
     Full,
-    /// Who the hosts are and how to reach them.
+    /// The hosts and their connection settings.
     ConnectionOnly,
 }
 
-/// Reads the inventory of a command, and the folder that its paths begin at.
+/// Loads the inventory of a command; also returns the directory that its relative paths start from.
 ///
 /// # Errors
-/// Every problem of it.
+/// Every problem in the inventory.
 pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inventory, PathBuf), CliError> {
-    let (read, base) = read_inventory_files(args)?;
+    let (sources, base) = read_inventory_files(args)?;
     let mut inventory = match mode {
-        LoadMode::Full => apply_lints(Inventory::load(&read, &args.set)?, args)?,
-        LoadMode::ConnectionOnly => Inventory::load_connection(&read, &args.set)?,
+        LoadMode::Full => apply_lints(Inventory::load(&sources, &args.set)?, args)?,
+        LoadMode::ConnectionOnly => Inventory::load_connection(&sources, &args.set)?,
     };
     if let Some(pattern) = &args.limit {
         inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
@@ -39,20 +39,20 @@ pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inven
     Ok((inventory, base))
 }
 
-/// Tells what the lints find; what is denied is a problem.
+/// Prints lint warnings; denied lints are errors.
 fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, CliError> {
-    let (denied, told): (Vec<LintFinding>, Vec<LintFinding>) =
+    let (denied, warnings): (Vec<LintFinding>, Vec<LintFinding>) =
         inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == LintSeverity::Deny);
-    for finding in &told {
+    for finding in &warnings {
         print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&format!("warning: {}", finding.problem)));
     }
-    if denied.is_empty() { Ok(inventory) } else { Err(CliError::Inventory(denied.into_iter().map(|f| f.problem).collect())) }
+    if denied.is_empty() { Ok(inventory) } else { Err(CliError::Inventory(denied.into_iter().map(|finding| finding.problem).collect())) }
 }
 
-/// Opens the session of a command; nothing is connected yet.
+/// Opens the session without connecting to any host.
 ///
 /// # Errors
-/// Too few open files for these hosts; no terminal for the dashboard; what is wrong with the user's rules.
+/// Too few open files for these hosts, no terminal for the dashboard, or problems in the user's rules.
 pub(super) fn open_session(
     command: &'static str,
     args: &CommonArgs,
@@ -60,19 +60,19 @@ pub(super) fn open_session(
     output: OutputOptions,
 ) -> Result<Session, CliError> {
     let secrets = hide_known_secrets(&inventory);
-    let laptop = LocalEnv::read()?;
+    let local_env = LocalEnv::read()?;
     raise_nofile_limit(inventory.hosts.len()).map_err(CliError::Usage)?;
     let reporter = reporter_setup(args, output, &secrets, build_advice(args, &base_dir, &inventory.hosts))?;
-    // `down` needs no rules, and a broken rule must not stop it.
+    // Only commands that diagnose read the rules: a broken rule must not block `down`.
     let rules = match command {
         "up" | "tui" | "attach" => load_diagnosis_rules(inventory.diagnosis_rule_source()?, &base_dir)?,
         _ => None,
     };
-    let rules = rules.map(|own| RuleSet::with_user_rules(own).map_err(CliError::Inventory)).transpose()?;
+    let rules = rules.map(|rules| RuleSet::with_user_rules(rules).map_err(CliError::Inventory)).transpose()?;
     let local = LocalContext {
-        identity: laptop.lock_identity(),
-        ssh: laptop.connection_settings(&base_dir, args),
-        state_dir: laptop.state_dir,
+        identity: local_env.lock_identity(),
+        ssh: local_env.connection_settings(&base_dir, args),
+        state_dir: local_env.state_dir,
         forks: args.forks,
         assume_yes: args.yes,
         console: Arc::new(TerminalConsole),

@@ -1,4 +1,4 @@
-//! What a command shows while it works: lines, bars, JSON or the dashboard.
+//! How a command shows progress: lines, bars, JSON or the dashboard.
 
 use std::io::IsTerminal as _;
 
@@ -19,13 +19,10 @@ use crate::report::threaded_sink::{FINISH_TIMEOUT, ThreadedSink};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 
-/// Which faces a command shows.
 pub(super) struct OutputOptions {
-    /// How progress is shown.
     pub(super) progress: ProgressMode,
-    /// Whose log lines are shown.
     pub(super) logs: LogSelection,
-    /// Whether log lines are the data (standard output) and not talk.
+    /// Log lines go to standard output, as the result of the command.
     pub(super) logs_to_stdout: bool,
 }
 
@@ -41,10 +38,10 @@ impl OutputOptions {
     }
 }
 
-/// What the reporter of a command is made of. `secrets`: values that are never shown.
+/// `secrets`: values that are masked in all output.
 ///
 /// # Errors
-/// When there is no terminal for the dashboard.
+/// No suitable terminal for the dashboard.
 pub(super) fn reporter_setup(
     args: &CommonArgs,
     options: OutputOptions,
@@ -63,31 +60,31 @@ pub(super) fn reporter_setup(
 }
 
 fn build_sinks(output: OutputOptions, style: TextStyle, sanitizer: &Sanitizer, advice: &CommandFormatter) -> Vec<Box<dyn ReportSink>> {
-    let OutputOptions { progress, logs, logs_to_stdout: data } = output;
-    let (cleaner, advice) = (sanitizer.clone(), advice.clone());
+    let OutputOptions { progress, logs, logs_to_stdout } = output;
+    let (sanitizer, advice) = (sanitizer.clone(), advice.clone());
     match progress {
-        // The dashboard is opened elsewhere.
+        // `reporter_setup` opens the dashboard.
         ProgressMode::Quiet | ProgressMode::Tui => Vec::new(),
-        ProgressMode::Json => spawn_threaded_sink(JsonSink::new(SanitizedLineWriter::stdout(), cleaner)),
-        ProgressMode::Auto | ProgressMode::Bars | ProgressMode::Plain if data => {
-            spawn_threaded_sink(PlainSink::new(SanitizedLineWriter::stdout(), cleaner, style, logs).with_advice(advice))
+        ProgressMode::Json => spawn_threaded_sink(JsonSink::new(SanitizedLineWriter::stdout(), sanitizer)),
+        ProgressMode::Auto | ProgressMode::Bars | ProgressMode::Plain if logs_to_stdout => {
+            spawn_threaded_sink(PlainSink::new(SanitizedLineWriter::stdout(), sanitizer, style, logs).with_advice(advice))
         }
         ProgressMode::Auto if std::io::stderr().is_terminal() => {
-            spawn_threaded_sink(ProgressBars::stderr(cleaner, style, logs).with_advice(advice))
+            spawn_threaded_sink(ProgressBars::stderr(sanitizer, style, logs).with_advice(advice))
         }
-        ProgressMode::Bars => spawn_threaded_sink(ProgressBars::stderr(cleaner, style, logs).with_advice(advice)),
+        ProgressMode::Bars => spawn_threaded_sink(ProgressBars::stderr(sanitizer, style, logs).with_advice(advice)),
         ProgressMode::Auto | ProgressMode::Plain => {
-            spawn_threaded_sink(PlainSink::new(SanitizedLineWriter::stderr(), cleaner, style, logs).with_advice(advice))
+            spawn_threaded_sink(PlainSink::new(SanitizedLineWriter::stderr(), sanitizer, style, logs).with_advice(advice))
         }
     }
 }
 
-/// A face on a thread of its own: a terminal that is stopped stops nothing else.
+/// Runs the sink on its own thread, so that a stopped terminal blocks nothing else.
 fn spawn_threaded_sink(sink: impl ReportSink + 'static) -> Vec<Box<dyn ReportSink>> {
     match ThreadedSink::new(sink, RunState::new(), FINISH_TIMEOUT) {
-        Ok(face) => vec![Box::new(face)],
+        Ok(sink) => vec![Box::new(sink)],
         Err(error) => {
-            print_stderr(&format!("warning: nothing is shown on the way: no thread to be had: {error}"));
+            print_stderr(&format!("warning: progress is not shown: could not start a thread: {error}"));
             Vec::new()
         }
     }

@@ -1,4 +1,4 @@
-//! One host's output on its way to ours: as it is into files and pipes, cleaned for a terminal.
+//! Copies one host's output to standard output and standard error: unchanged into files and pipes, sanitized for a terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -10,22 +10,21 @@ use tokio::sync::mpsc;
 use crate::remote::OutputChunk;
 use crate::text::sanitize::Sanitizer;
 
-/// Pieces that are written at a time.
 const CHUNKS_PER_BATCH: usize = 32;
-/// The longest line that a terminal waits for.
+/// A longer line is written to a terminal before it ends.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// Writes what comes until it ends. Blocks; wants a thread of its own.
+/// Writes chunks until the channel closes. Blocks, so it needs its own thread.
 ///
 /// # Errors
-/// Why it cannot be written.
+/// The first write error.
 pub(crate) fn write_output(mut chunks: mpsc::Receiver<OutputChunk>, sanitizer: &Sanitizer) -> io::Result<()> {
     let mut out = OutputStream::new(io::stdout().as_fd(), sanitizer)?;
     let mut err = OutputStream::new(io::stderr().as_fd(), sanitizer)?;
     let mut batch = Vec::with_capacity(CHUNKS_PER_BATCH);
     while chunks.blocking_recv_many(&mut batch, CHUNKS_PER_BATCH) > 0 {
-        for piece in batch.drain(..) {
-            match piece {
+        for chunk in batch.drain(..) {
+            match chunk {
                 OutputChunk::Stdout(bytes) => out.write(&bytes)?,
                 OutputChunk::Stderr(bytes) => err.write(&bytes)?,
             }
@@ -35,35 +34,35 @@ pub(crate) fn write_output(mut chunks: mpsc::Receiver<OutputChunk>, sanitizer: &
     err.finish()
 }
 
-/// A terminal, or not. Unbuffered: what comes is in large pieces, or is waited for.
+/// Standard output or standard error. Unbuffered: chunks are large, or the reader is waiting for them.
 struct OutputStream<'a> {
     file: File,
-    /// For a terminal: who cleans, and the line that has no end yet.
+    /// For a terminal: the sanitizer, and the last line while it is incomplete.
     terminal_line: Option<(&'a Sanitizer, Vec<u8>)>,
 }
 
 impl<'a> OutputStream<'a> {
-    fn new(to: BorrowedFd<'_>, sanitizer: &'a Sanitizer) -> io::Result<Self> {
-        let to = File::from(to.try_clone_to_owned()?);
-        let screen = to.is_terminal().then(|| (sanitizer, Vec::new()));
-        Ok(OutputStream { file: to, terminal_line: screen })
+    fn new(fd: BorrowedFd<'_>, sanitizer: &'a Sanitizer) -> io::Result<Self> {
+        let file = File::from(fd.try_clone_to_owned()?);
+        let terminal_line = file.is_terminal().then(|| (sanitizer, Vec::new()));
+        Ok(OutputStream { file, terminal_line })
     }
 
     fn write(&mut self, bytes: &Bytes) -> io::Result<()> {
-        let Some((cleaner, line)) = &mut self.terminal_line else { return self.file.write_all(bytes) };
+        let Some((sanitizer, line)) = &mut self.terminal_line else { return self.file.write_all(bytes) };
         line.extend_from_slice(bytes);
-        let whole = match memchr::memrchr(b'\n', line) {
-            Some(at) => at + 1,
+        let complete = match memchr::memrchr(b'\n', line) {
+            Some(newline) => newline + 1,
             None if line.len() > MAX_LINE_BYTES => line.len(),
             None => return Ok(()),
         };
-        let text: Vec<u8> = line.drain(..whole).collect();
-        self.file.write_all(cleaner.sanitize_multiline(&String::from_utf8_lossy(&text)).as_bytes())
+        let text: Vec<u8> = line.drain(..complete).collect();
+        self.file.write_all(sanitizer.sanitize_multiline(&String::from_utf8_lossy(&text)).as_bytes())
     }
 
     fn finish(&mut self) -> io::Result<()> {
         match &self.terminal_line {
-            Some((cleaner, line)) => self.file.write_all(cleaner.sanitize_multiline(&String::from_utf8_lossy(line)).as_bytes()),
+            Some((sanitizer, line)) => self.file.write_all(sanitizer.sanitize_multiline(&String::from_utf8_lossy(line)).as_bytes()),
             None => Ok(()),
         }
     }
@@ -75,15 +74,16 @@ mod tests {
     use std::io::{Read as _, Seek as _};
 
     fn write_chunks(terminal: bool, chunks: &[&'static str]) -> String {
-        let cleaner = Sanitizer::default();
-        let to = tempfile::tempfile().expect("a file");
-        let mut face = OutputStream { file: to.try_clone().expect("a file"), terminal_line: terminal.then(|| (&cleaner, Vec::new())) };
+        let sanitizer = Sanitizer::default();
+        let mut file = tempfile::tempfile().expect("a file");
+        let mut stream =
+            OutputStream { file: file.try_clone().expect("a file"), terminal_line: terminal.then(|| (&sanitizer, Vec::new())) };
         for chunk in chunks {
-            face.write(&Bytes::from_static(chunk.as_bytes())).expect("written");
+            stream.write(&Bytes::from_static(chunk.as_bytes())).expect("written");
         }
-        face.finish().expect("written");
-        let (mut to, mut text) = (to, String::new());
-        to.rewind().and_then(|()| to.read_to_string(&mut text)).expect("read");
+        stream.finish().expect("written");
+        let mut text = String::new();
+        file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("read");
         text
     }
 

@@ -1,4 +1,4 @@
-//! `plan`: every command that would run, and what each rank is given; nothing is changed. What `render` begins with as well.
+//! `plan`: prints every command that a launch would run, and the environment of each rank. `render` loads its inputs here as well.
 
 use std::path::{Path, PathBuf};
 
@@ -10,21 +10,17 @@ use crate::cli::output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
 use crate::cli::{probe_listing, ssh_report};
 use crate::event::Outcome;
-use crate::inventory::{Inventory, Job, RuntimeValues};
-use crate::plan::Plan;
-use crate::plan::build::{self, LaunchInputs, RunIdentity};
+use crate::inventory::{Inventory, RuntimeValues};
+use crate::lifecycle::plan_preview::{build_plan, gpu_counts, placeholder_facts};
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::display;
 use crate::plan::facts::HostFacts;
-use crate::plan::rank_layout::usable_gpu_count;
-use crate::remote::SshFleet;
+use crate::remote::{RemoteError, SshFleet};
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
-    let need = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
-    let (inventory, base, facts) = match load_with_facts("plan", &args.common, need, args.facts).await? {
+    let mode = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
+    let (inventory, base, facts) = match load_with_facts("plan", &args.common, mode, args.facts).await? {
         Ok(found) => found,
         Err(outcome) => return Ok(outcome),
     };
@@ -32,126 +28,79 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
         return suggest_process_counts(&inventory, &facts, args);
     }
     let (job, plan) = build_plan(&inventory, &facts, "<run id>", "<run stamp>")?;
-    let asked = probe_listing::launch_probes(&inventory, &job, &facts);
-    let ways = host_routes(&inventory, &base, args).await?;
+    let probes = probe_listing::launch_probes(&inventory, &job, &facts);
+    let routes = host_routes(&inventory, &base, args).await?;
     if args.json {
         let mut value = display::plan_to_json(&plan);
-        value["ssh"] = ssh_report::to_json(&ways);
-        value["checks"] = probe_listing::to_json(&inventory, &asked);
+        value["ssh"] = ssh_report::to_json(&routes);
+        value["checks"] = probe_listing::to_json(&inventory, &probes);
         print_json(&format!("{value:#}\n"));
     } else {
-        print_stdout(&ssh_report::format_text(&ways));
-        print_stdout(&probe_listing::format_text(&inventory, &asked, args.common.verbose > 0));
+        print_stdout(&ssh_report::format_text(&routes));
+        print_stdout(&probe_listing::format_text(&inventory, &probes, args.common.verbose > 0));
         print_stdout(&display::format_plan(&plan, args.facts.then_some(&facts), args.common.verbose > 0));
     }
     Ok(Outcome::Ok)
 }
 
-/// An inventory, the folder that its paths are relative to, and what its hosts are.
+/// An inventory, the directory that its relative paths start from, and the facts of its hosts.
 pub(super) type InventoryWithFacts = (Inventory, PathBuf, Vec<HostFacts>);
 
-/// The inventory and what its hosts are: asked, or with placeholders for what only they know. The outcome where one did not answer.
+/// Loads the inventory and gathers the facts of its hosts, or fills in placeholders. `Err` in `Ok`: a host did not answer, or a signal.
 pub(super) async fn load_with_facts(
     command: &'static str,
     args: &CommonArgs,
     mode: LoadMode,
-    ask: bool,
+    gather: bool,
 ) -> Result<Result<InventoryWithFacts, Outcome>, CliError> {
     let (inventory, base) = load_inventory(args, mode)?;
     hide_known_secrets(&inventory);
-    if !ask {
+    if !gather {
         let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| placeholder_facts(&inventory, &h.name)).collect();
         return Ok(Ok((inventory, base, facts)));
     }
     let unknown = RuntimeValues::unknown(inventory.hosts.len());
     let draft = if mode == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
     let session = open_session(command, args, (inventory, base.clone()), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let answers = session.gather_facts(draft.as_ref()).await;
-    session.engine.close().await;
-    let (mut facts, mut lost) = (Vec::new(), Vec::new());
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let answers = signals.run_until_stopped(session.gather_facts(draft.as_ref())).await;
+    if let outcome @ Outcome::Signal(_) = session.disconnect(&signals, answers.as_ref().err().cloned().unwrap_or(Outcome::Ok)).await {
+        return Ok(Err(outcome));
+    }
+    let answers = answers.unwrap_or_default();
+    let (mut facts, mut unreachable) = (Vec::new(), Vec::new());
     for (name, answer) in session.host_names().into_iter().zip(answers) {
         match answer {
             Ok(found) => facts.push(found),
-            Err(error) => lost.push((name, error.to_string(), error.hint().to_owned())),
+            Err(error) => unreachable.push((name, error.to_string(), error.hint().to_owned())),
         }
     }
-    if !lost.is_empty() {
-        print_unreachable(session.reporter.sanitizer(), session.reporter.style(), lost);
+    if !unreachable.is_empty() {
+        print_unreachable(session.reporter.sanitizer(), session.reporter.style(), unreachable);
         return Ok(Err(Outcome::Unreachable));
     }
     Ok(Ok((session.inventory, base, facts)))
 }
 
-/// How the hosts are reached, where that is to be told.
+/// Empty unless `-v` or `--json` shows them.
 async fn host_routes(inventory: &Inventory, base: &Path, args: &PlanArgs) -> Result<Vec<ssh_report::HostRoute>, CliError> {
     if !args.json && args.common.verbose == 0 {
         return Ok(Vec::new());
     }
     let fleet = SshFleet::new(inventory.hosts.clone(), LocalEnv::read()?.connection_settings(base, &args.common));
-    let found = fleet.describe_routes().await;
-    let told = found.into_iter().map(|way| way.map_err(|e| if e.hint().is_empty() { e.to_string() } else { format!("{e}; {}", e.hint()) }));
-    Ok(inventory.hosts.iter().map(|host| host.name.clone()).zip(told).collect())
+    let describe = |e: RemoteError| if e.hint().is_empty() { e.to_string() } else { format!("{e}; {}", e.hint()) };
+    let routes = fleet.describe_routes().await.into_iter().map(|route| route.map_err(describe));
+    Ok(inventory.hosts.iter().map(|host| host.name.clone()).zip(routes).collect())
 }
 
-/// What stands for a fact that nobody asked for.
-fn placeholder_facts(inventory: &Inventory, host: &str) -> HostFacts {
-    HostFacts {
-        run_dir: inventory.run_dir.clone(),
-        home: format!("<from {host}: home>"),
-        ssh_address: Some(format!("<from {host}: address>")),
-        is_writable: true,
-        ..HostFacts::default()
-    }
-}
-
-/// The job and the plan of its launch. Secrets stand in it by their names.
-pub(super) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run: &str, stamp: &str) -> Result<(Job, Plan), CliError> {
-    let addresses = build::resolve_addresses(inventory, facts)
-        .map_err(|t| CliError::Usage(t.iter().map(|(_, t)| t.message.as_str()).collect::<Vec<_>>().join("\n")))?;
-    let values = RuntimeValues {
-        run_id: run.to_owned(),
-        run_stamp: stamp.to_owned(),
-        gpu_counts: gpu_counts(inventory, facts),
-        fabric_addresses: addresses.into_iter().map(Some).collect(),
-        master_port: facts.first().and_then(|f| f.free_port),
-    };
-    let job = inventory.job(&values)?;
-    let texts: Vec<(String, String)> =
-        (0..inventory.hosts.len()).map(|i| inventory.fingerprint_text(i)).map(|t| (t.container, t.launch)).collect();
-    let ids = RunIdentity {
-        run_id: run.to_owned(),
-        lock_token: None,
-        owner: "<user@laptop>".to_owned(),
-        started_at: String::new(),
-        recreate_containers: false,
-    };
-    let secrets: Vec<(String, String)> = job.secret_names.iter().map(|name| (name.clone(), format!("<secret {name}>"))).collect();
-    let plan = build::plan_launch(LaunchInputs {
-        inventory,
-        job: &job,
-        facts,
-        config_texts: &texts,
-        identity: &ids,
-        secrets: &secrets,
-        registry_passwords: &[],
-        check_summaries: &[],
-    })
-    .map_err(|t| CliError::Usage(t.iter().map(|(_, t)| format!("{}; help: {}", t.message, t.hint)).collect::<Vec<_>>().join("\n")))?;
-    Ok((job, plan))
-}
-
-fn gpu_counts(inventory: &Inventory, facts: &[HostFacts]) -> Vec<Option<u32>> {
-    inventory.hosts.iter().zip(facts).map(|(h, f)| Some(usable_gpu_count(h, f)).filter(|n| *n > 0)).collect()
-}
-
-/// Which numbers of processes satisfy all constraints.
+/// Prints the process counts that satisfy all constraints.
 fn suggest_process_counts(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Result<Outcome, CliError> {
-    let known = RuntimeValues { gpu_counts: gpu_counts(inventory, facts), ..RuntimeValues::default() };
-    let (constraints, fits) = inventory.suggest_gang_sizes(&known);
+    let values = RuntimeValues { gpu_counts: gpu_counts(inventory, facts), ..RuntimeValues::default() };
+    let (constraints, fits) = inventory.suggest_gang_sizes(&values);
     if args.json {
         let fit = |fit: &crate::inventory::constraint::GangSize| serde_json::json!({ "hosts": fit.hosts, "nproc_per_node": fit.nproc, "processes": fit.world_size(), "idle_gpus": fit.idle_gpus });
-        let all: Vec<serde_json::Value> = fits.iter().map(fit).collect();
-        print_json(&format!("{:#}\n", serde_json::json!({ "constraints": constraints, "suggestions": all })));
+        let suggestions: Vec<serde_json::Value> = fits.iter().map(fit).collect();
+        print_json(&format!("{:#}\n", serde_json::json!({ "constraints": constraints, "suggestions": suggestions })));
     } else {
         let mut text = "hosts  nproc_per_node  processes  idle GPUs\n".to_owned();
         for fit in fits.iter().take(20) {
@@ -170,7 +119,7 @@ fn suggest_process_counts(inventory: &Inventory, facts: &[HostFacts], args: &Pla
             inventory.hosts.iter().take(best.hosts).map(|h| h.name.as_str()).collect::<Vec<_>>().join(",")
         )),
         None => {
-            print_stderr(&format!("nothing satisfies all of: {}", constraints.join("; ")));
+            print_stderr(&format!("no process count satisfies all constraints: {}", constraints.join("; ")));
             return Ok(Outcome::Refused);
         }
     }

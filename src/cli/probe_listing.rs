@@ -1,4 +1,4 @@
-//! What the checks ask the hosts before a launch, for `plan`: equal questions of many hosts are told once.
+//! Lists the probes that `up` sends to the hosts before a launch, for `plan`. Equal probes of several hosts are grouped.
 
 use serde_json::{Value, json};
 
@@ -13,47 +13,46 @@ use crate::preflight::probe::Probe;
 use crate::preflight::{PreflightCheck, launch_checks};
 use crate::text::hostlist::fold_names;
 
-/// One command and whom it goes to.
 pub(crate) struct ListedProbe {
     hosts: Vec<usize>,
     command: RemoteCommand,
-    /// Its script without what begins every script.
+    /// Without the preamble that every script has.
     script: String,
 }
 
-/// Everything that `up` asks before it launches, by `--preflight fast`.
+/// The probes of `up --preflight fast`.
 pub(crate) fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts]) -> Vec<ListedProbe> {
     let checks = launch_checks(job);
     let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
-    let (sites, addresses) = (host_contexts(inventory, &known), fabric_addresses(inventory, &known));
-    let hosts: Vec<usize> = (0..sites.len()).collect();
+    let (contexts, addresses) = (host_contexts(inventory, &known), fabric_addresses(inventory, &known));
+    let hosts: Vec<usize> = (0..contexts.len()).collect();
     let mut found: Vec<ListedProbe> = Vec::new();
-    for (host, site) in sites.iter().enumerate() {
-        add_probe(&mut found, site, host, facts::facts_command(site, &facts_request(inventory, Some(job), host)));
-        for command in single_host_probes(site, job, host, &checks) {
-            add_probe(&mut found, site, host, command);
+    for (host, context) in contexts.iter().enumerate() {
+        add_probe(&mut found, context, host, facts::facts_command(context, &facts_request(inventory, Some(job), host)));
+        for command in single_host_probes(context, job, host, &checks) {
+            add_probe(&mut found, context, host, command);
         }
     }
     if needs_probe(&checks, Probe::Network) {
-        for (host, command) in net_probes(&sites, &addresses, &hosts) {
-            add_probe(&mut found, &sites[host], host, command);
+        for (host, command) in net_probes(&contexts, &addresses, &hosts) {
+            add_probe(&mut found, &contexts[host], host, command);
         }
     }
-    if needs_probe(&checks, Probe::Connectivity) && sites.len() > 1 {
-        for (host, site) in sites.iter().enumerate() {
+    if needs_probe(&checks, Probe::Connectivity) && contexts.len() > 1 {
+        for (host, context) in contexts.iter().enumerate() {
             let port = job.launch.master_port.filter(|_| host == 0).unwrap_or(0);
-            let six = addresses.get(host).is_some_and(|address| address.contains(':') && !address.contains('<'));
-            add_probe(&mut found, site, host, probe::listener_command(site, six, port));
+            let ipv6 = addresses.get(host).is_some_and(|address| address.contains(':') && !address.contains('<'));
+            add_probe(&mut found, context, host, probe::listener_command(context, ipv6, port));
         }
     }
-    // In the order in which they are asked, the same of all hosts together.
+    // Group equal titles, in the order in which they first run.
     let mut titles: Vec<String> = Vec::new();
-    for question in &found {
-        if !titles.contains(&question.command.title) {
-            titles.push(question.command.title.clone());
+    for probe in &found {
+        if !titles.contains(&probe.command.title) {
+            titles.push(probe.command.title.clone());
         }
     }
-    found.sort_by_key(|question| titles.iter().position(|title| *title == question.command.title));
+    found.sort_by_key(|probe| titles.iter().position(|title| *title == probe.command.title));
     found
 }
 
@@ -64,8 +63,8 @@ fn single_host_probes(context: &HostContext, job: &Job, host: usize, checks: &[P
 }
 
 fn add_probe(probes: &mut Vec<ListedProbe>, context: &HostContext, host: usize, command: RemoteCommand) {
-    let shown = command.masked_script();
-    let script = shown.strip_prefix(&context.script_preamble()).unwrap_or(&shown).to_owned();
+    let masked = command.masked_script();
+    let script = masked.strip_prefix(&context.script_preamble()).unwrap_or(&masked).to_owned();
     match probes.iter_mut().find(|known| known.command.title == command.title && known.script == script) {
         Some(known) => known.hosts.push(host),
         None => probes.push(ListedProbe { hosts: vec![host], command, script }),
@@ -76,35 +75,35 @@ fn host_names(inventory: &Inventory, hosts: &[usize]) -> Vec<String> {
     hosts.iter().filter_map(|host| inventory.hosts.get(*host)).map(|host| host.name.clone()).collect()
 }
 
-/// For people; `whole`: with every script, else with their names alone.
+/// `with_scripts`: complete scripts, not abbreviated ones.
 pub(crate) fn format_text(inventory: &Inventory, probes: &[ListedProbe], with_scripts: bool) -> String {
-    let mut text = "checks: asked before anything changes; --preflight off leaves them out\n".to_owned();
-    let mut told = |line: String| {
+    let mut text = "checks: run before anything changes; --preflight off skips them\n".to_owned();
+    let mut push_line = |line: String| {
         text.push_str(&line);
         text.push('\n');
     };
-    for question in probes {
-        told(format!("  {}: {}", fold_names(&host_names(inventory, &question.hosts)), question.command.title));
-        let script = if with_scripts { question.script.clone() } else { probe::abbreviate_script(&question.script) };
+    for probe in probes {
+        push_line(format!("  {}: {}", fold_names(&host_names(inventory, &probe.hosts)), probe.command.title));
+        let script = if with_scripts { probe.script.clone() } else { probe::abbreviate_script(&probe.script) };
         for line in script.lines() {
-            told(format!("      | {line}"));
+            push_line(format!("      | {line}"));
         }
     }
     if inventory.hosts.len() > 1 {
-        told("  each worker to the master and back, each host to the next: a connection".to_owned());
-        told("      | (through its own sshd, to where the other listens)".to_owned());
+        push_line("  connections: each worker to the master and back, each host to the next".to_owned());
+        push_line("      | (opened through the host's own sshd, to a listener on the other host)".to_owned());
     }
     text
 }
 
 pub(crate) fn to_json(inventory: &Inventory, probes: &[ListedProbe]) -> Value {
-    let one = |question: &ListedProbe| {
+    let entry = |probe: &ListedProbe| {
         json!({
-            "title": question.command.title,
-            "hosts": host_names(inventory, &question.hosts),
-            "script": question.command.masked_script(),
-            "timeout_seconds": question.command.timeout.as_secs(),
+            "title": probe.command.title,
+            "hosts": host_names(inventory, &probe.hosts),
+            "script": probe.command.masked_script(),
+            "timeout_seconds": probe.command.timeout.as_secs(),
         })
     };
-    probes.iter().map(one).collect()
+    probes.iter().map(entry).collect()
 }

@@ -1,24 +1,26 @@
-//! `ps`: what runs where, read from the hosts.
+//! `ps`: lists what runs on each host.
 
 use std::fmt::Write as _;
 
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_json, print_stdout};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::{Exit, Outcome};
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown};
 use crate::plan::facts::HostFacts;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(args, LoadMode::ConnectionOnly)?;
     let session = open_session("ps", args, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let answers = session.gather_facts(None).await;
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let answers = match signals.run_until_stopped(session.gather_facts(None)).await {
+        Ok(answers) => answers,
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
+    };
     let mut rows = vec![["HOST", "RUN", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned)];
     let mut outcome = Outcome::Ok;
     for (host, answer) in session.host_names().into_iter().zip(answers) {
@@ -27,8 +29,8 @@ pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
             Err(error) => {
                 outcome = Outcome::Unreachable;
                 let dash = || "-".to_owned();
-                let why = session.reporter.sanitizer().sanitize_line(&format!("unreachable: {error}"));
-                rows.push([host, why, dash(), dash(), dash(), dash()]);
+                let error = session.reporter.sanitizer().sanitize_line(&format!("unreachable: {error}"));
+                rows.push([host, error, dash(), dash(), dash(), dash()]);
             }
         }
     }
@@ -40,8 +42,7 @@ pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
     } else {
         print_stdout(&format_table(&rows));
     }
-    session.engine.close().await;
-    Ok(outcome)
+    Ok(session.disconnect(&signals, outcome).await)
 }
 
 fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::Sanitizer) -> [String; 6] {
@@ -58,8 +59,8 @@ fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::
     let running = facts.ranks.iter().filter(|(_, _, exit)| exit.is_none()).count();
     let failed = facts.ranks.iter().filter(|(_, _, exit)| exit.is_some_and(|(e, _): (Exit, f64)| !e.is_success())).count();
     let ended = facts.ranks.len() - running - failed;
-    let parts = [(running, "running"), (ended, "ok"), (failed, "failed")];
-    let ranks: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let counts = [(running, "running"), (ended, "ok"), (failed, "failed")];
+    let ranks: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
     let container = facts.container().map_or_else(
         || if facts.keeper_pid.is_some() { "keeper".to_owned() } else { "-".to_owned() },
         |c| if c.oom_killed { format!("{} (out of memory)", c.status) } else { c.status.clone() },
@@ -69,7 +70,6 @@ fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::
     [host, run, launcher, ranks, container, owner].map(|cell| sanitizer.sanitize_line(&cell))
 }
 
-/// Columns as wide as their widest cell, the last one open.
 pub(crate) fn format_table<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> =
         (0..N).map(|i| rows.iter().map(|r| unicode_width::UnicodeWidthStr::width(r[i].as_str())).max().unwrap_or(0)).collect();

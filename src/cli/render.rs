@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "writes the scripts where it is told to")]
-//! `render`: the launch as scripts that a person can run by hand, one a host.
+#![expect(clippy::disallowed_methods, reason = "writes the scripts into --output")]
+//! `render`: writes one standalone launch script per host.
 
 use std::path::Path;
 
@@ -7,38 +7,35 @@ use crate::cli::args::RenderArgs;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr};
 use crate::cli::open_session::LoadMode;
-use crate::cli::plan::{build_plan, load_with_facts};
+use crate::cli::plan::load_with_facts;
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
+use crate::lifecycle::plan_preview::build_plan;
 use crate::plan::render;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
     let (inventory, base, facts) = match load_with_facts("render", &args.common, LoadMode::Full, args.facts).await? {
         Ok(found) => found,
         Err(outcome) => return Ok(outcome),
     };
-    // One id and one stamp for all scripts: made on each host they would differ.
+    // All scripts share one run id and timestamp.
     let now = jiff::Zoned::now();
     let run = new_run_id(&now);
     let (job, plan) = build_plan(&inventory, &facts, &run, &now.strftime("%Y%m%d%H%M%S").to_string())?;
     let advice = build_advice(&args.common, &base, &inventory.hosts);
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));
-    let open = render::find_placeholders(&scripts);
-    if !open.is_empty() {
-        let hint = "ask the hosts with --facts, or write fabric_address, launch.nproc_per_node and launch.master_port";
-        return Err(CliError::Usage(format!("not known without asking: {}\n    help: {hint}", open.join(", "))));
+    let placeholders = render::find_placeholders(&scripts);
+    if !placeholders.is_empty() {
+        let hint = "gather them from the hosts with --facts, or set fabric_address, launch.nproc_per_node and launch.master_port";
+        return Err(CliError::Usage(format!("unknown without the hosts: {}\n    help: {hint}", placeholders.join(", "))));
     }
     match &args.output {
         Some(dir) => write_scripts(dir, &scripts, &advice)?,
         None => {
             for (host, text) in &scripts {
-                let head = if scripts.len() > 1 { format!("# ---- {host}.sh\n") } else { String::new() };
-                print_raw_unless_tty(&format!("{head}{text}"));
+                let header = if scripts.len() > 1 { format!("# ---- {host}.sh\n") } else { String::new() };
+                print_raw_unless_tty(&format!("{header}{text}"));
             }
         }
     }
@@ -46,11 +43,11 @@ pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
 }
 
 fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &CommandFormatter) -> Result<(), CliError> {
-    let failed = |path: &Path, error: std::io::Error| CliError::Usage(format!("{}: cannot be written: {error}", path.display()));
-    std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+    let write_error = |path: &Path, error: std::io::Error| CliError::Usage(format!("{}: cannot be written: {error}", path.display()));
+    std::fs::create_dir_all(dir).map_err(|error| write_error(dir, error))?;
     for (host, text) in scripts {
         let path = dir.join(format!("{}.sh", host.replace(':', "-")));
-        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+        std::fs::write(&path, text).map_err(|error| write_error(&path, error))?;
         print_stderr(&format!(
             "{}: ssh {} sh <{}",
             path.display(),

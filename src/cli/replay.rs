@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "a journal is played by the clock")]
-//! `replay`: plays the journal of a past run to the dashboard, at the pace that the person asks for.
+#![expect(clippy::disallowed_methods, reason = "playback follows the clock")]
+//! `replay`: plays the journal of a past run on the dashboard.
 
 use std::time::{Duration, Instant};
 
@@ -22,32 +22,28 @@ use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
-    let laptop = LocalEnv::read()?;
-    let dir = find_run(&laptop, &args.run)?;
-    let ReplayData { events, problems: trouble } = read_journal(&dir)?;
-    let look = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
+    let local_env = LocalEnv::read()?;
+    let dir = find_run(&local_env, &args.run)?;
+    let ReplayData { events, problems } = read_journal(&dir)?;
+    let settings = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
     let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
-    let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), look);
-    let open = open.map_err(|e| CliError::Usage(format!("the dashboard could not take the terminal: {e}")))?;
-    let (mouth, mut asks, ended) = (open.sender, open.actions, open.ended);
-    let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), mouth, args.speed);
+    let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), settings);
+    let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
+    let (feed_sender, mut actions, ended) = (open.sender, open.actions, open.ended);
+    let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), feed_sender, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));
     player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(dir.path().to_owned()))));
-    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&laptop.state_dir))));
+    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&local_env.state_dir))));
     player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
-    if !trouble.is_empty() {
-        player.feed_sender.send(FeedMessage::ShowToast(trouble.clone()));
+    if !problems.is_empty() {
+        player.feed_sender.send(FeedMessage::ShowToast(problems.clone()));
     }
     let mut last = Instant::now();
     loop {
-        let ask = tokio::select! {
-            ask = asks.recv() => match ask {
-                Some(ask) => Some(ask),
+        let action = tokio::select! {
+            action = actions.recv() => match action {
+                Some(action) => Some(action),
                 None => break,
             },
             _ = signals.controls.recv() => break,
@@ -56,7 +52,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         };
         player.advance(last.elapsed());
         last = Instant::now();
-        if ask.is_some_and(|ask| !player.handle_action(ask)) {
+        if action.is_some_and(|action| !player.handle_action(action)) {
             break;
         }
     }
@@ -65,21 +61,21 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     if tokio::time::timeout(Duration::from_secs(5), ended).await.is_err() {
         tracing::debug!("the dashboard did not end");
     }
-    if !trouble.is_empty() {
-        print_stderr(&trouble);
+    if !problems.is_empty() {
+        print_stderr(&problems);
     }
     events.iter().for_each(|event| state.apply(event));
     let logs = Some(dir.logs_dir().display().to_string());
     let style = TextStyle { color: use_color(args.color) };
     let context =
         recap::RecapContext { style, log_dir: logs, tail_lines: 20, columns: terminal_columns(), ..recap::RecapContext::default() };
-    // A recap ends with commands to go on with; here there is nothing to go on with.
-    let onward = |line: &&String| ["  next ", "  end it "].iter().any(|label| line.starts_with(label));
-    recap::render_recap(&state, &context).iter().filter(|line| !onward(line)).for_each(|line| print_stderr(line));
+    // The commands that a recap suggests do not apply to a replay.
+    let is_suggestion = |line: &&String| ["  next ", "  end it "].iter().any(|label| line.starts_with(label));
+    recap::render_recap(&state, &context).iter().filter(|line| !is_suggestion(line)).for_each(|line| print_stderr(line));
     Ok(Outcome::Ok)
 }
 
-/// Waits so long; without an end where nothing will come due.
+/// `None` waits forever.
 async fn sleep_or_wait_forever(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,
@@ -87,29 +83,28 @@ async fn sleep_or_wait_forever(time: Option<Duration>) {
     }
 }
 
-/// The folder of the run that is named, or that alone begins so.
+/// Finds a run by its id or a unique prefix.
 fn find_run(local_env: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
-    let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", local_env.state_dir.display()));
-    let runs: Vec<String> = list_runs(&local_env.state_dir).map_err(cannot)?.into_iter().map(|run| run.run).collect();
-    let begin: Vec<&String> = runs.iter().filter(|run| run.starts_with(name)).collect();
-    let run = match (runs.iter().find(|run| *run == name), &begin[..]) {
+    let state_error = |e: std::io::Error| CliError::Usage(format!("{}: {e}", local_env.state_dir.display()));
+    let runs: Vec<String> = list_runs(&local_env.state_dir).map_err(state_error)?.into_iter().map(|run| run.run).collect();
+    let matches: Vec<&String> = runs.iter().filter(|run| run.starts_with(name)).collect();
+    let run = match (runs.iter().find(|run| *run == name), &matches[..]) {
         (Some(run), _) => run,
         (None, [one]) => one,
         (None, []) => return Err(CliError::Usage(format!("{name}: no such run on this laptop\n    help: `orchestrate runs` lists them"))),
-        (None, several) => {
-            let all: Vec<&str> = several.iter().map(|run| run.as_str()).collect();
-            return Err(CliError::Usage(format!("{name}: several runs begin so: {}", all.join(" "))));
+        (None, candidates) => {
+            let ids: Vec<&str> = candidates.iter().map(|run| run.as_str()).collect();
+            return Err(CliError::Usage(format!("{name}: several runs begin with it: {}", ids.join(" "))));
         }
     };
-    RunDir::open(&local_env.state_dir, run).map_err(cannot)
+    RunDir::open(&local_env.state_dir, run).map_err(state_error)
 }
 
-/// The events of the run, and what could not be read.
 fn read_journal(dir: &RunDir) -> Result<ReplayData, CliError> {
-    let past = replay_source::load_replay(dir.path()).map_err(|e| CliError::Usage(error_chain(&e)))?;
-    if past.events.is_empty() {
+    let replay = replay_source::load_replay(dir.path()).map_err(|e| CliError::Usage(error_chain(&e)))?;
+    if replay.events.is_empty() {
         let path = dir.path().join(JOURNAL_FILE);
-        return Err(CliError::Usage(format!("{}: nothing happened in it{}", path.display(), past.problems)));
+        return Err(CliError::Usage(format!("{}: no events{}", path.display(), replay.problems)));
     }
-    Ok(past)
+    Ok(replay)
 }

@@ -1,4 +1,4 @@
-//! `runs`: what this laptop knows of past runs.
+//! `runs`: lists and prunes the past runs on this laptop.
 
 use crate::cli::args::{RunsArgs, RunsVerb};
 use crate::cli::exit::CliError;
@@ -8,19 +8,15 @@ use crate::event::Outcome;
 use crate::report::past_runs::{list_runs, prune_runs};
 use crate::report::style;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
     let state = LocalEnv::read()?.state_dir;
-    let cannot = |e: std::io::Error| CliError::Usage(format!("{}: {e}", state.display()));
+    let state_error = |e: std::io::Error| CliError::Usage(format!("{}: {e}", state.display()));
     if let Some(RunsVerb::Prune { keep }) = &args.verb {
-        let gone = prune_runs(&state, i64::MAX, *keep).map_err(cannot)?;
-        print_stdout(&format!("{} removed\n", style::count_noun(gone.len(), "run")));
+        let pruned = prune_runs(&state, i64::MAX, *keep).map_err(state_error)?;
+        print_stdout(&format!("{} removed\n", style::count_noun(pruned.len(), "run")));
         return Ok(Outcome::Ok);
     }
-    let runs = list_runs(&state).map_err(cannot)?;
+    let runs = list_runs(&state).map_err(state_error)?;
     if runs.is_empty() {
         print_stdout(&format!("no runs in {}\n", state.join("runs").display()));
         return Ok(Outcome::Ok);

@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "reads a scenario, writes the inventory beside the sandbox")]
-//! `sandbox`: an embedded cluster that stays until Ctrl-C.
+#![expect(clippy::disallowed_methods, reason = "reads a scenario and writes the inventory into the sandbox's directory")]
+//! `sandbox`: an embedded cluster that runs until Ctrl-C.
 
 use anyhow::Context as _;
 
@@ -11,10 +11,6 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::sandbox::{Sandbox, Scenario};
 
-/// Runs it.
-///
-/// # Errors
-/// Where the sandbox cannot be made.
 pub(crate) async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
     let scenario = match &args.scenario {
         Some(file) => {
@@ -24,11 +20,11 @@ pub(crate) async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
         None => Scenario::with_hosts(args.hosts),
     };
     let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
-    let sandbox = Sandbox::start(scenario).await.context("the sandbox could not be started")?;
+    let sandbox = Sandbox::start(scenario).await.context("could not start the sandbox")?;
     let file = sandbox.dir().join("inventory.yaml");
-    std::fs::write(&file, sandbox.inventory_yaml("sandbox", "")).context("the inventory could not be written")?;
+    std::fs::write(&file, sandbox.inventory_yaml("sandbox", "")).context("could not write the inventory")?;
     print_stdout(&format!("{}\n", file.display()));
     signals.controls.recv().await;
-    sandbox.stop().await.context("the sandbox did not end cleanly")?;
+    sandbox.stop().await.context("could not stop the sandbox cleanly")?;
     Ok(Outcome::Ok)
 }

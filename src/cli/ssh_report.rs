@@ -1,6 +1,5 @@
-//! How the hosts are reached, and where every setting came from, for `plan -v` and `plan --json`. Hosts with the same settings stand together.
-//!
-//! Uses `remote` for what was decided. Asks nobody.
+//! How the hosts are reached and where every SSH setting comes from, for `plan -v` and `plan --json`. Hosts with equal settings are grouped.
+//! Connects to no host.
 
 use unicode_width::UnicodeWidthStr as _;
 
@@ -8,30 +7,30 @@ use crate::remote::{HopReport, HopSetting};
 use crate::text::host_patterns::compress_to_pattern;
 use crate::text::width::wrap_with_indent;
 
-/// A host's name and its hops, or what is wrong with its settings.
+/// A host's name and its hops, or the error in its settings.
 pub(crate) type HostRoute = (String, Result<Vec<HopReport>, String>);
 
-/// Columns that a person has.
+/// Columns.
 const LINE_WIDTH: usize = 80;
-/// Names of hosts that are written out before they become a number.
+/// More addresses than this are shortened to the first and the last.
 const MAX_LISTED_ADDRESSES: usize = 3;
 
-/// The ways for people; nothing where there are none.
+/// Empty without routes.
 pub(crate) fn format_text(routes: &[HostRoute]) -> String {
     let mut groups: Vec<(&HostRoute, Vec<&HostRoute>)> = Vec::new();
-    for way in routes {
-        match groups.iter_mut().find(|(first, _)| has_same_settings(&first.1, &way.1)) {
-            Some((_, all)) => all.push(way),
-            None => groups.push((way, vec![way])),
+    for route in routes {
+        match groups.iter_mut().find(|(first, _)| has_same_settings(&first.1, &route.1)) {
+            Some((_, members)) => members.push(route),
+            None => groups.push((route, vec![route])),
         }
     }
     let mut lines = if groups.is_empty() { Vec::new() } else { vec!["ssh".to_owned()] };
-    for ((_, way), all) in groups {
-        let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    for ((_, route), members) in groups {
+        let names: Vec<String> = members.iter().map(|(name, _)| name.clone()).collect();
         let count = if names.len() > 1 { format!(" ({} hosts)", names.len()) } else { String::new() };
         lines.extend(wrap(2, &format!("{}{count}", compress_to_pattern(&names))));
-        match way {
-            Err(what) => lines.extend(wrap(4, what)),
+        match route {
+            Err(error) => lines.extend(wrap(4, error)),
             Ok(hops) => {
                 for hop in hops {
                     if hop.is_jump {
@@ -39,7 +38,7 @@ pub(crate) fn format_text(routes: &[HostRoute]) -> String {
                     } else if hops.len() > 1 {
                         lines.push("    to the host".to_owned());
                     }
-                    let addresses: Vec<String> = all.iter().filter_map(|(_, way)| host_address(way, hop)).collect();
+                    let addresses: Vec<String> = members.iter().filter_map(|(_, route)| host_address(route, hop)).collect();
                     push_settings_table(&mut lines, &hop.settings, &addresses);
                 }
             }
@@ -48,21 +47,21 @@ pub(crate) fn format_text(routes: &[HostRoute]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// The ways for programs: by host, first hop first.
+/// By host, first hop first.
 pub(crate) fn to_json(routes: &[HostRoute]) -> serde_json::Value {
     let setting = |s: &HopSetting| serde_json::json!({ "name": s.name, "value": s.value, "origin": s.origin });
     let hop = |h: &HopReport| {
         let settings: Vec<serde_json::Value> = h.settings.iter().map(setting).collect();
         serde_json::json!({ "name": h.name, "jump": h.is_jump, "settings": settings })
     };
-    let way = |(name, way): &HostRoute| match way {
+    let route = |(name, route): &HostRoute| match route {
         Ok(hops) => serde_json::json!({ "host": name, "hops": hops.iter().map(hop).collect::<Vec<_>>() }),
-        Err(what) => serde_json::json!({ "host": name, "error": what }),
+        Err(error) => serde_json::json!({ "host": name, "error": error }),
     };
-    routes.iter().map(way).collect()
+    routes.iter().map(route).collect()
 }
 
-/// Whether two hosts differ in nothing but their own names and addresses.
+/// Whether two hosts differ only in their names and addresses.
 fn has_same_settings(a: &Result<Vec<HopReport>, String>, b: &Result<Vec<HopReport>, String>) -> bool {
     let setting = |(a, b): (&HopSetting, &HopSetting), jump: bool| {
         a.name == b.name && a.origin == b.origin && (a.value == b.value || (!jump && a.name == "HostName"))
@@ -80,34 +79,34 @@ fn has_same_settings(a: &Result<Vec<HopReport>, String>, b: &Result<Vec<HopRepor
     }
 }
 
-/// The address of a host where `hop` is the end of its way; a jump host is the same for all.
+/// The host's address, if `hop` is the last hop; jump hosts are equal for all hosts of a group.
 fn host_address(route: &Result<Vec<HopReport>, String>, hop: &HopReport) -> Option<String> {
     let last = route.as_ref().ok()?.last().filter(|_| !hop.is_jump)?;
     last.settings.iter().find(|s| s.name == "HostName").map(|s| s.value.clone())
 }
 
-/// Name, value, origin; an origin that does not fit stands on a line of its own.
+/// Columns: name, value, origin. An origin that does not fit goes on its own line.
 fn push_settings_table(lines: &mut Vec<String>, settings: &[HopSetting], addresses: &[String]) {
     let width = |f: fn(&HopSetting) -> &str| settings.iter().map(|s| f(s).width()).max().unwrap_or(0);
     let (names, origins) = (width(|s| s.name), width(|s| &s.origin));
     let indent = 6 + names + 2;
-    let room = LINE_WIDTH.saturating_sub(indent + 2 + origins).max(1);
+    let value_width = LINE_WIDTH.saturating_sub(indent + 2 + origins).max(1);
     for HopSetting { name, value, origin } in settings {
         let value = if *name == "HostName" && addresses.len() > 1 { shorten_addresses(addresses) } else { value.clone() };
-        if value.width() <= room {
-            lines.push(format!("      {name:<names$}  {value}{}  {origin}", " ".repeat(room - value.width())));
+        if value.width() <= value_width {
+            lines.push(format!("      {name:<names$}  {value}{}  {origin}", " ".repeat(value_width - value.width())));
         } else {
             lines.extend(wrap(6, &format!("{name:<names$}  {value}")));
-            lines.push(format!("{}{origin}", " ".repeat(indent + room + 2)));
+            lines.push(format!("{}{origin}", " ".repeat(indent + value_width + 2)));
         }
     }
 }
 
 fn shorten_addresses(addresses: &[String]) -> String {
-    let folded = compress_to_pattern(addresses);
+    let compressed = compress_to_pattern(addresses);
     match addresses {
-        [first, .., last] if addresses.len() > MAX_LISTED_ADDRESSES && folded.width() > 40 => format!("{first} … {last}"),
-        _ => folded,
+        [first, .., last] if addresses.len() > MAX_LISTED_ADDRESSES && compressed.width() > 40 => format!("{first} … {last}"),
+        _ => compressed,
     }
 }
 
@@ -140,13 +139,13 @@ mod tests {
 
     #[test]
     fn hosts_with_equal_settings_are_grouped() {
-        let ways = [
+        let routes = [
             host_route("gpu01", "10.0.0.1", "root"),
             host_route("gpu02", "10.0.0.2", "root"),
             host_route("odd", "10.0.0.9", "li"),
             ("bad".to_owned(), Err("~/.ssh/config:3: there is no keyword `prot`".to_owned())),
         ];
-        let text = format_text(&ways);
+        let text = format_text(&routes);
         let expected = "\
 ssh
   gpu[01-02] (2 hosts)

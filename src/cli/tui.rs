@@ -1,13 +1,9 @@
-//! `tui`: the dashboard. Follows what runs; where nothing runs, shows the plan and starts it when asked to.
+//! `tui`: the dashboard. Follows a live run; without one, shows the plan and starts it on request.
 
 use crate::cli::args::{CommonArgs, ProgressMode, TuiArgs, UpArgs};
 use crate::cli::exit::CliError;
 use crate::event::Outcome;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &TuiArgs) -> Result<Outcome, CliError> {
     let common = CommonArgs { progress: ProgressMode::Tui, ..args.common.clone() };
     let up = UpArgs {

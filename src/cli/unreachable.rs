@@ -1,15 +1,15 @@
-//! Hosts that could not be reached, for a person.
+//! Prints hosts that could not be reached.
 
 use crate::cli::local_env::print_stderr;
 use crate::report::style::{TextStyle, Tone};
 use crate::text::hostlist::group_errors;
 use crate::text::sanitize::Sanitizer;
 
-/// Says who could not be reached and why, equal reasons once.
+/// Prints the hosts that could not be reached, grouped by error.
 pub(super) fn print_unreachable(sanitizer: &Sanitizer, style: TextStyle, unreachable: Vec<(String, String, String)>) {
-    for sort in group_errors(unreachable) {
-        for (at, line) in sort.lines().iter().enumerate() {
-            print_stderr(&style.paint(if at == 0 { Tone::Bad } else { Tone::Plain }, &sanitizer.sanitize_line(line)));
+    for group in group_errors(unreachable) {
+        for (index, line) in group.lines().iter().enumerate() {
+            print_stderr(&style.paint(if index == 0 { Tone::Bad } else { Tone::Plain }, &sanitizer.sanitize_line(line)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `up`: finds what is there, converges, launches, follows, and leaves as `teardown` says.
+//! `up`: launches or attaches, follows the run, and tears it down as `teardown` says.
 
 use std::path::PathBuf;
 
@@ -10,20 +10,13 @@ use crate::event::Outcome;
 use crate::inventory::Inventory;
 use crate::lifecycle::launch::LaunchEnd;
 
-/// Runs it.
-///
-/// # Errors
-/// What must be said to the person.
 pub(crate) async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
-    let whole = CommonArgs { limit: None, ..args.common.clone() };
-    let (inventory, base) = load_inventory(&whole, LoadMode::Full)?;
+    let unlimited = CommonArgs { limit: None, ..args.common.clone() };
+    let (inventory, base) = load_inventory(&unlimited, LoadMode::Full)?;
     run_with_inventory(args, inventory, base).await
 }
 
-/// Runs it with an inventory that was read elsewhere (`demo`).
-///
-/// # Errors
-/// What must be said to the person.
+/// `demo` reads its own inventory.
 pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
     let (session, end) = launch(args, full_inventory, base).await?;
     let outcome = match end {

@@ -1,4 +1,4 @@
-//! Preflight alone: asks the hosts, judges, changes nothing.
+//! Runs the preflight checks without launching; changes nothing on the hosts.
 
 use crate::event::{EventKind, Outcome};
 use crate::inventory::{Job, RuntimeValues};
@@ -14,10 +14,9 @@ use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::preflight::{CheckReport, PreflightCheck};
 
-/// What the checks found.
 pub(crate) struct CheckedHosts {
     pub(crate) reports: Vec<CheckReport>,
-    /// Name, error and hint of the hosts that did not answer.
+    /// Name, error and hint of each host.
     pub(crate) unreachable: Vec<(String, String, String)>,
     /// Why the inventory does not fit the hosts.
     pub(crate) problems: Vec<String>,
@@ -27,7 +26,7 @@ pub(crate) struct CheckedHosts {
 
 pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[PreflightCheck]) -> CheckedHosts {
     let (mut facts, mut probes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, (answer, told)) in session.host_names().into_iter().zip(gather_facts_and_probes(session, draft, checks).await) {
+    for (name, (answer, probe)) in session.host_names().into_iter().zip(gather_facts_and_probes(session, draft, checks).await) {
         match answer {
             Ok(found) => facts.push(Some(found)),
             Err(error) => {
@@ -35,7 +34,7 @@ pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[Prefli
                 facts.push(None);
             }
         }
-        probes.push(told);
+        probes.push(probe);
     }
     session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
     let runtime_values = runtime_values(session, &facts);
@@ -54,17 +53,15 @@ impl CheckedHosts {
         self.reports.iter().for_each(|report| emit_check_report(session, report));
     }
 
-    /// One more check, told at once.
     pub(crate) fn add_report(&mut self, session: &Session, report: CheckReport) {
         emit_check_report(session, &report);
         self.reports.push(report);
     }
 
-    /// What a smoke begins with, or why there is none.
     pub(crate) fn smoke_inputs<'a>(&'a self, draft: &'a Job) -> SmokeInputs<'a> {
-        let failed = (!self.unreachable.is_empty()).then_some("a host is unreachable");
-        let failed = failed.or((self.worst_level() == Level::Fail).then_some("a check failed"));
-        let skip_reason = failed.or((!self.problems.is_empty()).then_some("the inventory does not fit the hosts"));
+        let skip_reason = (!self.unreachable.is_empty()).then_some("a host is unreachable");
+        let skip_reason = skip_reason.or((self.worst_level() == Level::Fail).then_some("a check failed"));
+        let skip_reason = skip_reason.or((!self.problems.is_empty()).then_some("the inventory does not fit the hosts"));
         SmokeInputs { draft, runtime_values: &self.runtime_values, facts: &self.facts, skip_reason }
     }
 
@@ -79,7 +76,6 @@ impl CheckedHosts {
     }
 }
 
-/// What the hosts told of what a job is made of.
 fn runtime_values(session: &Session, facts: &[Option<HostFacts>]) -> RuntimeValues {
     let inventory = &session.inventory;
     let gpus = |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().map(|f| usable_gpu_count(host, f)).filter(|n| *n > 0);
@@ -91,9 +87,9 @@ fn runtime_values(session: &Session, facts: &[Option<HostFacts>]) -> RuntimeValu
     }
 }
 
-/// The job with what the hosts told; the draft where that does not fit, with what is wrong.
-fn build_job_or_draft(session: &Session, draft: &Job, known: &RuntimeValues) -> (Job, Vec<String>) {
-    match session.inventory.job(known) {
+/// The job with the facts of the hosts; if they do not fit, the draft and the problems.
+fn build_job_or_draft(session: &Session, draft: &Job, values: &RuntimeValues) -> (Job, Vec<String>) {
+    match session.inventory.job(values) {
         Ok(job) => (job, Vec::new()),
         Err(problems) => (draft.clone(), problems.iter().map(ToString::to_string).collect()),
     }

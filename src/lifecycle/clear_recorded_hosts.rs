@@ -1,4 +1,4 @@
-//! Hosts that only the record of an earlier run names: what a launch does about them.
+//! Clears hosts that only an earlier run's record names, before a launch.
 
 use std::time::Duration;
 
@@ -9,25 +9,21 @@ use crate::lifecycle::recorded_hosts::{RecordedHost, describe_hosts};
 use crate::lifecycle::session::Session;
 use crate::plan::facts::HostFacts;
 
-/// Clears the hosts that only an earlier run's record names, where the person lets them be reached; else how the launch ends. `cleared`: the
-/// names of those that were cleared before.
-///
-/// # Errors
-/// What must be said to the person.
+/// Returns the end of the launch if the user does not agree or the hosts could not be cleared. `cleared`: names of hosts that are clear already.
 pub(crate) async fn confirm_and_clean_recorded_hosts(
     session: &Session,
     cleared: &mut Vec<String>,
     facts: &[HostFacts],
 ) -> Result<Option<WorkflowEnd>, WorkflowError> {
-    let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
-    let mut recorded = session.recorded_hosts(&known);
+    let facts: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
+    let mut recorded = session.recorded_hosts(&facts);
     recorded.retain(|recorded| !cleared.contains(&recorded.host.name));
     if recorded.is_empty() {
         return Ok(None);
     }
     if !session.confirm_reaching_hosts(&recorded) {
-        session.notice(format!("the last run was also on hosts that are not in the inventory: {}", describe_hosts(&recorded)), true);
-        session.notice("help: `orchestrate up --yes` clears them too; `orchestrate down --yes` clears everything of this name", false);
+        session.notice(format!("the last run also used hosts that are not in the inventory: {}", describe_hosts(&recorded)), true);
+        session.notice("help: `orchestrate up --yes` clears them too; `orchestrate down --yes` clears the whole run", false);
         return Ok(Some(WorkflowEnd::new(Outcome::Refused, "hosts of the last run are not in the inventory")));
     }
     cleared.extend(recorded.iter().map(|recorded| recorded.host.name.clone()));
@@ -35,15 +31,14 @@ pub(crate) async fn confirm_and_clean_recorded_hosts(
     Ok((outcome != Outcome::Ok).then(|| WorkflowEnd::new(outcome, "hosts of the last run could not be cleared")))
 }
 
-/// Clears hosts that only the record of a run names, within another operation.
 async fn tear_down_recorded_hosts(session: &Session, recorded: Vec<RecordedHost>) -> Result<Outcome, WorkflowError> {
     let mut inventory = session.inventory.clone();
     inventory.hosts.clear();
-    let mut inner = session.open_silent("down", inventory);
-    inner.add_recorded_hosts(recorded);
-    inner.emit_run_started("", None);
+    let mut nested = session.open_silent("down", inventory);
+    nested.add_recorded_hosts(recorded);
+    nested.emit_run_started("", None);
     let request = DownRequest {
-        // This keeps it from the hosts of the inventory, which the record names too.
+        // The record names the inventory hosts too; they are not part of this teardown.
         limited: true,
         discard_logs: false,
         kill_at_once: false,
@@ -51,6 +46,6 @@ async fn tear_down_recorded_hosts(session: &Session, recorded: Vec<RecordedHost>
         take_over_lock: session.local.assume_yes,
         dry_run: false,
     };
-    let WorkflowEnd { outcome, reason } = tear_down_all(&mut inner, &request).await?.end;
-    Ok(inner.finish(outcome, &reason, false).await.0)
+    let WorkflowEnd { outcome, reason } = tear_down_all(&mut nested, &request).await?.end;
+    Ok(nested.finish(outcome, &reason, false).await.0)
 }

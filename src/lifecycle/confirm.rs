@@ -1,4 +1,4 @@
-//! What the person at the dashboard decides before a launch and after the end of a run.
+//! Waits for the decision of the user at the dashboard, before a launch and after a run.
 
 use crate::event::controls::DashboardCapabilities;
 use crate::event::{Outcome, RunControl};
@@ -11,18 +11,17 @@ use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
 use crate::plan::teardown::TeardownScope;
 
-/// What the person wants.
 enum DashboardDecision {
     Start,
     TearDown,
     Leave,
 }
 
-/// Offers what can be done, and waits for the decision.
+/// Offers the actions and waits for the decision.
 async fn ask(context: &mut LaunchContext<'_>, start_summary: Option<String>, can_tear_down: bool) -> DashboardDecision {
     let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
-    let offered = DashboardCapabilities { start_summary, can_tear_down, ..view_only.clone() };
-    context.session.reporter.set_capabilities(offered);
+    let capabilities = DashboardCapabilities { start_summary, can_tear_down, ..view_only.clone() };
+    context.session.reporter.set_capabilities(capabilities);
     let decision = wait_for_decision(context.signals).await;
     context.session.reporter.set_capabilities(view_only);
     decision
@@ -37,7 +36,7 @@ async fn wait_for_decision(signals: &mut StopController) -> DashboardDecision {
     }
 }
 
-/// Shows the plan and waits until the person starts it; then all is looked at again.
+/// Shows the plan and waits until the user starts it; then the facts are gathered again.
 pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &LaunchTarget) -> Result<LaunchStep, WorkflowError> {
     let mut identity = context.state.identity.clone();
     identity.lock_token = None;
@@ -71,12 +70,11 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
     }
 }
 
-/// What happened can be looked at until the person leaves, launches again, or tears down what is kept; how it ended, and whether it is to be
-/// launched again.
+/// Keeps the dashboard open until the user leaves, launches again or tears down. Returns the outcome, and whether to launch again.
 pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcome: Outcome) -> Result<(Outcome, bool), WorkflowError> {
     loop {
         let can_launch = context.state.launch_error.is_none();
-        let start = can_launch.then(|| "the run is over: the same would be launched again, as a run of its own".to_owned());
+        let start = can_launch.then(|| "the run has ended: this launches a new run with the same inventory".to_owned());
         match ask(context, start, true).await {
             DashboardDecision::Start => return Ok((outcome, true)),
             DashboardDecision::Leave => return Ok((outcome, false)),
@@ -88,18 +86,17 @@ pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcom
     }
 }
 
-/// Everything of this name goes; the person has typed it.
+/// The user has confirmed by typing the run's name, so the lock is taken over.
 async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowError> {
     let options = TeardownOptions { scope: TeardownScope::Everything, kill_at_once: false, fetch_logs: true, grace: None };
     teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await
 }
 
-/// What a launch would do to what is there.
 pub(crate) fn describe_launch_effect(existing_run: &ExistingRun) -> String {
     match existing_run {
-        ExistingRun::NoRun => "nothing of this name is there: it would be launched".to_owned(),
-        ExistingRun::Ended { run_id: run } => format!("{run} has ended: its logs would be fetched, then a new run launched"),
-        ExistingRun::Partial { reason: why } => format!("a partial gang ({why}): it would be stopped, then a new run launched"),
-        ExistingRun::Live { run_id: run, .. } => format!("{run} runs: it would be stopped, then a new run launched"),
+        ExistingRun::NoRun => "no run exists: it would be launched".to_owned(),
+        ExistingRun::Ended { run_id } => format!("{run_id} has ended: its logs would be fetched, then a new run launched"),
+        ExistingRun::Partial { reason } => format!("a partial gang ({reason}): it would be stopped, then a new run launched"),
+        ExistingRun::Live { run_id, .. } => format!("{run_id} is live: it would be stopped, then a new run launched"),
     }
 }

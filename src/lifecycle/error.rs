@@ -1,16 +1,16 @@
-//! Why a workflow could not begin or go on, and how one ends.
+//! Errors and ends of workflows.
 
 use crate::event::Outcome;
 use crate::inventory::InventoryProblem;
 
-/// Ends a workflow early, with the text for the person.
+/// Ends a workflow early, with the text for the user.
 #[derive(Debug)]
 pub(crate) enum WorkflowError {
-    /// What was asked for cannot be done.
+    /// The request cannot be fulfilled.
     Usage(String),
     /// Every problem of the inventory.
     Inventory(Vec<InventoryProblem>),
-    /// A bug of ours, or a laptop that cannot do its part.
+    /// A bug, or a failure of the laptop.
     Internal(anyhow::Error),
 }
 
@@ -26,7 +26,6 @@ impl From<Vec<InventoryProblem>> for WorkflowError {
     }
 }
 
-/// How a workflow ended, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkflowEnd {
     pub(crate) outcome: Outcome,
@@ -39,9 +38,9 @@ impl WorkflowEnd {
     }
 }
 
-/// Of two outcomes, the one that decides the exit code.
-pub(crate) fn worse_outcome(one: Outcome, other: Outcome) -> Outcome {
-    if severity(&one) >= severity(&other) { one } else { other }
+/// The outcome that decides the exit code.
+pub(crate) fn worse_outcome(a: Outcome, b: Outcome) -> Outcome {
+    if severity(&a) >= severity(&b) { a } else { b }
 }
 
 fn severity(outcome: &Outcome) -> u8 {

@@ -1,4 +1,6 @@
-//! Carries a launch out under its lock, follows the run, and undoes what a launch that failed has begun.
+//! Executes a launch under its lock, then follows the run or rolls a failed launch back.
+
+use std::sync::Arc;
 
 use crate::engine::executor::ExecutionOptions;
 use crate::engine::executor::ExecutionReport;
@@ -18,29 +20,46 @@ use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
 
-/// Changes what has to be changed.
+/// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
 pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
-    let seen: Vec<_> = target.facts.iter().cloned().map(Some).collect();
-    let held = match context.session.lock_hosts(&seen, context.request.lock_wait, false).await {
+    let known: Vec<_> = target.facts.iter().cloned().map(Some).collect();
+    let held = match context.session.lock_hosts(&known, context.request.lock_wait, false).await {
         Ok(held) => held,
         Err(outcome) => return Ok(LaunchStep::done(outcome, "nothing was changed")),
     };
-    match prepare_launch(context, &target, &held).await? {
-        Preparation::Ready(prepared) => execute(context, &target, prepared, held).await,
-        Preparation::Stopped(step) => {
-            context.session.engine.unlock_hosts(held).await;
-            Ok(step)
-        }
+    let result = prepare_and_execute(context, &target, &held).await;
+    // An error gives the lock back too: otherwise every other operator waits until it is stale.
+    context.session.engine.unlock_hosts(held).await;
+    let (plan, offsets, report) = match result? {
+        LockedLaunch::Executed { plan, offsets, report } => (plan, offsets, report),
+        LockedLaunch::Stopped(step) => return Ok(step),
+    };
+    if !report.is_ok() {
+        return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
     }
+    follow(context, &target.job, &plan, &offsets).await
 }
 
-async fn execute(
+/// What was done while the lock was held.
+enum LockedLaunch {
+    Executed {
+        plan: Arc<Plan>,
+        offsets: LogOffsets,
+        report: ExecutionReport,
+    },
+    /// Nothing was executed.
+    Stopped(LaunchStep),
+}
+
+async fn prepare_and_execute(
     context: &mut LaunchContext<'_>,
     target: &LaunchTarget,
-    prepared: PreparedLaunch,
-    held: HeldLock,
-) -> Result<LaunchStep, WorkflowError> {
-    let PreparedLaunch { plan, facts, reports } = prepared;
+    held: &HeldLock,
+) -> Result<LockedLaunch, WorkflowError> {
+    let PreparedLaunch { plan, facts, reports } = match prepare_launch(context, target, held).await? {
+        Preparation::Ready(prepared) => prepared,
+        Preparation::Stopped(step) => return Ok(LockedLaunch::Stopped(step)),
+    };
     let session = &mut *context.session;
     let run_id = &context.state.identity.run_id;
     let offsets = session.open_run_dir(run_id, plan.run_record.as_ref()).await?;
@@ -50,25 +69,21 @@ async fn execute(
     }
     session.emit_run_started(run_id, Some(&plan));
     if target.existing != ExistingRun::NoRun || session.attempt > 1 {
-        // What was there before is gone: from now on the gang is to run.
+        // The previous run is gone; its goal (stop or tear down) no longer applies.
         session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Up, reason: String::new() });
     }
     if let Some(pattern) = &context.request.limit {
-        let text = format!("--limit {pattern}: {} hosts, ranks numbered anew, world size {}", plan.hosts.len(), plan.world_size);
+        let text = format!("--limit {pattern}: {} hosts, ranks renumbered, world size {}", plan.hosts.len(), plan.world_size);
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));
     let options =
         ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::FailFast, cancel_token: &context.signals.stop_token };
     let report = session.engine.execute(&plan, &facts, options).await;
-    session.engine.unlock_hosts(held).await;
-    if !report.is_ok() {
-        return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
-    }
-    follow(context, &target.job, &plan, &offsets).await
+    Ok(LockedLaunch::Executed { plan, offsets, report })
 }
 
-/// A launch that did not come to its end: everything that it began is undone.
+/// Undoes everything that a failed launch started.
 async fn roll_back(
     context: &mut LaunchContext<'_>,
     job: &Job,
@@ -80,17 +95,17 @@ async fn roll_back(
         (Some(number), _) => Outcome::Signal(number),
         (None, true) => Outcome::Locked,
         (None, false) if report.failed_steps.iter().any(|f| f.unreachable) => Outcome::Unreachable,
-        // No rank was begun: the hosts are not fit for it, whichever phase found out.
+        // No rank was started: the hosts are not fit for the job, whichever phase found out.
         (None, false) if report.launched_hosts.is_empty() => Outcome::Refused,
         (None, false) => Outcome::Failed,
     };
     if report.lock_lost {
-        return Ok(WorkflowEnd::new(outcome, "another operator took over"));
+        return Ok(WorkflowEnd::new(outcome, "another operator took over the lock"));
     }
     let reason = match (signal, report.failed_steps.first()) {
         (Some(_), _) => "stopped during the launch".to_owned(),
         (None, Some(f)) => format!("{}: {}", context.session.host_names().get(f.host).map_or("?", String::as_str), f.issue.message),
-        (None, None) => "the launch was broken off".to_owned(),
+        (None, None) => "the launch was interrupted".to_owned(),
     };
     if !report.may_have_leftovers {
         return Ok(WorkflowEnd { outcome, reason });
@@ -98,34 +113,34 @@ async fn roll_back(
     let scope = if job.teardown == Teardown::Always { TeardownScope::Everything } else { TeardownScope::Ranks };
     let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(job.launch.stop_grace) };
     let engine = context.session.engine.clone();
-    let undoing = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
-    tokio::pin!(undoing);
-    let undone = loop {
+    let rollback = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
+    tokio::pin!(rollback);
+    let teardown_outcome = loop {
         tokio::select! {
-            undone = &mut undoing => break undone?,
+            result = &mut rollback => break result?,
             Some(control) = context.signals.controls.recv() => if matches!(control, RunControl::Kill { .. }) {
                 engine.kill_all_ranks(&plan.hosts).await;
             },
         }
     };
-    Ok(WorkflowEnd { outcome: worse_outcome(outcome, undone), reason })
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
 }
 
 async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {
     let run = follow_spec(plan, job, context.request.detach);
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "every rank runs; while nobody is attached each host stops its own ranks when one of them fails";
+            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails";
             context.session.notice(text, false);
-            Ok(LaunchStep::done(Outcome::Detached, "every rank runs"))
+            Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }
         FollowOutcome::Restart => {
             context.state.reset();
             Ok(LaunchStep::Reconcile)
         }
-        finish => {
+        outcome => {
             let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: job.teardown, grace: job.launch.stop_grace };
-            teardown::finish_run(context.session, finish, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
+            teardown::finish_run(context.session, outcome, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
         }
     }
 }

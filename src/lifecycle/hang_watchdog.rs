@@ -1,4 +1,4 @@
-//! Looks out for a run that hangs while it is followed: tells it as an event, and stops the gang where the inventory says so.
+//! Detects a hang while a run is followed: sends an event, and stops the gang if the inventory asks for it.
 
 use tokio::sync::mpsc;
 
@@ -10,23 +10,20 @@ use crate::report::finding;
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 
-/// How often it is judged, milliseconds.
 const CHECK_INTERVAL_MS: i64 = 1000;
-/// Who looks again after so long was asleep, and knows no silence of that time.
+/// After a longer gap the laptop was suspended: silence during the gap does not count.
 const SUSPEND_GAP_MS: i64 = 20_000;
 
-/// One who looks out.
 pub(crate) struct HangWatchdog {
     config: HangSettings,
     emitter: Emitter,
-    /// Who is told to stop the gang; none where it is only warned of.
+    /// `None`: only warn.
     stop_sender: Option<mpsc::WeakSender<RunControl>>,
     last_check: UnixMillis,
     observed_since: UnixMillis,
 }
 
 impl HangWatchdog {
-    /// Looks out from now on; `stop_sender`: who is told to stop a gang that hangs.
     pub(crate) fn new(
         config: HangSettings,
         emitter: Emitter,
@@ -36,7 +33,7 @@ impl HangWatchdog {
         HangWatchdog { config, emitter, stop_sender, last_check: now, observed_since: now }
     }
 
-    /// Looks at what is known; `deaf`: what the ranks write is not taken in.
+    /// `logs_paused`: no log bytes are stored, so silence means nothing.
     pub(crate) fn check(&mut self, state: &RunState, now: UnixMillis, logs_paused: bool) {
         if logs_paused {
             (self.last_check, self.observed_since) = (now, now);
@@ -53,23 +50,23 @@ impl HangWatchdog {
             (HangVerdict::Hanging(hang), old) if old.as_ref().is_none_or(|(old, _)| !is_same_hang(old, &hang)) => {
                 self.report_hang(state, hang, now)
             }
-            (HangVerdict::Healthy, Some((_, told))) if made_progress(state, *told) => self.emitter.send(EventKind::HangEnded),
+            (HangVerdict::Healthy, Some((_, since))) if made_progress(state, *since) => self.emitter.send(EventKind::HangEnded),
             _ => {}
         }
     }
 
     fn report_hang(&mut self, state: &RunState, hang: Hang, now: UnixMillis) {
-        // Who shows it masks what must not be shown.
-        let why = format!("the run seems to hang: {}", finding::describe_hang(&hang, now, state, &Sanitizer::default()));
+        // The outputs sanitize this text.
+        let reason = format!("the run seems to hang: {}", finding::describe_hang(&hang, now, state, &Sanitizer::default()));
         self.emitter.send(EventKind::Hang(hang));
-        let Some(orders) = self.stop_sender.take().and_then(|orders| orders.upgrade()) else { return };
-        if orders.try_send(RunControl::Stop { reason: why }).is_err() {
-            tracing::debug!("nobody follows the run any more");
+        let Some(controls) = self.stop_sender.take().and_then(|controls| controls.upgrade()) else { return };
+        if controls.try_send(RunControl::Stop { reason }).is_err() {
+            tracing::debug!("the run is no longer followed");
         }
     }
 }
 
-/// Whether anything of the run has moved since `told`: a host that was lost in between, or a look that saw a GPU rest, is no all-clear.
+/// Whether a rank wrote, started or ended since then. A lost host or an idle GPU is not progress.
 fn made_progress(state: &RunState, since: UnixMillis) -> bool {
     let later = |at: Option<UnixMillis>| at.is_some_and(|at| at > since);
     state.output_activity.last_output_at > since
@@ -77,8 +74,8 @@ fn made_progress(state: &RunState, since: UnixMillis) -> bool {
         || state.ranks.values().any(|rank| later(rank.started_at) || rank.exit.is_some() && rank.ended_at > since)
 }
 
-/// What a run says of its own hangs.
-pub(crate) fn hang_config(file: &RunRecord) -> (HangSettings, bool) {
-    let after = file.hang_after_ms.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
-    (HangSettings { hang_after: after, has_ready_line: file.ready_when.is_some() }, file.stop_hung)
+/// The hang settings of a run, and whether a hang stops it.
+pub(crate) fn hang_config(record: &RunRecord) -> (HangSettings, bool) {
+    let after = record.hang_after_ms.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
+    (HangSettings { hang_after: after, has_ready_line: record.ready_when.is_some() }, record.stop_hung)
 }

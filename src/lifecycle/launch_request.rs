@@ -1,4 +1,4 @@
-//! What a launch is asked for, what is decided on the way, and how its steps end.
+//! The request of a launch, its state, and how its steps end.
 
 use std::time::Duration;
 
@@ -14,46 +14,42 @@ use crate::plan::facts::HostFacts;
 use crate::preflight::PreflightCheck;
 use crate::preflight::probe_output::ProbeOutput;
 
-/// What the person asks of a launch; it does not change.
+/// Immutable during the launch.
 pub(crate) struct LaunchRequest {
-    /// The inventory without `--limit`.
+    /// Without `--limit`.
     pub(crate) whole_inventory: Inventory,
-    /// The job with what is known before the hosts are asked.
+    /// The job before facts are known.
     pub(crate) draft: Job,
-    /// `--limit`.
     pub(crate) limit: Option<String>,
-    /// What is checked before anything is changed.
     pub(crate) checks: Vec<PreflightCheck>,
     pub(crate) secrets: Vec<(String, String)>,
-    /// Of registries, by the name of their variable.
+    /// Name and value of the environment variable.
     pub(crate) registry_passwords: Vec<(String, String)>,
-    /// How long to wait for another operator's lock.
     pub(crate) lock_wait: Duration,
-    /// Return once every rank runs.
+    /// Return as soon as all ranks are running.
     pub(crate) detach: bool,
-    /// Leave containers and logs at the end.
+    /// Keep containers and logs at the end.
     pub(crate) keep: bool,
-    /// Stop what runs and create every container again.
+    /// Stop the run and recreate its containers.
     pub(crate) recreate: bool,
     pub(crate) dry_run: bool,
     pub(crate) show_all_differences: bool,
-    /// Nothing is changed before it is asked for at the dashboard, and whatever runs is followed.
+    /// Change nothing before the user starts the launch on the dashboard; follow a live run even if it differs from the inventory.
     pub(crate) confirm_first: bool,
-    /// What happened can be looked at until the person leaves, where there is a dashboard.
+    /// Keep the dashboard open after the run until the user leaves.
     pub(crate) stay_open: bool,
 }
 
-/// What changes while a launch is under way.
 pub(crate) struct LaunchState {
     pub(crate) identity: RunIdentity,
     pub(crate) run_stamp: String,
-    /// Why nothing can be launched from here. It is told when a launch is asked for: what runs can be followed without.
+    /// Why this laptop cannot launch. Reported when the user starts a launch: a live run can be followed without it.
     pub(crate) launch_error: Option<WorkflowError>,
-    /// The person has asked for it.
+    /// The user has started the launch.
     pub(crate) confirmed: bool,
-    /// What runs is to be stopped and launched again.
+    /// Stop the live run and launch again.
     pub(crate) relaunch: bool,
-    /// Hosts that only the record of an earlier run names, and that were cleared.
+    /// Hosts that only an earlier run's record names, already cleared.
     pub(crate) cleared_hosts: Vec<String>,
 }
 
@@ -84,19 +80,17 @@ impl LaunchState {
         self.run_stamp = now.strftime("%Y%m%d%H%M%S").to_string();
     }
 
-    /// Another launch of the same: with a run of its own.
+    /// For another launch, with a new run id.
     pub(crate) fn reset(&mut self) {
         self.assign_run_id();
         (self.confirmed, self.relaunch) = (true, true);
     }
 }
 
-/// A new run's id.
 pub(crate) fn new_run_id(now: &jiff::Zoned) -> String {
     format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), random_hex(4))
 }
 
-/// A launch under way.
 pub(crate) struct LaunchContext<'a> {
     pub(crate) session: &'a mut Session,
     pub(crate) request: &'a LaunchRequest,
@@ -116,10 +110,10 @@ impl<'a> LaunchContext<'a> {
     }
 }
 
-/// What the hosts answered, and what follows from it for a launch.
+/// What was found on the hosts, and the job that fits them.
 pub(crate) struct LaunchTarget {
     pub(crate) job: Job,
-    /// By which "equal" is decided, a host each: container and launch.
+    /// Per host, container and launch: equal texts mean an equal run.
     pub(crate) config_texts: Vec<(String, String)>,
     pub(crate) facts: Vec<HostFacts>,
     pub(crate) probes: Vec<ProbeOutput>,
@@ -127,7 +121,7 @@ pub(crate) struct LaunchTarget {
 }
 
 impl LaunchTarget {
-    /// What a plan is made of, without secrets and checks.
+    /// The inputs of a plan, without secrets and checks.
     pub(crate) fn inputs<'a>(&'a self, session: &'a Session, facts: &'a [HostFacts], identity: &'a RunIdentity) -> LaunchInputs<'a> {
         LaunchInputs {
             inventory: &session.inventory,
@@ -142,10 +136,9 @@ impl LaunchTarget {
     }
 }
 
-/// How a step of a launch ended.
 pub(crate) enum LaunchStep {
     Done(WorkflowEnd),
-    /// What was decided is no longer right, or another launch is wanted: everything is looked at again.
+    /// The decision is outdated, or another launch was requested: gather the facts and decide again.
     Reconcile,
 }
 

@@ -1,10 +1,10 @@
-//! The workflows that commands share: a session on the hosts, preflight, launch, follow, teardown, the stop ladder.
-//!
-//! Uses every room but `tui` and `cli`: the terminal and the dashboard are handed in (`operator`). Calls no command and names no clap type.
+//! The workflows that commands share: session, preflight, launch, follow, teardown, stop ladder. The terminal and the dashboard are passed in
+//! (`operator`).
 
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod clear_recorded_hosts;
+pub(crate) mod collect_stacks;
 pub(crate) mod confirm;
 pub(crate) mod down;
 pub(crate) mod error;
@@ -15,6 +15,7 @@ pub(crate) mod launch;
 pub(crate) mod launch_request;
 pub(crate) mod log_fetch;
 pub(crate) mod operator;
+pub(crate) mod plan_preview;
 pub(crate) mod preflight;
 pub(crate) mod prepare_launch;
 pub(crate) mod random;

@@ -1,4 +1,4 @@
-//! Preflight as `check` and `up` share it: who is asked what and in which order, and the judgement.
+//! The preflight of `check` and `up`: sends the probes in order and evaluates the checks.
 
 use crate::engine::probes::{ConnectivityProbe, HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
@@ -20,19 +20,18 @@ use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
 use crate::report::preflight_report;
 
-/// What the hosts answered, a host each.
+/// Indexed by host.
 pub(crate) struct HostAnswers {
-    /// `None`: it could not be reached.
+    /// `None`: unreachable.
     pub(crate) facts: Vec<Option<HostFacts>>,
     pub(crate) probes: Vec<ProbeOutput>,
 }
 
-/// Whether any of the checks needs an answer to this.
 pub(crate) fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {
     checks.iter().any(|check| check.probes.contains(&probe))
 }
 
-/// Asks every host for its facts, and side by side whatever the checks need of it alone.
+/// Gathers the facts of every host and, in parallel, runs the probes that need no other host.
 pub(crate) async fn gather_facts_and_probes(
     session: &Session,
     job: &Job,
@@ -42,75 +41,78 @@ pub(crate) async fn gather_facts_and_probes(
     if !checks.is_empty() {
         session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
     }
-    let alone: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
-    let (mut commands, mut questions) = (Vec::new(), Vec::new());
+    let independent: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
+    let (mut commands, mut probes) = (Vec::new(), Vec::new());
     for (index, host) in inventory.hosts.iter().enumerate() {
-        let site = HostContext::from_inventory(inventory, host, &inventory.run_dir);
-        commands.push(facts::facts_command(&site, &facts_request(inventory, Some(job), index)));
-        questions.push(HostProbes {
-            host_command: probe::host_probe_command(&site, job, index, &alone),
-            probes: alone.clone(),
-            clock_command: needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(&site)),
+        let context = HostContext::from_inventory(inventory, host, &inventory.run_dir);
+        commands.push(facts::facts_command(&context, &facts_request(inventory, Some(job), index)));
+        probes.push(HostProbes {
+            host_command: probe::host_probe_command(&context, job, index, &independent),
+            probes: independent.clone(),
+            clock_command: needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(&context)),
         });
     }
-    session.engine.gather_facts_and_probes(commands, questions).await
+    session.engine.gather_facts_and_probes(commands, probes).await
 }
 
-/// The fabric address of each host; empty where it cannot be told.
+/// Per host; empty if unknown.
 pub(crate) fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<String> {
     let address =
         |(host, facts): (_, &Option<HostFacts>)| facts.as_ref().and_then(|f| resolve_fabric_address(host, f).ok()).unwrap_or_default();
     inventory.hosts.iter().zip(facts).map(address).collect()
 }
 
-/// Where on each host.
 pub(crate) fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
-    let place = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
-    inventory.hosts.iter().zip(facts).map(|(host, facts)| HostContext::from_inventory(inventory, host, &place(facts))).collect()
+    let run_dir = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
+    inventory.hosts.iter().zip(facts).map(|(host, facts)| HostContext::from_inventory(inventory, host, &run_dir(facts))).collect()
 }
 
-/// Asks what needs the facts of all: names and ways between the hosts, and the inside of the image.
+/// Runs the probes that need the facts of all hosts: names, connections between hosts, the environment inside the image.
 pub(crate) async fn cross_host_probes(session: &Session, job: &Job, checks: &[PreflightCheck], answers: &mut HostAnswers) {
-    let HostAnswers { facts, probes: told } = answers;
+    let HostAnswers { facts, probes } = answers;
     let facts = facts.as_slice();
     let inventory = &session.inventory;
     let addresses = fabric_addresses(inventory, facts);
-    let sites = host_contexts(inventory, facts);
-    let there: Vec<usize> = facts.iter().enumerate().filter(|(_, f)| f.is_some()).map(|(i, _)| i).collect();
-    let fresh = || vec![ProbeOutput::default(); told.len()];
-    let (mut net, mut reach, mut inside) = (fresh(), fresh(), fresh());
+    let contexts = host_contexts(inventory, facts);
+    let reachable: Vec<usize> = facts.iter().enumerate().filter(|(_, f)| f.is_some()).map(|(i, _)| i).collect();
+    let empty = || vec![ProbeOutput::default(); probes.len()];
+    let (mut network, mut connectivity, mut environment) = (empty(), empty(), empty());
     tokio::join!(
         async {
             if needs_probe(checks, Probe::Network) {
-                session.engine.run_extra_probe(net_probes(&sites, &addresses, &there), Probe::Network, &mut net).await;
+                session.engine.run_extra_probe(net_probes(&contexts, &addresses, &reachable), Probe::Network, &mut network).await;
             }
         },
         async {
             if needs_probe(checks, Probe::Connectivity) {
                 let master = facts.first().and_then(Option::as_ref);
-                let live = master.is_some_and(|f| host_run_state(f) == HostRunState::Running);
-                let port = job.launch.master_port.filter(|p| !live && master.is_some_and(|f| !f.busy_ports.contains(p))).unwrap_or(0);
-                let known: Vec<usize> = there.iter().copied().filter(|h| addresses.get(*h).is_some_and(|a| !a.is_empty())).collect();
-                let asked =
-                    ConnectivityProbe { contexts: &sites, addresses: &addresses, master_port: port, pairs: &connection_pairs(&known) };
-                session.engine.probe_connectivity(asked, &mut reach).await;
+                let is_live = master.is_some_and(|f| host_run_state(f) == HostRunState::Running);
+                let port = job.launch.master_port.filter(|p| !is_live && master.is_some_and(|f| !f.busy_ports.contains(p))).unwrap_or(0);
+                let with_address: Vec<usize> =
+                    reachable.iter().copied().filter(|h| addresses.get(*h).is_some_and(|a| !a.is_empty())).collect();
+                let probe = ConnectivityProbe {
+                    contexts: &contexts,
+                    addresses: &addresses,
+                    master_port: port,
+                    pairs: &connection_pairs(&with_address),
+                };
+                session.engine.probe_connectivity(probe, &mut connectivity).await;
             }
         },
         async {
             if needs_probe(checks, Probe::Environment) {
-                let commands = image_probes(inventory, job, &sites, facts, &mut inside);
-                session.engine.run_extra_probe(commands, Probe::Environment, &mut inside).await;
+                let commands = image_probes(inventory, job, &contexts, facts, &mut environment);
+                session.engine.run_extra_probe(commands, Probe::Environment, &mut environment).await;
             }
         },
     );
-    for (told, more) in told.iter_mut().zip(net.into_iter().zip(reach).zip(inside)) {
-        let ((net, reach), inside) = more;
-        [net, reach, inside].into_iter().for_each(|more| told.merge(more));
+    for outputs in [network, connectivity, environment] {
+        probes.iter_mut().zip(outputs).for_each(|(probe, output)| probe.merge(output));
     }
 }
 
-/// How each host sees the master and the host after it.
-pub(crate) fn net_probes(contexts: &[HostContext], addresses: &[String], there: &[usize]) -> Vec<(usize, RemoteCommand)> {
+/// Each host probes its path to the master and to the next host.
+pub(crate) fn net_probes(contexts: &[HostContext], addresses: &[String], reachable: &[usize]) -> Vec<(usize, RemoteCommand)> {
     let master = addresses.first().cloned().unwrap_or_default();
     let command = |host: &usize| {
         let next = addresses.get((host + 1) % addresses.len().max(1)).cloned().unwrap_or_default();
@@ -120,10 +122,10 @@ pub(crate) fn net_probes(contexts: &[HostContext], addresses: &[String], there: 
         let peers: Vec<String> = peers.into_iter().filter(|a| !names.contains(a)).collect();
         Some((*host, probe::network_probe_command(contexts.get(*host)?, &names, &peers)))
     };
-    there.iter().filter_map(command).collect()
+    reachable.iter().filter_map(command).collect()
 }
 
-/// Every worker to the master and back, and each host to the next, once each.
+/// Each worker with the master in both directions, and each host to the next; no duplicates.
 fn connection_pairs(hosts: &[usize]) -> Vec<HostPair> {
     let mut pairs = Vec::new();
     let mut add = |from: usize, to: usize| {
@@ -132,19 +134,19 @@ fn connection_pairs(hosts: &[usize]) -> Vec<HostPair> {
             pairs.push(pair);
         }
     };
-    for (at, host) in hosts.iter().enumerate() {
+    for (index, host) in hosts.iter().enumerate() {
         if let Some(master) = hosts.first() {
             add(*host, *master);
             add(*master, *host);
         }
-        if let Some(next) = hosts.get((at + 1) % hosts.len()) {
+        if let Some(next) = hosts.get((index + 1) % hosts.len()) {
             add(*host, *next);
         }
     }
     pairs
 }
 
-/// What looks into the image on each host that has it.
+/// Probes of the environment inside the image, for each host that has the image.
 fn image_probes(
     inventory: &Inventory,
     job: &Job,
@@ -154,28 +156,27 @@ fn image_probes(
 ) -> Vec<(usize, RemoteCommand)> {
     let mut commands = Vec::new();
     let nonce = random_hex(8);
-    for (index, (site, facts)) in contexts.iter().zip(facts).enumerate() {
-        let (Some(facts), Some(told), Some(host)) = (facts, probe_outputs.get_mut(index), inventory.hosts.get(index)) else { continue };
+    for (index, (context, facts)) in contexts.iter().zip(facts).enumerate() {
+        let (Some(facts), Some(output), Some(host)) = (facts, probe_outputs.get_mut(index), inventory.hosts.get(index)) else { continue };
         let spec = job.hosts.get(index).and_then(|h| h.container.as_ref());
         let mut flag = None;
         if let Some(spec) = spec {
-            if let DockerStatus::Unusable(says) = &facts.docker {
-                told.set_missing_reason(Probe::Environment, format!("docker is not usable: {says}"));
+            if let DockerStatus::Unusable(error) = &facts.docker {
+                output.set_missing_reason(Probe::Environment, format!("docker is not usable: {error}"));
                 continue;
             }
             if facts.image_id.is_none() {
-                told.set_missing_reason(Probe::Environment, "the image is not there yet: `up` pulls it");
+                output.set_missing_reason(Probe::Environment, "the host does not have the image yet: `up` pulls it");
                 continue;
             }
             flag = format_gpus_flag(&spec.gpus, &host.gpus, facts.idle_gpus().as_deref());
         }
-        let asked = EnvironmentProbe { context: site, job, host: index, facts, gpus_flag: flag.as_deref(), nonce: &nonce };
-        commands.push((index, probe::environment_probe_command(&asked)));
+        let request = EnvironmentProbe { context, job, host: index, facts, gpus_flag: flag.as_deref(), nonce: &nonce };
+        commands.push((index, probe::environment_probe_command(&request)));
     }
     commands
 }
 
-/// Judges what the hosts told.
 pub(crate) fn evaluate_preflight(
     inventory: &Inventory,
     job: &Job,
@@ -183,33 +184,33 @@ pub(crate) fn evaluate_preflight(
     checks: &[PreflightCheck],
     launching: bool,
 ) -> Vec<CheckReport> {
-    let HostAnswers { facts, probes: told } = answers;
+    let HostAnswers { facts, probes } = answers;
     let addresses = fabric_addresses(inventory, facts);
-    let hosts = (inventory.hosts.iter().zip(facts).zip(told).zip(&job.hosts).zip(&addresses)).enumerate();
-    let place = |(index, ((((host, facts), told), part_of), address))| {
+    let hosts = (inventory.hosts.iter().zip(facts).zip(probes).zip(&job.hosts).zip(&addresses)).enumerate();
+    let checked_host = |(index, ((((host, facts), output), job_host), address))| {
         let facts: &HostFacts = Option::as_ref(facts)?;
         let address = Some(String::as_str(address)).filter(|a| !a.is_empty());
         Some(CheckedHost {
             index,
             host,
-            job_host: part_of,
+            job_host,
             facts,
-            probe_output: told,
+            probe_output: output,
             fabric_address: address,
             has_live_run: host_run_state(facts) == HostRunState::Running,
         })
     };
-    let scene = CheckContext {
+    let check_context = CheckContext {
         inventory,
         job,
-        hosts: hosts.filter_map(place).collect(),
+        hosts: hosts.filter_map(checked_host).collect(),
         fabric_addresses: addresses.clone(),
         before_launch: launching,
     };
-    evaluate_checks(&scene, checks)
+    evaluate_checks(&check_context, checks)
 }
 
-/// Tells what a check found, once for all hosts of which it is the same.
+/// Sends one event per result, for all hosts that share it.
 pub(crate) fn emit_check_report(session: &Session, report: &CheckReport) {
     for group in report.groups() {
         session.engine.emitter().send(EventKind::CheckFinished {

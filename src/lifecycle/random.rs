@@ -4,13 +4,10 @@
 pub(crate) const ID_HEX_DIGITS: usize = 32;
 
 /// A random 128-bit id in hex.
-#[expect(
-    clippy::expect_used,
-    reason = "where the system gives no random numbers no id is unique; the standard library's maps panic as well"
-)]
+#[expect(clippy::expect_used, reason = "without random numbers no id is unique; the hash maps of the standard library panic as well")]
 pub(crate) fn random_128_bit_hex() -> String {
     let mut bytes = [0_u8; ID_HEX_DIGITS / 2];
-    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

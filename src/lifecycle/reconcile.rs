@@ -1,4 +1,4 @@
-//! Looks what is on the hosts and decides what a launch does about it: attach, refuse, show, ask, or launch.
+//! Compares the hosts with the inventory and decides: attach, refuse, dry run, ask for confirmation, or launch.
 
 use std::time::Duration;
 
@@ -28,7 +28,6 @@ use crate::text::hostlist::fold_names;
 /// How many differences from the live run are shown without `--diff`.
 const MAX_SHOWN_DIFFERENCES: usize = 3;
 
-/// Looks once, decides once.
 pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchStep, WorkflowError> {
     let target = match observe(context).await {
         Ok(target) => target,
@@ -39,7 +38,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         && !context.state.relaunch
     {
         if request.limit.is_some() {
-            let text = format!("{run_id} runs: `--limit` would renumber its ranks; help: `orchestrate down` ends it");
+            let text = format!("{run_id} is live: `--limit` would renumber its ranks; help: `orchestrate down` ends it");
             context.session.notice(text, true);
             return Ok(LaunchStep::done(Outcome::Refused, "a run is live"));
         }
@@ -64,7 +63,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
     launch(context, target).await
 }
 
-/// Asks the hosts; else why nothing can be decided.
+/// Gathers the facts; `Err` if no decision is possible.
 async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEnd> {
     let (session, request) = (&*context.session, context.request);
     let answers = gather_facts_and_probes(session, &request.draft, &request.checks).await;
@@ -72,8 +71,8 @@ async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEn
     let (facts, outcome) = collect_facts(session, facts);
     let names = session.host_names();
     if outcome != Outcome::Ok {
-        let away: Vec<String> = names.into_iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(name, _)| name).collect();
-        return Err(WorkflowEnd::new(outcome, format!("{} could not be reached: nothing was changed", fold_names(&away))));
+        let unreachable: Vec<String> = names.into_iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(name, _)| name).collect();
+        return Err(WorkflowEnd::new(outcome, format!("{} could not be reached: nothing was changed", fold_names(&unreachable))));
     }
     let facts: Vec<HostFacts> = facts.into_iter().flatten().collect();
     if let Some(number) = context.signals.first_signal() {
@@ -88,32 +87,32 @@ async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEn
     }
     let resolved = resolve_job(context, &facts).map_err(|outcome| WorkflowEnd::new(outcome, "nothing was changed"));
     let (job, config_texts) = resolved?;
-    if let Some((at, facts, says)) = find_host_without_docker_answer(&facts)
-        && let Some(host) = session.inventory.hosts.get(at)
+    if let Some((index, facts, error)) = find_host_without_docker_answer(&facts)
+        && let Some(host) = session.inventory.hosts.get(index)
     {
-        let issue = docker_issue(says, &host.name, &facts.user, host.ssh.r#become == Become::Sudo);
-        let outcome = report_issues(session, &[(at, issue)]);
-        return Err(WorkflowEnd::new(outcome, "whether a run goes on there cannot be seen: nothing was changed"));
+        let issue = docker_issue(error, &host.name, &facts.user, host.ssh.r#become == Become::Sudo);
+        let outcome = report_issues(session, &[(index, issue)]);
+        return Err(WorkflowEnd::new(outcome, "cannot tell whether a run is live there: nothing was changed"));
     }
     let existing = classify_existing_run(&facts, &names, &config_texts);
     Ok(LaunchTarget { job, config_texts, facts, probes, existing })
 }
 
-/// A live run of this name that is not just the chosen hosts' own: which, and where.
+/// A live run that also uses hosts outside `--limit`: its id and its hosts.
 async fn find_live_run_elsewhere(session: &Session, full_inventory: &Inventory, facts: &[HostFacts]) -> Option<(String, Vec<String>)> {
     let names = session.host_names();
     let mut others = full_inventory.clone();
     others.hosts.retain(|host| !names.contains(&host.name));
-    let beyond = if others.hosts.is_empty() { Vec::new() } else { session.gather_facts_of_others(&others).await };
-    let own = |facts: &HostFacts| facts.run_record().is_some_and(|f| f.hosts.iter().map(|h| &h.name).eq(&names));
-    let here = names.iter().zip(facts).filter(|(_, f)| !own(f));
-    let live = here.chain(beyond.iter().map(|(name, f)| (name, f))).filter(|(_, f)| host_run_state(f) == HostRunState::Running);
+    let other_facts = if others.hosts.is_empty() { Vec::new() } else { session.gather_facts_of_others(&others).await };
+    let is_same_set = |facts: &HostFacts| facts.run_record().is_some_and(|f| f.hosts.iter().map(|h| &h.name).eq(&names));
+    let selected = names.iter().zip(facts).filter(|(_, f)| !is_same_set(f));
+    let live = selected.chain(other_facts.iter().map(|(name, f)| (name, f))).filter(|(_, f)| host_run_state(f) == HostRunState::Running);
     let live: Vec<(&String, &HostFacts)> = live.collect();
     let run = live.first()?.1.current_run.clone()?;
     Some((run, live.into_iter().map(|(name, _)| name.clone()).collect()))
 }
 
-/// The job with all that the hosts told, and the texts that "equal" is decided by.
+/// The job with the facts of the hosts, and the texts by which runs are compared.
 fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job, Vec<(String, String)>), Outcome> {
     let refuse = |issues: Vec<(Option<usize>, String)>| {
         for (host, text) in issues {
@@ -122,17 +121,19 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
         Outcome::Refused
     };
     let inventory = &context.session.inventory;
-    let with_hint = |t: &Issue| if t.hint.is_empty() { t.message.clone() } else { format!("{}; help: {}", t.message, t.hint) };
+    let with_hint = |issue: &Issue| {
+        if issue.hint.is_empty() { issue.message.clone() } else { format!("{}; help: {}", issue.message, issue.hint) }
+    };
     let addresses = build::resolve_addresses(inventory, facts)
-        .map_err(|issues| refuse(issues.iter().map(|(host, t)| (Some(*host), with_hint(t))).collect()))?;
-    let known = RuntimeValues {
+        .map_err(|issues| refuse(issues.iter().map(|(host, issue)| (Some(*host), with_hint(issue))).collect()))?;
+    let values = RuntimeValues {
         run_id: context.state.identity.run_id.clone(),
         run_stamp: context.state.run_stamp.clone(),
         gpu_counts: inventory.hosts.iter().zip(facts).map(|(h, f)| Some(usable_gpu_count(h, f)).filter(|n| *n > 0)).collect(),
         fabric_addresses: addresses.into_iter().map(Some).collect(),
         master_port: facts.first().and_then(|f| f.free_port),
     };
-    let mut job = inventory.job(&known).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
+    let mut job = inventory.job(&values).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
     if context.request.keep {
         job.teardown = Teardown::Never;
     }
@@ -159,7 +160,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     let session = &context.session;
     let shown = if context.request.show_all_differences { differences.len() } else { MAX_SHOWN_DIFFERENCES };
     let more = if differences.len() > shown { format!(" (and {} more: --diff)", differences.len() - shown) } else { String::new() };
-    session.notice(format!("{run} runs and differs from what is asked for{more}"), true);
+    session.notice(format!("{run} is live and differs from the inventory{more}"), true);
     for line in differences.iter().take(shown) {
         session.notice(format!("  {line}"), true);
     }
@@ -168,7 +169,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     WorkflowEnd::new(Outcome::Refused, "a different run is live")
 }
 
-/// Follows a live run as one who merely looks; at its end it is torn down as it was launched to be.
+/// Follows a live run; at its end, tears it down as its record says.
 async fn attach_to_live_run(
     context: &mut LaunchContext<'_>,
     facts: &[HostFacts],
@@ -177,20 +178,21 @@ async fn attach_to_live_run(
 ) -> Result<LaunchStep, WorkflowError> {
     let request = context.request;
     for line in differences {
-        context.session.notice(format!("what runs differs from the inventory: {line}"), true);
+        context.session.notice(format!("the live run differs from the inventory: {line}"), true);
     }
     context.state.confirmed = true;
     context.signals.set_policy(InterruptPolicy::Detach);
-    context.session.notice(format!("{run} runs and is what is asked for: attaching (Ctrl-C detaches)"), false);
+    let comparison = if differences.is_empty() { "matches the inventory" } else { "differs from the inventory" };
+    context.session.notice(format!("{run} is already running and {comparison}: attaching (Ctrl-C detaches)"), false);
     if request.detach || request.dry_run {
-        return Ok(LaunchStep::done(Outcome::Detached, "it runs already"));
+        return Ok(LaunchStep::done(Outcome::Detached, "already running"));
     }
     let may_restart = differences.is_empty() && context.state.launch_error.is_none();
     let mode = if may_restart { FollowMode::MayRestart } else { FollowMode::MayStop };
-    let (finish, record) = follow_existing_run(context.session, facts, run, context.signals, mode).await?;
-    if finish == FollowOutcome::Restart {
+    let (outcome, record) = follow_existing_run(context.session, facts, run, context.signals, mode).await?;
+    if outcome == FollowOutcome::Restart {
         context.state.reset();
-        // Who restarts a run has launched it.
+        // Restarting a run makes this command its launcher.
         context.signals.set_policy(if request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
         return Ok(LaunchStep::Reconcile);
     }
@@ -200,5 +202,5 @@ async fn attach_to_live_run(
         _ => Teardown::Never,
     };
     let policy = EndPolicy { lock_wait: request.lock_wait, teardown, grace: Duration::from_secs(record.stop_grace_secs) };
-    finish_run(context.session, finish, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
+    finish_run(context.session, outcome, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
 }

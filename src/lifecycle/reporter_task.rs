@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "the reporter has a task of its own, and looks into the folder of past runs")]
-//! The reporter's desk: a task that folds every event and feeds every face, so that no slow terminal stops anything.
+#![expect(clippy::disallowed_methods, reason = "spawns the reporter's task and reads the run directory")]
+//! Runs the reporter in a task: it folds every event and feeds every output, so that a slow terminal blocks nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,17 +32,16 @@ enum ReporterRequest {
     SetWatchdog(Option<HangWatchdog>),
 }
 
-/// What was told in the end.
 #[derive(Default)]
 pub(crate) struct ReporterOutcome {
     pub(crate) state: Box<RunState>,
-    /// What went wrong, the first cause first.
+    /// The first cause comes first.
     pub(crate) findings: Vec<DiagnosisFinding>,
-    /// What could not be written or shown.
+    /// Outputs that failed.
     pub(crate) output_errors: Vec<String>,
 }
 
-/// The end of a log that this laptop has from before.
+/// The last lines of one of this laptop's log copies.
 pub(crate) struct LogTail {
     host: u32,
     file: LogFile,
@@ -50,9 +49,8 @@ pub(crate) struct LogTail {
     bytes: Bytes,
 }
 
-/// The way to the reporter.
 pub(crate) struct ReporterHandle {
-    // A command gives a handful of orders in its life, none of them for something that a host says.
+    // Unbounded: a command sends a handful of requests, and no host can trigger one.
     requests: mpsc::UnboundedSender<ReporterRequest>,
     task: tokio::task::JoinHandle<()>,
     sanitizer: Sanitizer,
@@ -62,7 +60,6 @@ pub(crate) struct ReporterHandle {
     dashboard: Option<DashboardHandle>,
 }
 
-/// What a reporter is made of.
 pub(crate) struct ReporterSetup {
     pub(crate) sinks: Vec<Box<dyn ReportSink>>,
     pub(crate) dashboard: Option<DashboardHandle>,
@@ -72,7 +69,6 @@ pub(crate) struct ReporterSetup {
     pub(crate) advice: CommandFormatter,
 }
 
-/// The reporter, its events and its requests, in a task of their own.
 struct ReporterTask {
     reporter: Reporter,
     events: EngineMessageReceiver,
@@ -134,7 +130,6 @@ impl ReporterTask {
 }
 
 impl ReporterHandle {
-    /// Starts the reporter's task.
     pub(crate) fn spawn(setup: ReporterSetup, events: EngineMessageReceiver) -> ReporterHandle {
         let ReporterSetup { sinks, dashboard, sanitizer, style, lang, advice } = setup;
         let mut reporter = Reporter::new(sanitizer.clone(), sinks);
@@ -148,32 +143,29 @@ impl ReporterHandle {
         ReporterHandle { requests, task, sanitizer, style, lang, advice, dashboard }
     }
 
-    /// What the person at the dashboard asks for; given out once, none where there is no dashboard.
+    /// `None` without a dashboard, and after the first call.
     pub(crate) fn take_user_actions(&mut self) -> Option<mpsc::UnboundedReceiver<UserAction>> {
-        self.dashboard.as_mut().and_then(|board| board.user_actions.take())
+        self.dashboard.as_mut().and_then(|dashboard| dashboard.user_actions.take())
     }
 
-    /// Whether the face is the dashboard.
     pub(crate) fn has_dashboard(&self) -> bool {
         self.dashboard.is_some()
     }
 
-    /// The dashboard, where there is one.
     pub(crate) fn dashboard(&self) -> Option<Arc<dyn DashboardView>> {
         self.dashboard.as_ref().map(|dashboard| Arc::clone(&dashboard.view))
     }
 
-    /// Tells the dashboard what can be asked for now.
     pub(crate) fn set_capabilities(&self, capabilities: DashboardCapabilities) {
         if let Some(dashboard) = &self.dashboard {
             dashboard.view.set_capabilities(capabilities);
         }
     }
 
-    /// Keeps the run in a folder from now on. `record`: the hosts of the run's record in node-rank order.
+    /// Writes journal and logs into this directory from now on. `record`: the hosts of the run's record in node-rank order.
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// The directory cannot be used.
     pub(crate) async fn open_run_dir(&self, dir: RunDir, record: Vec<String>) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
         if let Some(dashboard) = &self.dashboard {
@@ -185,14 +177,12 @@ impl ReporterHandle {
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
-    /// Shows the last lines of the logs that this laptop has from before; what follows is shown as it comes.
     pub(crate) fn show_log_tails(&self, tails: Vec<LogTail>) {
         if self.requests.send(ReporterRequest::ShowLogTails(tails)).is_err() {
             tracing::debug!("the reporter has ended");
         }
     }
 
-    /// What is known now.
     pub(crate) async fn state(&self) -> RunState {
         let (done, answer) = oneshot::channel();
         if self.requests.send(ReporterRequest::GetState(done)).is_err() {
@@ -205,7 +195,6 @@ impl ReporterHandle {
         &self.sanitizer
     }
 
-    /// What makes an advised command complete.
     pub(crate) fn advice(&self) -> &CommandFormatter {
         &self.advice
     }
@@ -214,7 +203,7 @@ impl ReporterHandle {
         self.style
     }
 
-    /// Explains by a user's rules as well.
+    /// Adds the user's rules to the diagnosis.
     pub(crate) fn set_rules(&self, rules: RuleSet) {
         let evidence = Evidence::new(Arc::new(rules)).with_command_formatter(self.advice.clone());
         if let Some(dashboard) = &self.dashboard {
@@ -225,14 +214,13 @@ impl ReporterHandle {
         }
     }
 
-    /// Looks out for a hang from now on, or no more.
     pub(crate) fn set_watchdog(&self, watchdog: Option<HangWatchdog>) {
         if self.requests.send(ReporterRequest::SetWatchdog(watchdog)).is_err() {
             tracing::debug!("the reporter has ended");
         }
     }
 
-    /// Ends every face; what was told in the end.
+    /// Ends every output.
     pub(crate) async fn finish(self) -> ReporterOutcome {
         let (done, answer) = oneshot::channel();
         if self.requests.send(ReporterRequest::Finish(done)).is_err() {
@@ -240,11 +228,11 @@ impl ReporterHandle {
         }
         let ended = answer.await.unwrap_or_default();
         if self.task.await.is_err() {
-            tracing::warn!("the reporter did not end well");
+            tracing::warn!("the reporter panicked");
         }
-        // What is said next belongs on the normal screen.
-        if let Some(board) = self.dashboard
-            && tokio::time::timeout(FINISH_TIMEOUT, board.closed).await.is_err()
+        // Wait for the dashboard: what is printed next belongs on the normal screen.
+        if let Some(dashboard) = self.dashboard
+            && tokio::time::timeout(FINISH_TIMEOUT, dashboard.closed).await.is_err()
         {
             tracing::warn!("the dashboard did not end");
         }
@@ -264,7 +252,7 @@ impl ReporterHandle {
         }
     }
 
-    /// For an operation within this one that shows nothing.
+    /// For a nested session without output.
     pub(crate) fn silent_setup(&self) -> ReporterSetup {
         ReporterSetup {
             sinks: Vec::new(),
@@ -281,7 +269,7 @@ fn handle_engine_message(reporter: &mut Reporter, message: EngineMessage) {
     let (event, done) = match message {
         EngineMessage::Event(event, done) => (event, done),
         EngineMessage::SyncLogs(done) => return send_reply(done, reporter.sync_logs().map_err(|error| error_chain(&error))),
-        EngineMessage::CheckLogSpace(asked) => return send_reply(asked, reporter.has_disk_space()),
+        EngineMessage::CheckLogSpace(reply) => return send_reply(reply, reporter.has_disk_space()),
     };
     let mut event = event;
     reporter.complete_hint_commands(&mut event);
@@ -294,10 +282,10 @@ fn handle_engine_message(reporter: &mut Reporter, message: EngineMessage) {
     }
 }
 
-/// Whoever asked may have gone; then nobody needs the answer.
+/// The requester may have gone.
 fn send_reply<T>(done: oneshot::Sender<T>, value: T) {
     if done.send(value).is_err() {
-        tracing::debug!("an answer came too late");
+        tracing::debug!("the requester of an answer has gone");
     }
 }
 
@@ -312,22 +300,22 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The last lines of every log of these hosts that the laptop has.
+/// The last lines of each of this laptop's log copies of these hosts.
 pub(crate) fn read_log_tails(dir: &RunDir, hosts: &[String], lines: usize) -> Vec<LogTail> {
     let Ok(mut store) = open_logs(dir.path()) else { return Vec::new() };
-    let mut ends = Vec::new();
+    let mut tails = Vec::new();
     for (host, name) in (0..).zip(hosts) {
         for (file, len) in store.log_lengths(name).unwrap_or_default() {
             match store.tail(name, file, lines) {
-                Ok(bytes) => ends.push(LogTail { host, file, offset: len.saturating_sub(bytes.len() as u64), bytes: bytes.into() }),
-                Err(error) => tracing::debug!(%error, "the end of a log could not be read"),
+                Ok(bytes) => tails.push(LogTail { host, file, offset: len.saturating_sub(bytes.len() as u64), bytes: bytes.into() }),
+                Err(error) => tracing::debug!(%error, "could not read the end of a log copy"),
             }
         }
     }
-    ends
+    tails
 }
 
-/// What the laptop's copies already hold of the hosts of this command, looked up when a stream begins.
+/// How much of each log this laptop has, looked up when a stream starts.
 pub(crate) fn stored_log_offsets(dir: RunDir, hosts: Vec<String>) -> LogOffsets {
     Arc::new(move |host| {
         let Some(name) = hosts.get(host) else { return Vec::new() };

@@ -1,5 +1,5 @@
-#![expect(clippy::disallowed_methods, reason = "signals are listened to in a task")]
-//! Signals and actions at the dashboard, as controls for the engine.
+#![expect(clippy::disallowed_methods, reason = "a task listens for signals")]
+//! Listens for signals and dashboard actions, and passes the responses of the stop ladder to the workflow.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,37 +7,36 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::event::RunControl;
 use crate::event::controls::{DashboardRole, UserAction};
+use crate::event::{Outcome, RunControl};
 use crate::lifecycle::stop_ladder::{InterruptPolicy, StopInput, StopLadder};
 
-/// What signals turn into.
 pub(crate) struct StopController {
     pub(crate) controls: mpsc::Receiver<RunControl>,
-    /// Cancelled by the first stop: no further step is begun.
+    /// Cancelled by the first stop: no further step starts.
     pub(crate) stop_token: CancellationToken,
-    /// Cancelled by the third: leave now.
+    /// Cancelled when the command must leave without waiting for the hosts.
     pub(crate) leave_token: CancellationToken,
-    /// Rings when the person at the dashboard asks for the start.
+    /// Notified when the user starts the launch on the dashboard.
     pub(crate) start_requested: Arc<Notify>,
-    /// The way to the follower, for what is no signal; it does not keep the way open.
+    /// For controls that come from no signal. Weak: it does not keep the channel open.
     pub(crate) control_sender: mpsc::WeakSender<RunControl>,
-    // One action for a key that a person presses: no host can fill it.
+    // Unbounded: one action per key press; no host can fill it.
     user_actions: mpsc::UnboundedSender<UserAction>,
     shared: Arc<Mutex<Shared>>,
 }
 
-/// What the listener and the workflow both use.
+/// Used by the listener and the workflow.
 struct Shared {
     ladder: StopLadder,
     stop_token: CancellationToken,
 }
 
 impl StopController {
-    /// Listens from now on; `print` shows the person what a signal does.
+    /// Starts to listen. `print` shows the messages of the ladder.
     ///
     /// # Errors
-    /// Where the system refuses.
+    /// A signal handler could not be installed.
     pub(crate) fn listen(policy: InterruptPolicy, print: fn(&str)) -> std::io::Result<StopController> {
         let (sender, controls) = mpsc::channel(16);
         let (user_actions, actions) = mpsc::unbounded_channel();
@@ -71,41 +70,60 @@ impl StopController {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the stop was asked for by a key of the dashboard, and not by a signal.
+    /// Whether a key of the dashboard stopped the run, not a signal.
     pub(crate) fn is_stopped_by_key(&self) -> bool {
         self.shared().ladder.is_stopped_by_key()
     }
 
-    /// Forgets what was asked: another launch begins.
+    /// For the next launch of the same command.
     pub(crate) fn reset(&mut self) {
-        let fresh = CancellationToken::new();
-        self.shared().stop_token = fresh.clone();
+        let stop_token = CancellationToken::new();
+        self.shared().stop_token = stop_token.clone();
         self.shared().ladder.reset();
-        self.stop_token = fresh;
+        self.stop_token = stop_token;
     }
 
-    /// Where the actions of the person at the dashboard go.
     pub(crate) fn action_sender(&self) -> mpsc::UnboundedSender<UserAction> {
         self.user_actions.clone()
     }
 
-    /// What the dashboard may offer to this one.
     pub(crate) fn dashboard_role(&self) -> DashboardRole {
         self.shared().ladder.dashboard_role()
     }
 
-    /// From now on this one merely looks, or launches.
     pub(crate) fn set_policy(&self, policy: InterruptPolicy) {
         self.shared().ladder.set_policy(policy);
     }
 
-    /// The signal that came first.
     pub(crate) fn first_signal(&self) -> Option<i32> {
         self.shared().ladder.first_signal()
     }
+
+    /// The outcome of a command that a signal ended.
+    pub(crate) fn signal_outcome(&self) -> Outcome {
+        Outcome::Signal(self.first_signal().unwrap_or(2))
+    }
+
+    /// # Errors
+    /// The outcome of the signal that cancelled the work.
+    pub(crate) async fn run_until_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Outcome> {
+        tokio::select! {
+            result = work => Ok(result),
+            () = self.stop_token.cancelled() => Err(self.signal_outcome()),
+            () = self.leave_token.cancelled() => Err(self.signal_outcome()),
+        }
+    }
+
+    /// # Errors
+    /// The outcome of the signal after which the command does not wait for the hosts.
+    pub(crate) async fn run_until_leaving<T>(&self, work: impl Future<Output = T>) -> Result<T, Outcome> {
+        tokio::select! {
+            result = work => Ok(result),
+            () = self.leave_token.cancelled() => Err(self.signal_outcome()),
+        }
+    }
 }
 
-/// Turns what comes in into what the ladder answers.
 struct Listener {
     interrupt: Signal,
     terminate: Signal,

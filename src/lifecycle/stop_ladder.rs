@@ -1,27 +1,35 @@
-//! What a signal or an action at the dashboard does to a run: a state machine without tasks and clocks.
+//! How a command reacts to signals and to actions on the dashboard: a state machine without tasks and clocks.
 //!
-//! | policy | asked before | Ctrl-C, SIGTERM | SIGHUP |
-//! |---|---|---|---|
-//! | stop | never | stop the ranks | detach |
-//! | stop | once | kill the ranks | detach, leave now |
-//! | stop | twice | leave now | detach, leave now |
-//! | detach | never | detach | detach |
-//! | detach | before | detach, leave now | detach, leave now |
+//! | policy | commands | earlier interrupts | Ctrl-C, SIGTERM | SIGHUP |
+//! |---|---|---|---|---|
+//! | stop | `up` | none | stop the ranks | detach |
+//! | stop | | one | kill the ranks | detach, leave now |
+//! | stop | | several | leave now | detach, leave now |
+//! | detach | `attach`, `tui`, `logs -f`, `replay`, `sandbox` | none | detach | detach |
+//! | detach | | one or more | detach, leave now | detach, leave now |
+//! | cancel | `check`, `exec`, `stacks`, `ps`, `plan`, `render` | none | cancel, then disconnect | cancel, then disconnect |
+//! | cancel | | one or more | leave now | leave now |
+//! | leave | `down` | any | leave now | ignored |
 //!
-//! A stop or a kill that was asked for at the dashboard counts as asked once.
+//! A stop or a kill on the dashboard counts as one interrupt.
 
 use crate::event::RunControl;
 use crate::event::controls::{DashboardRole, UserAction};
 
-/// Why the engine stops ranks after an action at the dashboard.
-const DASHBOARD_REASON: &str = "asked for on the dashboard";
+/// Why the engine stops ranks after an action on the dashboard.
+const DASHBOARD_REASON: &str = "requested on the dashboard";
 
-/// What Ctrl-C means: for the command that launched the run, or for one that only looks.
+/// What the first Ctrl-C does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterruptPolicy {
-    /// Ctrl-C stops the run, then kills it, then leaves at once.
+    /// Stops the ranks; the second kills them, the third leaves.
     Stop,
+    /// Leaves the run running.
     Detach,
+    /// Cancels a command that changes no run.
+    Cancel,
+    /// Leaves; a hang-up does not interrupt the command.
+    Leave,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,30 +40,29 @@ pub(crate) enum StopInput {
     Action(UserAction),
 }
 
-/// What follows from it, in this order.
+/// The effects of an input, applied in this order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StopResponse {
     pub(crate) message: Option<String>,
-    /// No further step begins.
+    /// No further step starts.
     pub(crate) cancel_steps: bool,
     /// Leave without waiting for the hosts.
     pub(crate) leave_now: bool,
-    /// Start what the plan shows.
+    /// Launch the plan that the dashboard shows.
     pub(crate) start: bool,
     pub(crate) control: Option<RunControl>,
 }
 
-/// How often the person has asked the run to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
-    Never,
-    Once,
-    Twice,
+enum InterruptCount {
+    None,
+    One,
+    Several,
 }
 
-impl Asked {
-    fn once_more(self) -> Asked {
-        if self == Asked::Never { Asked::Once } else { Asked::Twice }
+impl InterruptCount {
+    fn next(self) -> InterruptCount {
+        if self == InterruptCount::None { InterruptCount::One } else { InterruptCount::Several }
     }
 }
 
@@ -63,14 +70,14 @@ impl Asked {
 #[derive(Debug)]
 pub(crate) struct StopLadder {
     policy: InterruptPolicy,
-    asked: Asked,
+    interrupts: InterruptCount,
     first_signal: Option<i32>,
     stopped_by_key: bool,
 }
 
 impl StopLadder {
     pub(crate) fn new(policy: InterruptPolicy) -> StopLadder {
-        StopLadder { policy, asked: Asked::Never, first_signal: None, stopped_by_key: false }
+        StopLadder { policy, interrupts: InterruptCount::None, first_signal: None, stopped_by_key: false }
     }
 
     pub(crate) fn handle(&mut self, input: StopInput) -> StopResponse {
@@ -100,58 +107,65 @@ impl StopLadder {
         if ends_ranks {
             self.note_signal(2);
             self.stopped_by_key = true;
-            self.asked = self.asked.max(Asked::Once);
+            self.interrupts = self.interrupts.max(InterruptCount::One);
         }
         StopResponse { cancel_steps: ends_ranks, control: Some(control), ..StopResponse::default() }
     }
 
     fn handle_signal(&mut self, number: i32, name: &str) -> StopResponse {
         self.note_signal(number);
-        let asked = self.asked;
-        self.asked = asked.once_more();
-        match (self.policy, asked) {
-            (InterruptPolicy::Detach, _) => detach(asked),
-            (InterruptPolicy::Stop, Asked::Never) => StopResponse {
-                message: Some(format!("{name}: stopping the ranks; once more kills them")),
+        let earlier = self.interrupts;
+        self.interrupts = earlier.next();
+        match (self.policy, earlier) {
+            (InterruptPolicy::Detach, _) => detach(earlier),
+            (InterruptPolicy::Stop, InterruptCount::None) => StopResponse {
+                message: Some(format!("{name}: stopping the ranks; press Ctrl-C again to kill")),
                 cancel_steps: true,
                 control: Some(RunControl::Stop { reason: name.to_owned() }),
                 ..StopResponse::default()
             },
-            (InterruptPolicy::Stop, Asked::Once) => StopResponse {
-                message: Some(format!("{name}: killing the ranks; once more leaves at once")),
+            (InterruptPolicy::Stop, InterruptCount::One) => StopResponse {
+                message: Some(format!("{name}: killing the ranks; press Ctrl-C again to leave now")),
                 control: Some(RunControl::Kill { reason: format!("second {name}") }),
                 ..StopResponse::default()
             },
-            (InterruptPolicy::Stop, Asked::Twice) => StopResponse { leave_now: true, ..StopResponse::default() },
+            (InterruptPolicy::Cancel, InterruptCount::None) => StopResponse { cancel_steps: true, ..StopResponse::default() },
+            (InterruptPolicy::Stop, InterruptCount::Several) | (InterruptPolicy::Cancel | InterruptPolicy::Leave, _) => {
+                StopResponse { leave_now: true, ..StopResponse::default() }
+            }
         }
     }
 
-    /// A terminal that goes away never stops a run; for the command that launched it, it does not count either.
+    /// A closed terminal never stops a run, and does not count as an interrupt for the command that launched it.
     fn handle_hangup(&mut self) -> StopResponse {
-        self.note_signal(1);
-        let asked = self.asked;
-        if self.policy == InterruptPolicy::Detach {
-            self.asked = asked.once_more();
+        if self.policy == InterruptPolicy::Leave {
+            return StopResponse::default();
         }
-        detach(asked)
+        if self.policy == InterruptPolicy::Cancel {
+            return self.handle_signal(1, "SIGHUP");
+        }
+        self.note_signal(1);
+        let earlier = self.interrupts;
+        if self.policy == InterruptPolicy::Detach {
+            self.interrupts = earlier.next();
+        }
+        detach(earlier)
     }
 
-    /// The first one counts.
     fn note_signal(&mut self, number: i32) {
         self.first_signal.get_or_insert(number);
     }
 
-    /// The signal that came first.
+    /// It decides the exit code.
     pub(crate) fn first_signal(&self) -> Option<i32> {
         self.first_signal
     }
 
-    /// Whether the stop was asked for by a key of the dashboard, and not by a signal.
+    /// Whether a key of the dashboard stopped the run, not a signal.
     pub(crate) fn is_stopped_by_key(&self) -> bool {
         self.stopped_by_key
     }
 
-    /// What the dashboard may offer.
     pub(crate) fn dashboard_role(&self) -> DashboardRole {
         if self.policy == InterruptPolicy::Stop { DashboardRole::Owner } else { DashboardRole::Observer }
     }
@@ -160,34 +174,33 @@ impl StopLadder {
         self.policy = policy;
     }
 
-    /// Forgets what was asked: another launch begins.
+    /// For the next launch of the same command.
     pub(crate) fn reset(&mut self) {
         *self = StopLadder::new(self.policy);
     }
 }
 
 impl StopResponse {
-    /// Nothing that comes later can matter.
+    /// No later input has an effect.
     pub(crate) fn is_last(&self) -> bool {
         self.leave_now && self.control.is_none()
     }
 }
 
-fn detach(asked: Asked) -> StopResponse {
-    StopResponse { leave_now: asked != Asked::Never, control: Some(RunControl::Detach), ..StopResponse::default() }
+fn detach(earlier: InterruptCount) -> StopResponse {
+    StopResponse { leave_now: earlier != InterruptCount::None, control: Some(RunControl::Detach), ..StopResponse::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    use InterruptPolicy::{Detach, Stop};
+    use InterruptPolicy::{Cancel, Detach, Leave, Stop};
     use StopInput::{Action, Hangup, Interrupt, Terminate};
 
-    /// Policy, inputs, what each of them does, the first signal.
+    /// Policy, inputs, the effects of each input, the first signal.
     type Row = (InterruptPolicy, &'static [StopInput], &'static [&'static str], Option<i32>);
 
-    /// What one input does, in a word or two.
     fn describe(response: &StopResponse) -> String {
         let control = match &response.control {
             Some(RunControl::Stop { reason }) => format!("stop({reason})"),
@@ -197,12 +210,12 @@ mod tests {
         };
         let flags = [(response.start, "start"), (response.cancel_steps, "cancel"), (response.leave_now, "leave")];
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, name)| (*name).to_owned());
-        flags.chain([control]).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+        flags.chain([control]).filter(|effect| !effect.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn each_input_answers_as_the_table_says() {
-        const STOP: &str = "cancel stop(asked for on the dashboard)";
+    fn each_input_has_the_effects_in_the_table() {
+        const STOP: &str = "cancel stop(requested on the dashboard)";
         let table: &[Row] = &[
             (Stop, &[Interrupt, Interrupt, Interrupt], &["cancel stop(Ctrl-C)", "kill(second Ctrl-C)", "leave"], Some(2)),
             (Stop, &[Terminate, Interrupt, Terminate], &["cancel stop(SIGTERM)", "kill(second Ctrl-C)", "leave"], Some(15)),
@@ -219,13 +232,13 @@ mod tests {
             (Detach, &[Interrupt, Interrupt, Terminate], &["detach", "leave detach", "leave detach"], Some(2)),
             (Detach, &[Hangup, Interrupt], &["detach", "leave detach"], Some(1)),
             (Detach, &[Action(UserAction::Detach), Interrupt], &["detach", "detach"], Some(2)),
-            // A stop at the dashboard is the first of the ladder, whoever launched the run.
+            // A stop on the dashboard counts as the first interrupt, whoever launched the run.
             (Stop, &[Action(UserAction::Stop), Interrupt, Interrupt], &[STOP, "kill(second Ctrl-C)", "leave"], Some(2)),
             (Detach, &[Action(UserAction::Stop), Interrupt], &[STOP, "leave detach"], Some(2)),
             (
                 Stop,
                 &[Action(UserAction::Kill), Action(UserAction::Kill), Terminate],
-                &["cancel kill(asked for on the dashboard)", "cancel kill(asked for on the dashboard)", "kill(second SIGTERM)"],
+                &["cancel kill(requested on the dashboard)", "cancel kill(requested on the dashboard)", "kill(second SIGTERM)"],
                 Some(2),
             ),
             (
@@ -237,6 +250,13 @@ mod tests {
             (Detach, &[Action(UserAction::Start)], &["start"], None),
             (Stop, &[Action(UserAction::LeaveNow)], &["leave"], Some(2)),
             (Detach, &[Hangup, Action(UserAction::DashboardPanicked)], &["detach", "leave"], Some(1)),
+            // `check`, `exec`, `stacks`, `ps`, `plan`, `render`: the first signal cancels, the second does not wait for the hosts.
+            (Cancel, &[Interrupt, Interrupt], &["cancel", "leave"], Some(2)),
+            (Cancel, &[Terminate, Hangup], &["cancel", "leave"], Some(15)),
+            (Cancel, &[Hangup, Interrupt], &["cancel", "leave"], Some(1)),
+            // `down`: a closed terminal does not interrupt it.
+            (Leave, &[Interrupt], &["leave"], Some(2)),
+            (Leave, &[Hangup, Terminate], &["", "leave"], Some(15)),
         ];
         for (policy, inputs, expected, signal) in table {
             let mut ladder = StopLadder::new(*policy);
@@ -250,17 +270,19 @@ mod tests {
     }
 
     #[test]
-    fn person_is_told_what_the_next_signal_does() {
+    fn message_names_the_effect_of_the_next_signal() {
         let mut ladder = StopLadder::new(Stop);
         let mut next = || ladder.handle(Terminate).message;
-        assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; once more kills them"));
-        assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; once more leaves at once"));
+        assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; press Ctrl-C again to kill"));
+        assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; press Ctrl-C again to leave now"));
         assert_eq!(next(), None);
-        assert_eq!(StopLadder::new(Detach).handle(Interrupt).message, None);
+        for policy in [Detach, Cancel, Leave] {
+            assert_eq!(StopLadder::new(policy).handle(Interrupt).message, None);
+        }
     }
 
     #[test]
-    fn another_launch_begins_at_the_bottom() {
+    fn reset_forgets_earlier_interrupts() {
         let mut ladder = StopLadder::new(Detach);
         ladder.set_policy(Stop);
         assert_eq!(ladder.dashboard_role(), DashboardRole::Owner);

@@ -1,4 +1,4 @@
-//! The way back, for `up` at its end and for `down`: planned from what is found, carried out host by host, verified.
+//! Teardown, for the end of `up` and for `down`: planned from the facts alone, executed on each host, verified.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,35 +18,28 @@ use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, TeardownScope, TeardownSpec};
 
-/// Why a host that cannot be looked at counts as a leftover.
-pub(crate) const UNREACHABLE_LEFTOVER: &str = "unreachable: it may still hold something of ours";
+/// Reported for a host that cannot be checked.
+pub(crate) const UNREACHABLE_LEFTOVER: &str = "unreachable: it may hold leftovers";
 
-/// What is to be left, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeardownOptions {
     pub(crate) scope: TeardownScope,
-    /// Whether ranks are killed at once.
+    /// Send KILL without TERM first.
     pub(crate) kill_at_once: bool,
-    /// Whether logs are fetched.
     pub(crate) fetch_logs: bool,
-    /// From TERM to KILL; `None`: what the run says, else 60 s.
+    /// Time from TERM to KILL; `None`: that of the run's record, else 60 s.
     pub(crate) grace: Option<Duration>,
 }
 
-/// What becomes of a run at its end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndPolicy {
-    /// How long to wait for another operator's lock.
     pub(crate) lock_wait: Duration,
     pub(crate) teardown: Teardown,
-    /// From TERM to KILL.
+    /// Time from TERM to KILL.
     pub(crate) grace: Duration,
 }
 
-/// After the end: as `teardown` says.
-///
-/// # Errors
-/// What must be said to the person.
+/// Tears the run down at its end, as `teardown` says.
 pub(crate) async fn finish_run(
     session: &mut Session,
     follow_outcome: FollowOutcome,
@@ -54,97 +47,94 @@ pub(crate) async fn finish_run(
     signal: Option<i32>,
 ) -> Result<WorkflowEnd, WorkflowError> {
     let (outcome, reason) = match (&follow_outcome, signal) {
-        (FollowOutcome::Detached, Some(number)) => return Ok(WorkflowEnd::new(Outcome::Signal(number), "detached: the run goes on")),
-        (FollowOutcome::Detached | FollowOutcome::Running, _) => return Ok(WorkflowEnd::new(Outcome::Detached, "the run goes on")),
+        (FollowOutcome::Detached, Some(number)) => return Ok(WorkflowEnd::new(Outcome::Signal(number), "detached: the run keeps running")),
+        (FollowOutcome::Detached | FollowOutcome::Running, _) => return Ok(WorkflowEnd::new(Outcome::Detached, "the run keeps running")),
         (FollowOutcome::Ended { ok: true, .. }, _) => (Outcome::Ok, String::new()),
-        (FollowOutcome::Ended { stop_reason: stopped, .. }, Some(number)) => {
-            (Outcome::Signal(number), stopped.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
+        (FollowOutcome::Ended { stop_reason, .. }, Some(number)) => {
+            (Outcome::Signal(number), stop_reason.as_ref().map_or_else(|| "stopped".to_owned(), |s| format!("stopped: {s}")))
         }
-        (FollowOutcome::Ended { stop_reason: stopped, .. }, None) => (Outcome::Failed, stopped.clone().unwrap_or_default()),
+        (FollowOutcome::Ended { stop_reason, .. }, None) => (Outcome::Failed, stop_reason.clone().unwrap_or_default()),
         (FollowOutcome::StoppedElsewhere, _) => (Outcome::Stopped, "stopped from elsewhere".to_owned()),
         (FollowOutcome::Teardown | FollowOutcome::Restart, _) => (Outcome::Stopped, "torn down".to_owned()),
     };
-    let depth = match (policy.teardown, &follow_outcome) {
+    let scope = match (policy.teardown, &follow_outcome) {
         (_, FollowOutcome::Teardown) | (Teardown::Always, _) => TeardownScope::Everything,
         (Teardown::OnSuccess, FollowOutcome::Ended { ok: true, .. }) => TeardownScope::Everything,
         (Teardown::OnSuccess | Teardown::Never, _) => TeardownScope::Ranks,
     };
-    // After the name of the run was typed, a lock that another operator holds is taken over.
-    let force = follow_outcome == FollowOutcome::Teardown;
-    let undone = lock_and_tear_down(
+    // The user confirmed by typing the name of the run, so the lock is taken over.
+    let take_over_lock = follow_outcome == FollowOutcome::Teardown;
+    let teardown_outcome = lock_and_tear_down(
         session,
-        TeardownOptions { scope: depth, kill_at_once: false, fetch_logs: true, grace: Some(policy.grace) },
+        TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(policy.grace) },
         policy.lock_wait,
-        force,
+        take_over_lock,
     )
     .await?;
-    Ok(WorkflowEnd { outcome: worse_outcome(outcome, undone), reason })
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
 }
 
-/// Takes the lock, looks what is there, undoes it, gives the lock back. A host that cannot be reached may still hold something of ours. Where
-/// this operation had to do with a run, another one that was launched since then is left alone.
-///
-/// # Errors
-/// What must be said to the person.
+/// Takes the lock, gathers the facts, tears down, releases the lock. Unreachable hosts count as leftovers. If this session followed a run,
+/// another run that was launched since then is left alone.
 pub(crate) async fn lock_and_tear_down(
     session: &mut Session,
     options: TeardownOptions,
-    wait: Duration,
-    force: bool,
+    lock_wait: Duration,
+    take_over_lock: bool,
 ) -> Result<Outcome, WorkflowError> {
-    let (mut seen, outcome) = collect_facts(session, session.gather_facts(None).await);
-    let mut worst = Outcome::Ok;
-    let mut lost = |session: &Session, host: usize, why: String| {
-        report_leftover(session, host, why);
-        worst = Outcome::Leftovers;
+    let (mut found, outcome) = collect_facts(session, session.gather_facts(None).await);
+    let mut leftover_outcome = Outcome::Ok;
+    let mut report_lost = |session: &Session, host: usize, reason: String| {
+        report_leftover(session, host, reason);
+        leftover_outcome = Outcome::Leftovers;
     };
-    for (host, _) in seen.iter().enumerate().filter(|(_, f)| f.is_none()) {
-        lost(session, host, UNREACHABLE_LEFTOVER.to_owned());
+    for (host, _) in found.iter().enumerate().filter(|(_, f)| f.is_none()) {
+        report_lost(session, host, UNREACHABLE_LEFTOVER.to_owned());
     }
-    // In the place of ours another user has something: nothing of ours can be there.
-    for facts in seen.iter_mut().filter(|f| f.as_ref().is_some_and(|f| f.orphans.foreign_dir.is_some() && !f.has_any_resource())) {
+    // Another user owns the run directory's path on this host, so nothing of this user can be there.
+    for facts in found.iter_mut().filter(|f| f.as_ref().is_some_and(|f| f.orphans.foreign_dir.is_some() && !f.has_any_resource())) {
         *facts = None;
     }
-    if seen.iter().flatten().all(|f| !f.has_any_resource()) {
-        return Ok(worst);
+    if found.iter().flatten().all(|f| !f.has_any_resource()) {
+        return Ok(leftover_outcome);
     }
-    let (held, without) = match session.lock_available_hosts(&seen, wait, force).await {
+    let (held, not_locked) = match session.lock_available_hosts(&found, lock_wait, take_over_lock).await {
         Ok(locked) => locked,
-        Err(locked) => return Ok(worse_outcome(locked, worse_outcome(outcome, worst))),
+        Err(locked) => return Ok(worse_outcome(locked, worse_outcome(outcome, leftover_outcome))),
     };
-    for (host, error) in without {
-        let why = match error {
-            LockError::AcquireFailed { message: says, .. } => format!("could not take the lock: {says}"),
+    for (host, error) in not_locked {
+        let reason = match error {
+            LockError::AcquireFailed { message, .. } => format!("could not take the lock: {message}"),
             LockError::Remote { error, .. } => format!("could not take the lock: {error}"),
             LockError::Held { .. } => error.to_string(),
         };
-        lost(session, host, why);
-        if let Some(facts) = seen.get_mut(host) {
+        report_lost(session, host, reason);
+        if let Some(facts) = found.get_mut(host) {
             *facts = None;
         }
     }
-    // Whoever held the lock until now has changed what was seen before.
-    let mut facts = session.gather_facts_again(&seen).await;
-    for (host, _) in facts.iter().zip(&seen).enumerate().filter(|(_, (now, then))| now.is_none() && then.is_some()) {
-        lost(session, host, UNREACHABLE_LEFTOVER.to_owned());
+    // The previous holder of the lock may have changed the hosts.
+    let mut facts = session.gather_facts_again(&found).await;
+    for (host, _) in facts.iter().zip(&found).enumerate().filter(|(_, (current, before))| current.is_none() && before.is_some()) {
+        report_lost(session, host, UNREACHABLE_LEFTOVER.to_owned());
     }
     drop_hosts_of_other_runs(session, &mut facts);
-    let undone = if facts.iter().flatten().any(HostFacts::has_any_resource) {
+    let result = if facts.iter().flatten().any(HostFacts::has_any_resource) {
         tear_down(session, &facts, options, &CancellationToken::new()).await
     } else {
         Ok(Outcome::Ok)
     };
     session.engine.unlock_hosts(held).await;
-    Ok(worse_outcome(undone?, worst))
+    Ok(worse_outcome(result?, leftover_outcome))
 }
 
-/// Takes those hosts out of the facts where a run is current that is not this operation's own, and tells it.
+/// Removes the facts of hosts whose current run is not the run of this session, and reports it.
 fn drop_hosts_of_other_runs(session: &Session, facts: &mut [Option<HostFacts>]) {
     if session.run_id.is_empty() {
         return;
     }
-    let other = |facts: &HostFacts| facts.current_run.clone().filter(|run| *run != session.run_id);
-    let Some(run) = facts.iter().flatten().find_map(other) else { return };
+    let other_run = |facts: &HostFacts| facts.current_run.clone().filter(|run| *run != session.run_id);
+    let Some(run) = facts.iter().flatten().find_map(other_run) else { return };
     let text = format!("{run} was launched in the meantime: it is left alone");
     session.notice(text, true);
     for facts in facts.iter_mut().filter(|f| f.as_ref().is_none_or(|f| f.current_run.as_ref() != Some(&session.run_id))) {
@@ -152,10 +142,7 @@ fn drop_hosts_of_other_runs(session: &Session, facts: &mut [Option<HostFacts>]) 
     }
 }
 
-/// Undoes what the facts show, under a lock that is held.
-///
-/// # Errors
-/// What must be said to the person.
+/// Tears down what the facts show. The lock must be held.
 pub(crate) async fn tear_down(
     session: &mut Session,
     facts: &[Option<HostFacts>],
@@ -171,13 +158,13 @@ pub(crate) async fn tear_down(
     if options.scope == TeardownScope::Everything && options.fetch_logs {
         worst = tear_down_earlier_runs(session, &mut facts, options, cancel_token).await?;
     }
-    // Hosts that were left out of the last run still have an earlier one, whose logs are kept apart from the last one's.
+    // Hosts that were not part of the last run still hold an earlier one. Each run has its own directory for logs.
     for run in &runs {
-        let theirs = |f: &HostFacts| f.current_run.as_ref() == Some(run);
-        let masked: Vec<Option<HostFacts>> = facts.iter().map(|f| f.clone().filter(theirs)).collect();
-        let depth = if options.scope == TeardownScope::Ranks { TeardownScope::Ranks } else { TeardownScope::Run };
-        let outcome = tear_down_run(session, &masked, TeardownOptions { scope: depth, ..options }, cancel_token).await?;
-        for facts in facts.iter_mut().filter(|f| f.as_ref().is_some_and(theirs)) {
+        let has_run = |f: &HostFacts| f.current_run.as_ref() == Some(run);
+        let masked: Vec<Option<HostFacts>> = facts.iter().map(|f| f.clone().filter(has_run)).collect();
+        let scope = if options.scope == TeardownScope::Ranks { TeardownScope::Ranks } else { TeardownScope::Run };
+        let outcome = tear_down_run(session, &masked, TeardownOptions { scope, ..options }, cancel_token).await?;
+        for facts in facts.iter_mut().filter(|f| f.as_ref().is_some_and(has_run)) {
             match facts {
                 Some(facts) if outcome == Outcome::Ok && options.scope == TeardownScope::Everything => facts.current_run = None,
                 _ => *facts = None,
@@ -191,7 +178,7 @@ pub(crate) async fn tear_down(
     Ok(worse_outcome(tear_down_run(session, &facts, options, cancel_token).await?, worst))
 }
 
-/// Fetches and removes the runs that hosts have beside the current ones; a host where that failed keeps all that it has.
+/// Fetches and removes earlier runs beside the current one. If that fails on a host, everything on that host is kept.
 async fn tear_down_earlier_runs(
     session: &mut Session,
     facts: &mut [Option<HostFacts>],
@@ -201,10 +188,10 @@ async fn tear_down_earlier_runs(
     let mut worst = Outcome::Ok;
     let runs: BTreeSet<String> = facts.iter().flatten().flat_map(HostFacts::earlier_runs).collect();
     for run in runs {
-        let alone: Vec<Option<HostFacts>> = facts.iter().map(|f| f.as_ref()?.for_earlier_run(&run)).collect();
-        let outcome = tear_down_run(session, &alone, TeardownOptions { scope: TeardownScope::Run, ..options }, cancel_token).await?;
+        let run_facts: Vec<Option<HostFacts>> = facts.iter().map(|f| f.as_ref()?.for_earlier_run(&run)).collect();
+        let outcome = tear_down_run(session, &run_facts, TeardownOptions { scope: TeardownScope::Run, ..options }, cancel_token).await?;
         if outcome != Outcome::Ok {
-            for (facts, _) in facts.iter_mut().zip(&alone).filter(|(_, alone)| alone.is_some()) {
+            for (facts, _) in facts.iter_mut().zip(&run_facts).filter(|(_, run_facts)| run_facts.is_some()) {
                 *facts = None;
             }
         }
@@ -213,30 +200,30 @@ async fn tear_down_earlier_runs(
     Ok(worst)
 }
 
-/// The same where no host has another run than the others.
+/// All hosts with facts must have the same run.
 async fn tear_down_run(
     session: &mut Session,
     facts: &[Option<HostFacts>],
     options: TeardownOptions,
     cancel_token: &CancellationToken,
 ) -> Result<Outcome, WorkflowError> {
-    let file = facts.iter().flatten().find_map(HostFacts::run_record).cloned();
+    let record = facts.iter().flatten().find_map(HostFacts::run_record).cloned();
     let run = facts.iter().flatten().find_map(|f| f.current_run.clone());
-    let grace = options.grace.unwrap_or_else(|| Duration::from_secs(file.as_ref().map_or(60, |f| f.stop_grace_secs)));
-    let manner = TeardownSpec { scope: options.scope, grace: (!options.kill_at_once).then_some(grace), fetch_logs: options.fetch_logs };
-    let plan = Arc::new(teardown::plan_teardown(session.host_contexts(facts, Some(&session.local.identity.token)), facts, manner));
+    let grace = options.grace.unwrap_or_else(|| Duration::from_secs(record.as_ref().map_or(60, |f| f.stop_grace_secs)));
+    let spec = TeardownSpec { scope: options.scope, grace: (!options.kill_at_once).then_some(grace), fetch_logs: options.fetch_logs };
+    let plan = Arc::new(teardown::plan_teardown(session.host_contexts(facts, Some(&session.local.identity.token)), facts, spec));
     let offsets = match &run {
         Some(run) if options.fetch_logs => session.open_run_dir(run, find_run_record(facts.iter().flatten(), run)).await?,
         _ => Arc::new(|_| Vec::new()),
     };
-    // Where another operator has cleared it away already, it is still the end of the run that was followed.
-    let of = run.unwrap_or_else(|| session.run_id.clone());
-    session.emit_run_started(&of, Some(&plan));
+    // If another operator has cleared the run already, this is still the end of the run that was followed.
+    let run_id = run.unwrap_or_else(|| session.run_id.clone());
+    session.emit_run_started(&run_id, Some(&plan));
     session.emit_run_found(facts).await;
     if facts.iter().flatten().any(|f| host_run_state(f) == HostRunState::Running) {
-        let why = format!("`{}` ends the run", session.command());
-        session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Down, reason: why });
-        // Who ends now ends by our order, and has not failed.
+        let reason = format!("`{}` ends the run", session.command());
+        session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Down, reason });
+        // Ranks that end from now on were stopped by this teardown and have not failed.
         let signal = if options.kill_at_once { "KILL" } else { "TERM" };
         for (host, _) in
             (0_u32..).zip(facts).filter(|(_, facts)| facts.as_ref().is_some_and(|f| host_run_state(f) == HostRunState::Running))
@@ -245,20 +232,19 @@ async fn tear_down_run(
         }
     }
     let execution = ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::Teardown, cancel_token };
-    let carried = session.engine.execute(&plan, facts, execution).await;
-    // Ranks that could not be stopped die with their container: where that was removed and verified, nothing is left of them.
-    let removed = options.scope == TeardownScope::Everything && carried.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);
-    for failed in carried.failed_steps.iter().filter(|_| !removed) {
-        report_leftover(session, failed.host, failed.issue.message.clone());
+    let report = session.engine.execute(&plan, facts, execution).await;
+    // Ranks that could not be stopped die with their container, so its verified removal leaves nothing.
+    let removed = options.scope == TeardownScope::Everything && report.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);
+    for step in report.failed_steps.iter().filter(|_| !removed) {
+        report_leftover(session, step.host, step.issue.message.clone());
     }
-    Ok(match (carried.lock_lost, carried.failed_steps.is_empty() || removed, carried.interrupted) {
+    Ok(match (report.lock_lost, report.failed_steps.is_empty() || removed, report.interrupted) {
         (true, ..) => Outcome::Locked,
         (_, false, _) | (_, _, true) => Outcome::Leftovers,
         (false, true, false) => Outcome::Ok,
     })
 }
 
-/// Says that a leftover is there.
 pub(crate) fn report_leftover(session: &Session, host: usize, text: String) {
     session.engine.emitter().send(EventKind::Leftover { host: u32::try_from(host).unwrap_or(u32::MAX), text });
 }

@@ -18,7 +18,7 @@ fn users_with_one_run_name_stay_isolated() {
     let runs = || cluster.exec_on("gpu01", "docker ps --format '{{.Names}}'").trim().to_owned();
     let mine = cluster.write_inventory(&one, &job("run_dir: /tmp\n"));
     let mut up = one.start(&["up", "-d", path_str(&mine)]);
-    up.wait_for_output("every rank runs");
+    up.wait_for_output("all ranks are running");
     up.wait_for_exit().assert_exit_code(0);
     assert_eq!(mode().trim(), "1777 root 1700 dev");
     // The same place: refused, with the owner and the remedy.

@@ -39,7 +39,7 @@ fn smoke_measures_healthy_hosts() {
     let laptop = Laptop::new();
     let file = write_cpu_inventory(&cluster, &laptop, &JobSpec::torch("smoke"));
     let ended = laptop.run(&["check", path_str(&file), "--smoke", "--only", "docker,leftovers", "--json"]);
-    ended.assert_exit_code(0).assert_contains(&format!("meeting at {}:29501", cluster.host_address("gpu01")));
+    ended.assert_exit_code(0).assert_contains(&format!("rendezvous at {}:29501", cluster.host_address("gpu01")));
     let (level, text) = smoke_row(&ended);
     assert_eq!(level, "pass", "{}", ended.transcript());
     for words in ["gloo, 2 ranks, all-reduce ", "pair gpu01-gpu02 ", "B/s", "gpu01\",\"gpu02"] {
@@ -104,7 +104,7 @@ mod whole {
         let file = write_cpu_inventory(&cluster, &laptop, &JobSpec::torch("smoke"));
         cluster.inject_fault("gpu01", &["drop-port", "29501"]);
         let ended = laptop.run(&["check", path_str(&file), "--only", "smoke"]);
-        ended.assert_exit_code(3).assert_contains("FAIL  smoke: gpu02: it could not begin").assert_contains("29501");
+        ended.assert_exit_code(3).assert_contains("FAIL  smoke: gpu02: could not start").assert_contains("29501");
         cluster.assert_hosts_unchanged();
     }
 }

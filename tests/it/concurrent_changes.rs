@@ -100,7 +100,7 @@ async fn ranks_that_exit_at_once_are_not_running() {
         .assert_exit_code(1)
         .assert_recap("FAILED")
         .assert_contains("exit 3")
-        .assert_not_contains("every rank runs");
+        .assert_not_contains("all ranks are running");
     bench.assert_clean_and_stop().await;
 }
 

@@ -73,7 +73,7 @@ async fn stacks_show_every_rank_and_disturb_none() {
     let bench = SandboxFixture::with_hosts(2).await;
     let job = JobSpec { nproc_per_node: 2, ..JobSpec::default() };
     let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("stacks", &job));
-    laptop.run(&["stacks", path_str(&file)]).await.assert_exit_code(0).assert_contains("no rank of this name is on any host");
+    laptop.run(&["stacks", path_str(&file)]).await.assert_exit_code(0).assert_contains("no rank of this run is on any host");
     let up = laptop.start(&["up", path_str(&file)]);
     bench.wait_for_ranks(4).await;
     let told = laptop.run(&["stacks", path_str(&file), "--json"]).await;

@@ -58,11 +58,13 @@ async fn exec_on_one_host_passes_output_through() {
         "{}",
         long.stdout.len()
     );
-    // The output arrives before the command ends.
-    let mut early = laptop.start(&["exec", file, "--", "echo now; sleep 600"]);
-    early.wait_for_output("now").await;
-    early.send_signal("INT");
-    early.wait_for_exit().await.assert_exit_code(130);
+    // Output is streamed; each signal ends the command here and on the host.
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let mut exec = laptop.start(&["exec", file, "--", "echo now; sleep 600"]);
+        exec.wait_for_output("now").await;
+        exec.send_signal(signal);
+        exec.wait_for_exit().await.assert_exit_code(code);
+    }
     laptop
         .run(&["exec", file, "--timeout", "300ms", "--", "sleep 100"])
         .await
@@ -83,7 +85,7 @@ async fn logs_filter_by_rank_host_and_tail() {
         .run(&["logs", file])
         .await
         .assert_exit_code(1)
-        .assert_contains("no run of read is on any host, and this laptop has no logs of one");
+        .assert_contains("no run of read is on any host, and this laptop has no logs of it");
     laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
     bench.wait_for_ranks(4).await;
     let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
@@ -142,7 +144,7 @@ async fn logs_of_past_runs_come_from_local_copies() {
     // After the advised `down`, nothing is on the hosts any more.
     let words: Vec<&str> = advised.split(' ').skip(1).collect();
     let logs = laptop.run(&words).await;
-    logs.assert_exit_code(0).assert_contains("these are this laptop's copies of 20");
+    logs.assert_exit_code(0).assert_contains("printing this laptop's copy of 20");
     assert!(logs.stdout.contains("[rank 2 gpu02] rank 2 of 4 on gpu02\n[rank 2 gpu02] I am rank 2"), "{}", logs.stdout);
     assert!(logs.stdout.lines().all(|line| line.starts_with("[rank 2 ")), "{}", logs.stdout);
     laptop.run(&["logs", path_str(&file), "--rank", "4"]).await.assert_exit_code(2).assert_contains("--rank 4: the run has ranks 0-3");
@@ -231,7 +233,7 @@ async fn plan_prints_every_command_and_changes_nothing() {
     {
         plan.assert_exit_code(0).assert_contains(text);
     }
-    plan.assert_not_contains("open-sesame").assert_contains("checks: asked before anything changes").assert_contains("kernel_log");
+    plan.assert_not_contains("open-sesame").assert_contains("checks: run before anything changes").assert_contains("kernel_log");
     let short = laptop.run(&["plan", file]).await;
     short
         .assert_exit_code(0)

@@ -115,7 +115,7 @@ async fn recorded_hosts_are_reached_only_on_request() {
     down.assert_exit_code(5)
         .assert_recap("LEFTOVERS")
         .assert_contains("only the run's record named them: gpu01 (")
-        .assert_contains("put them into the inventory");
+        .assert_contains("add them to the inventory");
     assert_eq!(bench.containers(0), before, "it was not reached");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     bench.assert_clean_and_stop().await;

@@ -17,16 +17,16 @@ async fn equal_live_run_is_attached() {
         .await
         .assert_exit_code(0)
         .assert_recap("DETACHED")
-        .assert_contains("every rank runs")
+        .assert_contains("all ranks are running")
         .assert_contains("orchestrate attach");
     bench.wait_for_ranks(4).await;
     let before = bench.run_dir("live", 0);
     // From another laptop, which reads the log from its first byte.
     let mut second = other.start(&["up", path_str(&file), "--progress", "plain"]);
-    second.wait_for_output("runs and is what is asked for: attaching").await;
+    second.wait_for_output("is already running and matches the inventory: attaching").await;
     second.wait_for_output("rank 0 of 4 on gpu01").await;
     second.send_signal("INT");
-    second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run goes on");
+    second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run keeps running");
     assert_eq!(bench.run_dir("live", 0), before);
     assert!((0..4).all(|rank| bench.term_received_at(rank).is_none()), "nobody was told to end");
     // Attached again until the end: teardown follows the settings of the launch.
@@ -37,6 +37,30 @@ async fn equal_live_run_is_attached() {
     assert_eq!(bench.containers(0).len(), 1, "teardown: never");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     assert_eq!(laptop.read_log("rank-3.log"), other.read_log("rank-3.log"), "the first laptop has it all now");
+    bench.assert_clean_and_stop().await;
+}
+
+/// The laptop cannot write its run directory: for a first launch, and where an ended run has to be cleared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unusable_run_directory_releases_the_lock() {
+    let bench = SandboxFixture::with_hosts(2).await;
+    let (laptop, broken, file) = (bench.new_laptop("laptop"), bench.new_laptop("broken"), bench.write_inventory("unkept", &kept_job("")));
+    let state = broken.home.join("state/orchestrate");
+    std::fs::create_dir_all(&state).and_then(|()| std::fs::write(state.join("runs"), "")).expect("a file instead of the directory");
+    for existing_run in [false, true] {
+        if existing_run {
+            let up = laptop.start(&["up", path_str(&file)]);
+            bench.wait_for_ranks(4).await;
+            bench.end_ranks(None, 0);
+            up.wait_for_exit().await.assert_exit_code(0);
+        }
+        broken.run(&["up", path_str(&file)]).await.assert_exit_code(2).assert_contains(path_str(&state));
+        for host in 0..2 {
+            let lock = bench.private_dir("unkept", host).join("lock");
+            assert!(lock.symlink_metadata().is_err(), "{} is still there", lock.display());
+        }
+    }
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     bench.assert_clean_and_stop().await;
 }
 
@@ -159,7 +183,7 @@ async fn unreachable_host_prevents_any_change() {
     assert!(run.exists() && (0..6).all(|rank| bench.term_received_at(rank).is_none()), "what runs goes on");
     // On an unreachable host, something may be left: `down` does what it can and reports the rest.
     let down = laptop.run(&["down", path_str(&file)]).await;
-    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: it may still hold something of ours");
+    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: it may hold leftovers");
     assert!(bench.containers(0).is_empty() && bench.containers(1).is_empty() && bench.containers(2).len() == 1);
     bench.set_faults("gpu03", &Faults::default());
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);

@@ -74,7 +74,7 @@ async fn terminal_is_restored_however_shell_ends() {
     let words = ["shell", "-i", path_str(&file), "gpu01"];
     let begin = || {
         let terminal = open_terminal(&laptop, &words);
-        terminal.wait_for_text("`~.` where nothing answers");
+        terminal.wait_for_text("`~.` disconnects");
         terminal
     };
     let gone = async |pid: i32| wait_until("the shell is gone", async || (!alive(pid)).then_some(())).await;
@@ -183,7 +183,7 @@ async fn missing_container_names_the_next_command() {
         .run(&words("gpu9"))
         .await
         .assert_exit_code(2)
-        .assert_contains("`gpu9` is no host of this inventory")
+        .assert_contains("`gpu9` is neither a host of this inventory nor a rank")
         .assert_contains("the hosts are gpu01, gpu02");
     // A bare host can be entered at any time.
     let bare = bench.write_inventory("bare", &JobSpec { in_container: false, ..JobSpec::default() });
@@ -204,8 +204,8 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.press("3");
     terminal.wait_for_text("3-[Ranks]");
     terminal.press("S");
-    // The host under the cursor, whichever was up first.
-    let text = terminal.wait_for_text("comes back to the dashboard");
+    // The one under the cursor, whichever was up first.
+    let text = terminal.wait_for_text("returns to the dashboard");
     let rank = usize::from(text.contains("rank 1 on gpu02"));
     let host = ["gpu01", "gpu02"][rank];
     assert!(text.contains(&format!("rank {rank} on {host}, in the container orch-visit-{host} of run 20")), "{text}");
@@ -216,7 +216,7 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.resize(120, 40);
     type_until(&mut terminal, "stty size", "40 120").await;
     terminal.press("exit 3\r");
-    terminal.wait_for_text(&format!("back from {host}: the shell ended with 3"));
+    terminal.wait_for_text(&format!("back from {host}: the shell exited with 3"));
     let text = terminal.wait_for_text("3-[Ranks]");
     assert!(text.contains("rank 0 of 2 on gpu01") && !text.contains("> 42"), "drawn anew:\n{text}");
     // Again, from a host; the end of the run does not close the dashboard.
@@ -236,7 +236,7 @@ async fn dashboard_opens_shell_and_returns() {
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     terminal.wait_for_text("RUNNING");
     terminal.press("S");
-    terminal.wait_for_text("comes back to the dashboard");
+    terminal.wait_for_text("returns to the dashboard");
     let pid = shell_pid(&bench, &mut terminal).await;
     terminal.send_signal("TERM");
     assert_eq!(terminal.wait_for_exit(), 143, "{}", terminal.screen_text());

@@ -26,7 +26,7 @@ async fn first_ctrl_c_stops_gracefully() {
         ended
             .assert_exit_code(code)
             .assert_recap("STOPPED")
-            .assert_contains("stopping the ranks; once more kills them")
+            .assert_contains("stopping the ranks; press Ctrl-C again to kill")
             .assert_contains("4 stopped of 4")
             .assert_not_contains("FIRST");
         bench.assert_no_leftovers().await;
@@ -55,7 +55,7 @@ async fn second_ctrl_c_kills() {
     ended
         .assert_exit_code(130)
         .assert_recap("STOPPED")
-        .assert_contains("killing the ranks; once more leaves at once")
+        .assert_contains("killing the ranks; press Ctrl-C again to leave now")
         .assert_not_contains("could not be stopped");
     let events = laptop.read_journal();
     let at = |f: &dyn Fn(&EventKind) -> bool| events.iter().find(|e| f(&e.kind)).map(|e| e.at).expect("it is in the journal");
@@ -81,10 +81,13 @@ async fn third_ctrl_c_leaves_and_names_the_cleanup() {
         bench.sandbox.drop_connections(host).expect("a host");
     }
     up.send_signal("INT");
-    up.wait_for_output("killing the ranks; once more leaves at once").await;
+    up.wait_for_output("killing the ranks; press Ctrl-C again to leave now").await;
     up.send_signal("INT");
     let ended = up.wait_for_exit().await;
-    ended.assert_exit_code(130).assert_contains("left at once").assert_contains(&format!("orchestrate down {}", file.display()));
+    ended
+        .assert_exit_code(130)
+        .assert_contains("left without cleaning up; the hosts may hold leftovers")
+        .assert_contains(&format!("orchestrate down {}", file.display()));
     for host in ["gpu01", "gpu02"] {
         bench.set_faults(host, &Faults::default());
     }
@@ -103,9 +106,9 @@ async fn hangup_detaches_and_any_laptop_finds_the_run() {
         let up = laptop.start(&["up", path_str(&file)]);
         let pids = bench.wait_for_ranks(4).await;
         up.send_signal("HUP");
-        up.wait_for_exit().await.assert_exit_code(129).assert_contains("detached: the run goes on");
-        assert!(pids.iter().all(|pid| is_alive(*pid)), "the ranks go on");
-        // `down` from a laptop that has only the inventory.
+        up.wait_for_exit().await.assert_exit_code(129).assert_contains("detached: the run keeps running");
+        assert!(pids.iter().all(|pid| is_alive(*pid)), "the ranks keep running");
+        // `down` from a laptop that has the inventory and nothing else.
         let other = bench.new_laptop("other");
         let ended = other.run(&["down", path_str(&file)]).await;
         ended.assert_exit_code(0).assert_recap("OK").assert_contains("nothing is left");
@@ -133,7 +136,7 @@ async fn ranks_survive_a_killed_client() {
     let mut attached = other.start(&["attach", path_str(&file)]);
     attached.wait_for_output("rank 0 of 4 on gpu01").await;
     attached.send_signal("INT");
-    attached.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run goes on");
+    attached.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run keeps running");
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     let logs = other.run(&["logs", path_str(&file), "--rank", "3"]).await;
     assert_eq!(logs.assert_exit_code(0).stdout, "[rank 3 gpu02] rank 3 of 4 on gpu02\n");

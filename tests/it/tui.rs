@@ -263,7 +263,7 @@ async fn panic_restores_terminal_and_gives_advice() {
         let text = terminal.screen_text();
         let flat = text.replace('\n', " ");
         assert!(text.contains(&format!("orchestrate broke: rehearsed in the {place}")), "{text}");
-        assert!(text.contains("the ranks go on without it") && flat.contains("orchestrate down"), "{text}");
+        assert!(text.contains("the ranks keep running") && flat.contains("orchestrate down"), "{text}");
         std::fs::remove_file(&order).expect("removed");
         terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
         terminal.wait_for_text("RUNNING");
@@ -398,7 +398,7 @@ async fn late_terminal_reply_is_no_key() {
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     assert_eq!(terminal.wait_for_exit(), 2);
     let flat = terminal.screen_text().replace('\n', "");
-    assert!(flat.contains("config.toml:3:8: `T` means `theme` already"), "{flat}");
+    assert!(flat.contains("config.toml:3:8: `T` is already bound to `theme`"), "{flat}");
     terminal.assert_restored();
     assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
 }

@@ -1,0 +1,57 @@
+//! `exec` on a single host: streams its output, unchanged into a file or a pipe, sanitized on a terminal.
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cli::exit::CliError;
+use crate::cli::local_env::print_stderr;
+use crate::cli::passthrough;
+use crate::cli::unreachable::print_unreachable;
+use crate::event::Outcome;
+use crate::lifecycle::session::Session;
+use crate::model::remote_command::RemoteCommand;
+use crate::remote::RemoteError;
+use crate::report::style::Tone;
+
+/// Chunks (at most 32 KiB each) that wait for standard output; with a full queue, the host waits.
+const MAX_QUEUED_CHUNKS: usize = 64;
+
+pub(super) async fn stream_single_host(session: &Session, name: &str, command: &RemoteCommand) -> Result<Outcome, CliError> {
+    let (chunk_sender, chunks) = mpsc::channel(MAX_QUEUED_CHUNKS);
+    let (result_sender, write_result) = oneshot::channel();
+    let sanitizer = session.reporter.sanitizer().clone();
+    let write = move || {
+        if result_sender.send(passthrough::write_output(chunks, &sanitizer)).is_err() {
+            tracing::debug!("the command was cancelled before its last output was written");
+        }
+    };
+    // A thread, since a pipe without a reader blocks the write: signals must still work.
+    std::thread::Builder::new().name("output".to_owned()).spawn(write).map_err(anyhow::Error::from)?;
+    let exit = match session.engine.connections().first() {
+        Some(connection) => connection.exec_streaming(command, chunk_sender).await,
+        None => return Ok(Outcome::Ok),
+    };
+    let written = write_result.await.map_err(anyhow::Error::from)?;
+    Ok(report_end(session, name, exit, written))
+}
+
+/// A closed pipe (`| head`) is not an error.
+fn report_end(session: &Session, name: &str, exit: Result<i32, RemoteError>, written: std::io::Result<()>) -> Outcome {
+    let style = session.reporter.style();
+    match (written, exit) {
+        (Err(error), _) if error.kind() == std::io::ErrorKind::BrokenPipe => Outcome::Ok,
+        (Err(error), _) => {
+            print_stderr(&format!("{}: standard output: {error}", style.paint(Tone::Bad, "error")));
+            Outcome::Failed
+        }
+        (Ok(()), Ok(0)) => Outcome::Ok,
+        (Ok(()), Ok(code)) => {
+            print_stderr(&format!("{}: exit {code}", style.paint(Tone::Warn, name)));
+            Outcome::Failed
+        }
+        (Ok(()), Err(error)) => {
+            let unreachable = (name.to_owned(), error.to_string(), error.hint().to_owned());
+            print_unreachable(session.reporter.sanitizer(), style, vec![unreachable]);
+            Outcome::Unreachable
+        }
+    }
+}
