@@ -16,8 +16,9 @@ pub use crate::model::phase::Phase;
 pub use crate::model::rank::RankInfo;
 pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
-/// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const JOURNAL_FORMAT: &str = "1.5";
+/// The format of a journal, `major.minor`. A reader accepts this major and the ones before it, and skips kinds that it does not know. The
+/// `alias` attributes below are the names of format 1.
+pub const JOURNAL_FORMAT: &str = "2.0";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;
@@ -108,17 +109,17 @@ pub enum RunGoal {
 #[serde(rename_all = "kebab-case")]
 pub enum HangSymptom {
     /// Ranks did not come where the others wait for them.
-    #[serde(rename = "missing")]
+    #[serde(alias = "missing")]
     RankMissing,
     /// Ranks ended, and the others wait.
-    #[serde(rename = "gone")]
+    #[serde(alias = "gone")]
     RankExited,
     /// No rank writes, and the GPUs are busy without drawing the power of work.
     Spinning,
     /// No rank writes; what the GPUs do is not known, or they do nothing.
     Silent,
     /// The run is not ready, though it has had time enough.
-    #[serde(rename = "late")]
+    #[serde(alias = "late")]
     NotReady,
 }
 
@@ -126,7 +127,7 @@ pub enum HangSymptom {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hang {
     /// What it is known by.
-    #[serde(rename = "sign")]
+    #[serde(alias = "sign")]
     pub symptom: HangSymptom,
     /// Indexes of the hosts that it is about; empty: all.
     pub hosts: Vec<u32>,
@@ -195,32 +196,32 @@ pub enum EventKind {
         hint: String,
     },
     /// A check of preflight ended the same on these hosts.
-    #[serde(rename = "checked")]
+    #[serde(alias = "checked")]
     CheckFinished {
         check: String,
         level: Level,
         /// Indexes of the hosts.
         hosts: Vec<u32>,
         /// What was found, or why it was not looked at.
-        #[serde(rename = "what")]
+        #[serde(alias = "what")]
         message: String,
         /// What to do next; may be empty.
         hint: String,
     },
     /// The launcher of a host runs.
-    #[serde(rename = "node-started")]
+    #[serde(alias = "node-started")]
     LauncherStarted {
         /// Index of the host.
         host: u32,
     },
     /// The launcher of a host ended.
-    #[serde(rename = "node-exited")]
+    #[serde(alias = "node-exited")]
     LauncherExited {
         /// Index of the host.
         host: u32,
         exit: Exit,
         /// When, on our clock (0: unknown).
-        #[serde(rename = "when")]
+        #[serde(alias = "when")]
         ended_at: UnixMillis,
     },
     /// A worker process runs.
@@ -231,8 +232,7 @@ pub enum EventKind {
         /// Its launcher's restart count.
         restart: u32,
         /// When, on our clock (0: unknown).
-        #[serde(default)]
-        #[serde(rename = "when")]
+        #[serde(default, alias = "when")]
         started_at: UnixMillis,
     },
     /// A worker process ended.
@@ -244,7 +244,7 @@ pub enum EventKind {
         restart: u32,
         exit: Exit,
         /// When, on our clock corrected for the host's (0: unknown).
-        #[serde(rename = "when")]
+        #[serde(alias = "when")]
         ended_at: UnixMillis,
         /// How wrong that may be, milliseconds.
         uncertainty: i64,
@@ -261,18 +261,18 @@ pub enum EventKind {
     /// The run seems to hang; once for each thing that is known of it.
     Hang(Hang),
     /// It does not hang any more: what was waited for has come.
-    #[serde(rename = "hang-over")]
+    #[serde(alias = "hang-over")]
     HangEnded,
     /// How the hosts say that the run ended, or that it runs: read from its record, statuses and marks.
-    #[serde(rename = "run-found")]
+    #[serde(alias = "run-found")]
     RunEndReported {
         end: RunOutcome,
         /// When it ended, on our clock (0: unknown, or it runs).
-        #[serde(rename = "when")]
+        #[serde(alias = "when")]
         ended_at: UnixMillis,
     },
     /// A signal was sent to the ranks of a host.
-    #[serde(rename = "signalled")]
+    #[serde(alias = "signalled")]
     RanksSignaled {
         /// Index of the host.
         host: u32,
@@ -293,7 +293,7 @@ pub enum EventKind {
         len: u64,
     },
     /// A log is shorter on its host than what came of it: it was cut or written anew, and comes again from its first byte.
-    #[serde(rename = "log-shrunk")]
+    #[serde(alias = "log-shrunk")]
     LogTruncated {
         /// Index of the host.
         host: u32,
@@ -308,7 +308,7 @@ pub enum EventKind {
         gpus: Vec<GpuSample>,
     },
     /// nvidia-smi gives no values; it is asked again.
-    #[serde(rename = "gpus-unread")]
+    #[serde(alias = "gpus-unread")]
     GpusUnavailable {
         /// Index of the host.
         host: u32,
@@ -332,15 +332,15 @@ pub enum EventKind {
         error: String,
     },
     /// What a host does besides its GPUs.
-    #[serde(rename = "vitals")]
+    #[serde(alias = "vitals")]
     HostMetrics {
         /// Index of the host.
         host: u32,
-        #[serde(rename = "vitals")]
+        #[serde(alias = "vitals")]
         metrics: HostMetrics,
     },
     /// Free bytes under the run directory.
-    #[serde(rename = "disk")]
+    #[serde(alias = "disk")]
     DiskSpace {
         /// Index of the host.
         host: u32,
@@ -348,7 +348,7 @@ pub enum EventKind {
         total: u64,
     },
     /// What a host knows of a run that failed there: docker, the kernel, its disks.
-    #[serde(rename = "aftermath")]
+    #[serde(alias = "aftermath")]
     Postmortem {
         /// Index of the host.
         host: u32,
@@ -367,7 +367,7 @@ pub enum EventKind {
     GoalChanged {
         goal: RunGoal,
         /// Why: `rank 3 failed`, `Ctrl-C`.
-        #[serde(rename = "why")]
+        #[serde(alias = "why")]
         reason: String,
     },
     /// Something of ours could not be removed.
@@ -381,7 +381,7 @@ pub enum EventKind {
     RunFinished {
         outcome: Outcome,
         /// Whether the run's ranks succeeded, where there was a run.
-        #[serde(rename = "why")]
+        #[serde(alias = "why")]
         reason: String,
     },
 }

@@ -4,7 +4,7 @@
 //! Uses `inventory` and facts.
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection};
-use crate::plan::action::Issue;
+use crate::plan::action::action_result::Issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 

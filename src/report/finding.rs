@@ -33,7 +33,7 @@ pub struct FindingReport {
     /// The lines that say so.
     pub evidence: Vec<String>,
     /// Ranks that only felt it.
-    #[serde(rename = "felt")]
+    #[serde(alias = "felt")]
     pub affected: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! The journal: what happened, one event a line, for replay and for the list of past runs.
 //!
 //! Uses `event`. Log bytes are never in it, only which ranges came when; samples go to a file of their own, one of a kind in ten seconds a host.
-//! A reader skips kinds that it does not know, refuses another major format, and forgives a line that a crash cut off.
+//! A reader skips kinds that it does not know, refuses a newer major format, and forgives a line that a crash cut off.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -228,7 +228,7 @@ pub enum JournalError {
         what: String,
     },
     /// A newer program wrote it.
-    #[error("{path} has format {format}, this program reads {JOURNAL_FORMAT}")]
+    #[error("{path} has format {format}; this version reads formats 1.0 to {JOURNAL_FORMAT}: install a newer orchestrate")]
     UnsupportedFormat { path: String, format: String },
 }
 
@@ -249,7 +249,7 @@ impl JournalReader<io::BufReader<File>> {
     /// Opens a journal.
     ///
     /// # Errors
-    /// When it is not there, is none, or is of another major format.
+    /// When it is not there, is no journal, or has a newer major format.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let name = path.display().to_string();
         match private_options(OpenOptions::new().read(true)).open(path) {
@@ -263,7 +263,7 @@ impl<R: BufRead> JournalReader<R> {
     /// Reads from anything; `path` is for messages.
     ///
     /// # Errors
-    /// When it does not begin with a header of our major format.
+    /// When it does not begin with a header of a format that this version reads.
     pub fn new(mut input: R, path: &str) -> Result<Self, JournalError> {
         let mut line = Vec::new();
         let path = path.to_owned();
@@ -286,7 +286,7 @@ impl<R: BufRead> JournalReader<R> {
     /// The next event; `None` at the end.
     ///
     /// # Errors
-    /// When the file cannot be read on, or goes on in another major format.
+    /// When the file cannot be read on, or continues in a newer major format.
     pub fn next_event(&mut self) -> Result<Option<Event>, JournalError> {
         loop {
             self.line.clear();
@@ -330,8 +330,8 @@ impl<R: BufRead> JournalReader<R> {
 }
 
 fn check_format(path: &str, header: &JournalHeader) -> Result<(), JournalError> {
-    let major = |format: &str| format.split('.').next().map(str::to_owned);
-    if major(&header.format) == major(JOURNAL_FORMAT) {
+    let major = |format: &str| format.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if major(&header.format).is_some_and(|found| found >= 1 && Some(found) <= major(JOURNAL_FORMAT)) {
         return Ok(());
     }
     Err(JournalError::UnsupportedFormat { path: path.to_owned(), format: header.format.chars().take(20).collect() })

@@ -115,7 +115,8 @@ pub struct RunReport {
     pub attempt: u32,
     /// How that operation ended; none: it has not.
     pub outcome: Option<Outcome>,
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
     /// How the run ended, or that it runs; none: it did not begin, or a version before 1.5 wrote this.
     #[serde(default)]
     pub run_end: Option<RunOutcome>,
@@ -132,7 +133,7 @@ pub struct RunReport {
     pub hosts: Vec<HostReport>,
     pub ranks: Vec<RankReport>,
     /// The ranks that failed first.
-    #[serde(rename = "culprit")]
+    #[serde(alias = "culprit")]
     pub first_failed_ranks: Vec<u32>,
     /// What went wrong, the first cause first.
     #[serde(default)]
@@ -167,7 +168,7 @@ pub struct RankReport {
     /// How long it ran, milliseconds.
     pub duration: Option<i64>,
     /// Bytes of its log.
-    #[serde(rename = "bytes")]
+    #[serde(alias = "bytes")]
     pub log_bytes: u64,
 }
 
@@ -200,7 +201,7 @@ pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunRepor
         command: state.info.command.clone(),
         attempt: state.info.attempt,
         outcome: state.outcome.as_ref().map(|(outcome, _)| outcome.clone()),
-        why: state.outcome.as_ref().map_or_else(String::new, |(_, why)| why.clone()),
+        reason: state.outcome.as_ref().map_or_else(String::new, |(_, reason)| reason.clone()),
         run_end: state.run_end(),
         run_began: state.run_started_at(),
         run_ended: state.run_ended_at(),
@@ -240,7 +241,7 @@ fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
     }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
-        (now.outcome, now.why) = (before.outcome, before.why);
+        (now.outcome, now.reason) = (before.outcome, before.reason);
     }
     if before.attempt == now.attempt {
         for rank in before.ranks {

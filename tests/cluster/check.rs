@@ -26,7 +26,7 @@ impl JsonCheckResults {
         }
         // For the table of docs/checks.md.
         for told in results.as_array().expect("results").iter().filter(|told| told["level"] == level) {
-            println!("{level} | `{name}` | {}: {} | {}", told["hosts"], told["what"], told["hint"]);
+            println!("{level} | `{name}` | {}: {} | {}", told["hosts"], told["message"], told["hint"]);
         }
         self
     }

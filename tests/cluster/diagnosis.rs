@@ -46,7 +46,7 @@ impl FailedRun {
     /// These only felt it.
     #[track_caller]
     fn assert_affected(&self, ranks: &[u32], words: &str) -> &FailedRun {
-        assert_eq!(self.report["findings"][0]["felt"], Value::from(ranks));
+        assert_eq!(self.report["findings"][0]["affected"], Value::from(ranks));
         self.up.assert_contains(&format!("  felt by   {words}"));
         self
     }

@@ -226,9 +226,18 @@ async fn plan_prints_every_command_and_changes_nothing() {
         bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
     }
     let plan = laptop.run(&["plan", file, "-v"]).await;
-    for text in
-        ["preflight", "pull", "container", "prove", "master", "workers", "docker", "demo/train:1", "torchrun", "WORDS='a '\\''b'\\'' $c'"]
-    {
+    for text in [
+        "preflight",
+        "pull",
+        "container",
+        "environment",
+        "master",
+        "workers",
+        "docker",
+        "demo/train:1",
+        "torchrun",
+        "WORDS='a '\\''b'\\'' $c'",
+    ] {
         plan.assert_exit_code(0).assert_contains(text);
     }
     plan.assert_not_contains("open-sesame").assert_contains("checks: asked before anything changes").assert_contains("kernel_log");
