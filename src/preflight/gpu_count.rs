@@ -10,14 +10,14 @@ use crate::plan::fact_rules::required_gpu_count;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-count",
     area: CheckArea::Gpu,
-    description: "a host has fewer GPUs than the inventory or the ranks need, or (a warning) another number than the others",
+    description: "a host has fewer GPUs than the inventory or the ranks need, or (a warning) a different number than the other hosts",
     probes: &[],
     judge,
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let mut cells =
-        context.compare_hosts(Level::Warn, "`nvidia-smi -L` there; `dmesg | grep -i xid` may say where the others went", |host| {
+        context.compare_hosts(Level::Warn, "see `nvidia-smi -L` and `dmesg | grep -i xid` on that host", |host| {
             if !host.wants_gpus() {
                 return Err(CheckResult::skipped("no GPUs are used"));
             }
@@ -36,8 +36,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if there < needed.max(1) {
             let why = host.facts.gpu_error.as_ref().map_or_else(String::new, |e| format!(": {e}"));
             *cell = CheckResult::fail(
-                format!("{there} of {needed} GPUs are there{why}"),
-                "`nvidia-smi -L` there; `dmesg | grep -i xid` may say where the others went; or lower launch.nproc_per_node and hosts[].gpus",
+                format!("{there} of {needed} GPUs found{why}"),
+                "see `nvidia-smi -L` and `dmesg | grep -i xid` on that host; or lower launch.nproc_per_node and hosts[].gpus",
             );
         }
     }

@@ -150,7 +150,7 @@ fn inventory_settings_change_check_results() {
             &[],
             2,
             Fail,
-            "GLOO_SOCKET_IFNAME=eth7 fits none of bond0",
+            "GLOO_SOCKET_IFNAME=eth7 matches none of bond0",
         ),
         (&TEST_INVENTORY.replace("checks: {", "env: { NCCL_SOCKET_IFNAME: bond }\nchecks: {"), "nic", &[], 2, Pass, "bond0"),
         (

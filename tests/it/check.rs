@@ -133,7 +133,7 @@ out=$("$SANDBOX_HOST/bin/docker" "$@"); rc=$?; case "$*" in *info*) out=$(printf
     assert_check(&all, "persistence", "warn", &["off on GPU 0"]);
     assert_check(&all, "mig", "warn", &["on, on GPU 0"]);
     assert_check(&all, "ecc", "warn", &["uncorrected memory errors on GPU 0"]);
-    assert_check(&all, "row-remap", "warn", &["wait for a reset"]);
+    assert_check(&all, "row-remap", "warn", &["need a reset to be remapped"]);
     assert_check(&all, "gpu-idle", "fail", &["GPU 0", "4096 MiB", "runs `"]);
     assert_check(&all, "xid", "fail", &["Xid 79: the GPU fell off the bus", "fallen off the bus."]);
     assert_check(&all, "image", "fail", &["0123456789ab instead of", "\"agree\":2"]);

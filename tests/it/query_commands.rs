@@ -244,7 +244,7 @@ async fn plan_prints_every_command_and_changes_nothing() {
     let short = laptop.run(&["plan", file]).await;
     short
         .assert_exit_code(0)
-        .assert_contains("  gpu[01-02]: look at the host\n")
+        .assert_contains("  gpu[01-02]: probe the host\n")
         .assert_contains("# (assets/check/host.sh)")
         .assert_not_contains("kernel_log");
     let ssh = plan.stdout.split("\npreflight").next().unwrap_or_default();

@@ -60,7 +60,7 @@ impl PullImage {
     fn missing_image_issue(&self) -> super::Issue {
         super::Issue::new(
             format!("the image {} is not on {}", self.image, self.context.host),
-            "load it there, or set container.pull: missing",
+            "load it on that host, or set container.pull: missing",
         )
     }
 
