@@ -49,7 +49,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
 fn read_import_file(file: &Path) -> Result<(Vec<import::ImportedHost>, Option<String>), CliError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| CliError::Usage(format!("{name}: cannot be read: {error}")))?;
-    let hint = "a hostfile (gpu01 slots=8), an Ansible inventory, an ssh_config, or one host a line";
+    let hint = "a hostfile (gpu01 slots=8), an Ansible inventory, an ssh_config, or one host per line";
     let (form, hosts) = import::read_hosts(&text).map_err(|why| CliError::Usage(format!("{name}: {why}\n    help: {hint}")))?;
     print_stderr(&format!("{name}: {}, {}", import::describe_format(form), crate::report::style::count_noun(hosts.len(), "host")));
     // The user's own file applies anyway.

@@ -20,9 +20,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         match host.probe_output.last_value("fabric_manager") {
             Some("active") => CheckResult::pass("active"),
-            Some(state) => {
-                CheckResult::fail(format!("nvidia-fabricmanager is {state}"), "run `sudo systemctl enable --now nvidia-fabricmanager` on that host")
-            }
+            Some(state) => CheckResult::fail(
+                format!("nvidia-fabricmanager is {state}"),
+                "run `sudo systemctl enable --now nvidia-fabricmanager` on that host",
+            ),
             None => CheckResult::skipped("no systemctl on this host: state unknown"),
         }
     })

@@ -16,13 +16,12 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let mut cells =
-        context.compare_hosts(Level::Warn, "see `nvidia-smi -L` and `dmesg | grep -i xid` on that host", |host| {
-            if !host.wants_gpus() {
-                return Err(CheckResult::skipped("no GPUs are used"));
-            }
-            Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
-        });
+    let mut cells = context.compare_hosts(Level::Warn, "see `nvidia-smi -L` and `dmesg | grep -i xid` on that host", |host| {
+        if !host.wants_gpus() {
+            return Err(CheckResult::skipped("no GPUs are used"));
+        }
+        Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
+    });
     for (host, cell) in context.hosts.iter().zip(&mut cells) {
         if !host.wants_gpus() {
             continue;

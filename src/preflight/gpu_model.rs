@@ -7,8 +7,13 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 
 /// See its `looks`.
-pub(crate) const CHECK: PreflightCheck =
-    PreflightCheck { name: "gpu-model", area: CheckArea::Gpu, description: "hosts have different GPU models", probes: &[Probe::Gpus], judge };
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "gpu-model",
+    area: CheckArea::Gpu,
+    description: "hosts have different GPU models",
+    probes: &[Probe::Gpus],
+    judge,
+};
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.compare_hosts(Level::Warn, "the slowest GPU slows down all ranks; exclude the odd host with --limit", |host| {

@@ -22,7 +22,9 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         match (&host.facts.image_id, container.pull) {
             (_, PullPolicy::Always) => Err(CheckResult::skipped("will be pulled in any case")),
             (Some(id), _) => Ok(short_image_id(id)),
-            (None, PullPolicy::Missing) => Err(CheckResult::skipped("not there yet: will be pulled (the registry is not checked in advance)")),
+            (None, PullPolicy::Missing) => {
+                Err(CheckResult::skipped("not there yet: will be pulled (the registry is not checked in advance)"))
+            }
             // The step that gets the image tells it.
             (None, PullPolicy::Never) if context.before_launch => Err(CheckResult::skipped("")),
             (None, PullPolicy::Never) => {

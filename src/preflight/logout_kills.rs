@@ -51,18 +51,18 @@ fn judge_docker_host(host: &CheckedHost<'_>) -> CheckResult {
     let (logind, user) = (&host.facts.logind, &host.facts.user);
     let ends = format!("rootless docker, and every container with it, ends when {user} logs out");
     match (logind.dockerd_unit, logind.linger) {
-        (Some(SystemdUnitKind::Session), _) if logind.kills_processes_of(user) == Some(true) => CheckResult::fail(
-            ends,
-            format!("run it as a user service (`systemctl --user enable --now docker`), and {}", linger_hint(host)),
-        ),
+        (Some(SystemdUnitKind::Session), _) if logind.kills_processes_of(user) == Some(true) => {
+            CheckResult::fail(ends, format!("run it as a user service (`systemctl --user enable --now docker`), and {}", linger_hint(host)))
+        }
         (Some(SystemdUnitKind::Other | SystemdUnitKind::Session), _) => {
             CheckResult::pass(format!("rootless docker keeps running after {user} logs out"))
         }
         (_, Some(true)) => CheckResult::pass(format!("rootless docker, and lingering is on for {user}")),
         (Some(SystemdUnitKind::UserManager), Some(false)) => CheckResult::fail(ends, linger_hint(host)),
-        (None, Some(false)) => {
-            CheckResult::warn(format!("rootless docker, and lingering is off for {user}: it may end when {user} logs out"), linger_hint(host))
-        }
+        (None, Some(false)) => CheckResult::warn(
+            format!("rootless docker, and lingering is off for {user}: it may end when {user} logs out"),
+            linger_hint(host),
+        ),
         (_, None) => CheckResult::skipped("systemd-logind does not report whether lingering is on"),
     }
 }

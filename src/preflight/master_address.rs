@@ -33,22 +33,26 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         };
         return context.check_each_host(|_| cell.clone());
     }
-    context.compare_hosts(Level::Fail, "correct /etc/hosts or DNS on that host, or set the master's fabric_address to an IP address", |host| {
-        let found = host.probe_output.values_starting_with("resolves", address).next().unwrap_or_default();
-        if found.is_empty() {
-            return Err(CheckResult::fail(
-                format!("{address} does not resolve"),
-                "correct /etc/hosts or DNS on that host, or set the master's fabric_address to an IP address",
-            ));
-        }
-        match found.split_whitespace().find(|a| is_loopback(a)) {
-            Some(loopback) if !one_machine => Err(CheckResult::fail(
-                format!("{address} resolves to {loopback}"),
-                "remove the name from the 127.* line of /etc/hosts on that host, or set the master's fabric_address to an IP address",
-            )),
-            _ => Ok(format!("{address} is {found}")),
-        }
-    })
+    context.compare_hosts(
+        Level::Fail,
+        "correct /etc/hosts or DNS on that host, or set the master's fabric_address to an IP address",
+        |host| {
+            let found = host.probe_output.values_starting_with("resolves", address).next().unwrap_or_default();
+            if found.is_empty() {
+                return Err(CheckResult::fail(
+                    format!("{address} does not resolve"),
+                    "correct /etc/hosts or DNS on that host, or set the master's fabric_address to an IP address",
+                ));
+            }
+            match found.split_whitespace().find(|a| is_loopback(a)) {
+                Some(loopback) if !one_machine => Err(CheckResult::fail(
+                    format!("{address} resolves to {loopback}"),
+                    "remove the name from the 127.* line of /etc/hosts on that host, or set the master's fabric_address to an IP address",
+                )),
+                _ => Ok(format!("{address} is {found}")),
+            }
+        },
+    )
 }
 
 /// `127.*` or `::1`.

@@ -21,7 +21,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if cut.is_empty() {
             CheckResult::pass("off")
         } else {
-            CheckResult::warn(format!("on, on GPU {cut}"), format!("run `sudo nvidia-smi -i {cut} -mig 0` on that host while the GPU is idle"))
+            CheckResult::warn(
+                format!("on, on GPU {cut}"),
+                format!("run `sudo nvidia-smi -i {cut} -mig 0` on that host while the GPU is idle"),
+            )
         }
     })
 }

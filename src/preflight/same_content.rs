@@ -26,17 +26,16 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     });
     for (n, path) in paths.iter().enumerate() {
         let place = |host: &CheckedHost<'_>| checked_paths(context.job, host.index).len() - paths.len() + n;
-        let compared =
-            context.compare_hosts(Level::Fail, "copy what is missing to that host, or mount the same file system", |host| {
-                match probed_file_value(host, place(host), "type") {
-                    Some("missing") => Err(CheckResult::fail(format!("{path} is missing"), "copy it to that host, or mount it")),
-                    Some("hung") => {
-                        Err(CheckResult::fail(format!("{path} does not respond within 5 s (stale network mount?)"), "mount it again"))
-                    }
-                    _ => content_summary(host, place(host))
-                        .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
+        let compared = context.compare_hosts(Level::Fail, "copy what is missing to that host, or mount the same file system", |host| {
+            match probed_file_value(host, place(host), "type") {
+                Some("missing") => Err(CheckResult::fail(format!("{path} is missing"), "copy it to that host, or mount it")),
+                Some("hung") => {
+                    Err(CheckResult::fail(format!("{path} does not respond within 5 s (stale network mount?)"), "mount it again"))
                 }
-            });
+                _ => content_summary(host, place(host))
+                    .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
+            }
+        });
         let lists: Vec<BTreeSet<&String>> =
             context.hosts.iter().map(|h| h.probe_output.values(&format!("in{}", place(h))).iter().collect()).collect();
         let model = compared.iter().position(|c| c.level == Level::Pass);

@@ -35,7 +35,9 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             match code {
                 "0" if text.chars().count() < 100 => Ok(text.to_owned()),
                 "0" => Ok(format!("{}… ({digest})", text.chars().take(60).collect::<String>())),
-                code => Err(CheckResult::fail(format!("`{short}` ends with {code}: {text}"), "correct checks.same, or what the command reads")),
+                code => {
+                    Err(CheckResult::fail(format!("`{short}` ends with {code}: {text}"), "correct checks.same, or what the command reads"))
+                }
             }
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {

@@ -312,7 +312,9 @@ fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &
         Some((phase, why)) if phase == "import" => {
             (format!("torch cannot be imported: {why}"), "try `import torch` in the image on that host".to_owned())
         }
-        Some((_, why)) if rank.host == 0 => (format!("no store at {store}: {why}"), "`ss -ltnp` on that host shows what listens".to_owned()),
+        Some((_, why)) if rank.host == 0 => {
+            (format!("no store at {store}: {why}"), "`ss -ltnp` on that host shows what listens".to_owned())
+        }
         Some((_, why)) => (why.clone(), network.to_owned()),
         None if rank.stage == SmokeStage::NotStarted => {
             ("importing torch took too long".to_owned(), "check for a slow disk or a hung mount: `orchestrate exec -- uptime`".to_owned())

@@ -29,7 +29,9 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             false if container.network == "host" => {
                 CheckResult::fail("users are remapped (userns-remap): dockerd refuses containers with the host's network", hint)
             }
-            false => CheckResult::warn("users are remapped (userns-remap): files that ranks write into mounts belong to other user ids", hint),
+            false => {
+                CheckResult::warn("users are remapped (userns-remap): files that ranks write into mounts belong to other user ids", hint)
+            }
         }
     })
 }

@@ -47,16 +47,13 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             .collect();
         let lines = found.iter().map(|(_, _, line)| (*line).clone());
         match found.iter().find(|(n, _, _)| *n == 79).or(found.last()) {
-            Some((79, why, _)) => {
-                CheckResult::fail(format!("Xid 79: {why}"), "reboot the host; have the GPU checked if it happens again")
+            Some((79, why, _)) => CheckResult::fail(format!("Xid 79: {why}"), "reboot the host; have the GPU checked if it happens again")
+                .with_evidence(lines),
+            Some((n, why, _)) => {
+                CheckResult::warn(format!("Xid {n}: {why}"), "see `nvidia-smi -q` on that host; reset the GPU or reboot the host")
                     .with_evidence(lines)
             }
-            Some((n, why, _)) => {
-                CheckResult::warn(format!("Xid {n}: {why}"), "see `nvidia-smi -q` on that host; reset the GPU or reboot the host").with_evidence(lines)
-            }
-            None => {
-                CheckResult::pass(format!("no hardware Xid in {}", host.probe_output.last_value("kernel_log").unwrap_or("its log")))
-            }
+            None => CheckResult::pass(format!("no hardware Xid in {}", host.probe_output.last_value("kernel_log").unwrap_or("its log"))),
         }
     })
 }

@@ -124,7 +124,11 @@ fn network_faults_are_found() {
         .assert_check("reach-ephemeral", "pass", &[]);
     cluster.inject_fault("gpu01", &["undrop-port", "29500"]);
     cluster.inject_fault("gpu01", &["reject-port", "29500"]);
-    run_check(&laptop, &file, 3, network).assert_check("reach-master", "fail", &["gpu01:29500 is refused although it listens (firewall REJECT?)"]);
+    run_check(&laptop, &file, 3, network).assert_check(
+        "reach-master",
+        "fail",
+        &["gpu01:29500 is refused although it listens (firewall REJECT?)"],
+    );
     cluster.inject_fault("gpu01", &["unreject-port", "29500"]);
     // Only ports of the kernel's choice: the rendezvous works, NCCL would not.
     cluster.mark_for_healing("gpu02");
@@ -198,7 +202,7 @@ fn clock_image_and_engine_faults_are_found() {
     cluster.run_hosts_script(&["gpu-runtime", "gpu02", "on"]);
     cluster.inject_fault("gpu02", &["stop-dockerd"]);
     let found = run_check(&laptop, &file, 3, "docker,image");
-    found.assert_check("docker", "fail", &["gpu02", "does not answer", "systemctl start docker"]);
+    found.assert_check("docker", "fail", &["gpu02", "does not respond", "systemctl start docker"]);
     cluster.assert_hosts_unchanged();
 }
 

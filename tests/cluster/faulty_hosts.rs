@@ -65,7 +65,9 @@ fn foreign_container_with_our_name_is_untouched() {
         "gpu02",
         "docker run -d --network host --name orch-taken-gpu02 --entrypoint sleep orchestrate-busybox:test 1000 >/dev/null",
     );
-    run_refused_up(&cluster, &JobSpec::busybox("taken"), 3).assert_contains("orch-taken-gpu02").assert_contains("not ours");
+    run_refused_up(&cluster, &JobSpec::busybox("taken"), 3)
+        .assert_contains("orch-taken-gpu02")
+        .assert_contains("orchestrate did not create");
     let laptop = Laptop::new();
     let file = cluster.write_inventory(&laptop, &JobSpec::busybox("taken"));
     laptop.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0);

@@ -254,7 +254,7 @@ async fn plan_prints_every_command_and_changes_nothing() {
     assert!(ssh.lines().any(|l| l.contains("StrictHostKeyChecking  yes") && l.ends_with("/ssh_defaults:8")), "{ssh}");
     let never = ["--set", "container.pull=never"];
     let plan = laptop.run(&[&["plan", file, "-v"][..], &never].concat()).await;
-    plan.assert_exit_code(0).assert_contains("look for the image").assert_not_contains("docker pull").assert_not_contains("D pull");
+    plan.assert_exit_code(0).assert_contains("check the image").assert_not_contains("docker pull").assert_not_contains("D pull");
     let render = laptop.run(&[&["render", file, "--set", "launch.master_port=29500"][..], &never].concat()).await;
     render.assert_not_contains("docker pull");
     laptop.run(&["plan", file, "--facts"]).await.assert_exit_code(4);

@@ -71,7 +71,7 @@ pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteComm
     let init = if context.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
     script.push_str(include_str!("../../../assets/vitals.sh"));
-    RemoteCommand::from_script("watch the GPUs", script, Duration::from_secs(20))
+    RemoteCommand::from_script("stream GPU and host metrics", script, Duration::from_secs(20))
 }
 
 /// What `nvidia-smi` prints on a host, for a person. One that hangs is given up after 15 s.
