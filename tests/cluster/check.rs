@@ -230,7 +230,7 @@ fn file_disk_and_gpu_faults_are_found() {
     cluster.exec_on("gpu02", app);
     let found = run_check(&laptop, &file, 3, "mounts,mount-content,paths,gpu-count,gpu-idle");
     cluster.exec_on("gpu02", "kill $(cat /srv/check/app.pid); rm -f /srv/check/app.pid");
-    found.assert_check("mounts", "fail", &["gpu02", "/srv/check/only is not there"]);
+    found.assert_check("mounts", "fail", &["gpu02", "/srv/check/only is missing"]);
     found.assert_check("mount-content", "warn", &["/data: 1 files"]);
     found.assert_check("paths", "fail", &["gpu02", "/srv/check/models: 2 files", "has b 5"]);
     found.assert_check("gpu-count", "fail", &["gpu02", "7 of 8 GPUs found"]);

@@ -175,7 +175,7 @@ async fn slow_link_raises_no_false_alarm() {
     );
     bench.set_faults("gpu02", &faults);
     let all = run_check(&laptop, &file, 3, &["--only", "gpu"]).await;
-    assert_check(&all, "gpu-count", "fail", &["0 of 1 GPUs are there", "GPU is lost"]);
+    assert_check(&all, "gpu-count", "fail", &["0 of 1 GPUs found", "GPU is lost"]);
     assert_check(&all, "driver", "pass", &["GPU is lost"]);
     // Unknown words.
     laptop
