@@ -13,11 +13,11 @@ use crate::plan::host_context::HostContext;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
 use crate::text::shell_quote::{join_quoted, quote};
 
-/// Makes sure that the keeper runs.
+/// Starts the container, or on a bare host the keeper.
 #[derive(Debug, Clone)]
 pub struct StartContainer {
     pub context: HostContext,
-    /// What; `None`: a bare host.
+    /// `None`: a bare host.
     pub spec: Option<inventory::ContainerSettings>,
     /// Decides whether an existing container fits.
     pub container_hash: String,
@@ -61,13 +61,10 @@ impl StartContainer {
         if let Some(labels) = &facts.container_name_holder
             && *labels != format!("{}/{}", self.context.name, self.context.host)
         {
+            let name = self.context.container_name();
             return Observation::Impossible(vec![Issue::new(
-                format!(
-                    "the name {} is taken on {} by a container that orchestrate did not create",
-                    self.context.container_name(),
-                    self.context.host
-                ),
-                format!("inspect it with `docker inspect {}`; rename or remove it, or change `name`", self.context.container_name()),
+                format!("the name {name} is taken on {} by a container that orchestrate did not create", self.context.host),
+                format!("inspect it with `docker inspect {name}`; rename or remove it, or change `name`"),
             )]);
         }
         if let DockerStatus::Unusable(says) = &facts.docker {
