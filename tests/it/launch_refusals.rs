@@ -85,12 +85,12 @@ async fn inventory_not_fitting_the_hosts_is_refused() {
     bench.assert_no_leftovers().await;
     let file = bench.write_inventory("mount", &JobSpec::default());
     let ended = laptop.run(&["up", path_str(&file), "--set", "container.mounts=[/no/such/folder:/data]"]).await;
-    ended.assert_exit_code(3).assert_contains("/no/such/folder is not on gpu").assert_contains("create: true");
+    ended.assert_exit_code(3).assert_contains("/no/such/folder is missing on gpu").assert_contains("create: true");
     bench.assert_no_leftovers().await;
     let file = bench.write_inventory("image", &JobSpec::default());
     for (image, pull, code, words) in [
         ("nobody/has:1", "missing", 3, ["could not pull nobody/has:1", "docker login"]),
-        ("nobody/has:1", "never", 3, ["the image nobody/has:1 is not on gpu", "container.pull: missing"]),
+        ("nobody/has:1", "never", 3, ["the image nobody/has:1 is missing on gpu", "container.pull: missing"]),
     ] {
         let (image, pull) = (format!("container.image={image}"), format!("container.pull={pull}"));
         let ended = laptop.run(&["up", path_str(&file), "--set", &image, "--set", &pull]).await;
