@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# What a host knows of a run that failed there; each line begins with who says it. Looks only, inside no container.
+# Collects what a host knows about a failed run; each line begins with its source. Read-only, enters no container.
 #   host: restarted while the run was on it
-#   docker: status=… exit=… oom-killed=… error=…     or what docker says instead
+#   docker: status=… exit=… oom-killed=… error=…     or docker's error message
 #   cgroup: oom_kill <times since the run began>
 #   kernel: <a line of the kernel's log since the run began: memory, GPU, disk, network>
 #   disk: <mount point> is full: …
@@ -9,7 +9,7 @@
 # boot (the boot id in which the run was made; empty: as the launcher noted it).
 : "${F:=./}" "${container:=}" "${init:=}" "${boot:=}"
 
-# What hangs costs its own answer and no other.
+# A hanging command loses only its own answer.
 T() { if command -v timeout >/dev/null 2>&1; then timeout -k 1 3 "$@"; else "$@"; fi; }
 
 now=$(date +%s) began='' noted='' here='' id=''
@@ -19,7 +19,7 @@ PID
 began=${began%%.*}
 case $began in '' | *[!0-9]*) began=$((now - 600)) ;; esac
 
-# Whatever docker says of a container after a restart of its host is what the restart made of it.
+# After a reboot docker's state only reflects the reboot.
 { read -r here </proc/sys/kernel/random/boot_id; } 2>/dev/null
 boot=${boot:-$noted}
 case $boot:$here in -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
@@ -31,7 +31,7 @@ if [ -n "$container" ] && [ -z "$boot" ]; then
   printf 'docker: %s\n' "$(printf '%s\n' "$said" | grep . | head -n 1 | cut -c1-400)"
 fi
 
-# The counter of the cgroup, version 2 or 1; a kept container brings what it had counted before the run.
+# The cgroup's OOM counter, version 2 or 1; a kept container's counter includes earlier runs.
 if [ -n "$init" ] && [ -r "/proc/$init/cgroup" ]; then
   two=$(sed -n 's/^0:://p' "/proc/$init/cgroup")
   one=$(sed -n 's/^[0-9]*:\([^:]*,\)\{0,1\}memory\(,[^:]*\)\{0,1\}://p' "/proc/$init/cgroup")
@@ -47,7 +47,7 @@ OOM
   done
 fi
 
-# What the kernel killed for memory outside the run's container is another's: hosts are shared.
+# OOM kills outside the run's container belong to others: hosts are shared.
 ours() { awk -v id="$id" '
   id != "" && /oom-kill:/ && match($0, /,pid=[0-9]+/) { pid = substr($0, RSTART + 5, RLENGTH - 5); if (index($0, id)) delete other[pid]; else other[pid] = 1 }
   id != "" && match($0, /(,pid=|[Kk]illed process )[0-9]+/) { pid = substr($0, RSTART, RLENGTH); gsub(/[^0-9]/, "", pid); if (pid in other) next }
@@ -57,7 +57,7 @@ up=
 { read -r up _ </proc/uptime; } 2>/dev/null
 up=${up%%.*}
 case $up in '' | *[!0-9]*) ;; *)
-  # The kernel counts from the boot; a second is given for its clock.
+  # The kernel's timestamps count from boot; one second of tolerance.
   said=$(T dmesg 2>/dev/null | awk -v from=$((up - now + began - 1)) -F'[][]' '/^\[ *[0-9]+\.[0-9]+\]/ && $2 + 0 >= from' 2>/dev/null | ours | telling | sed 's/^\[[^]]*\] *//')
   if [ -z "$said" ] && command -v journalctl >/dev/null 2>&1; then
     said=$(T journalctl -k -q --no-pager -o cat --since "@$began" 2>/dev/null | ours | telling)

@@ -9,13 +9,13 @@
 #     killed   dd was killed
 #     full     the file took no more: disk, quota or file-size limit. Where it took part of a block, OFFSET is behind that part
 #     max      the log reached MAX bytes; MAX itself is exact
-#     plain    dd could not be started again, at OFFSET or later: no bound holds any more, nothing is counted, and BASE.end does not come
+#     plain    dd could not be restarted, at OFFSET or later: no bound applies, nothing is counted, and BASE.end is not written
 #     more     the losses after the first 40, in sum, from the first one's OFFSET on
-# BASE.end is an empty file and the last thing that is made: the log grows no more.
+# BASE.end is an empty file, created last: the log no longer grows.
 at=$1 max=$2
 block=65536
 trap '' HUP INT QUIT ALRM TERM USR1 USR2 PIPE XFSZ
-# Without fork or without dd the shell ends here. It becomes a plain copy, since the pipe must keep a reader.
+# Without fork or dd the shell ends here and becomes a plain copy: the pipe needs a reader.
 trap 'lose plain "$size" 0 "$block"; exec cat <&3 >&4' EXIT
 size=0 past='' entries=0 kind='' from=0 least=0 most=0
 nl='
@@ -80,7 +80,7 @@ wait_for_room() { # discards and counts until the log takes a block
   bs=$block
   while :; do
     before=$size count=1
-    # So near to max, only copy knows how to try.
+    # This close to max only copy can try.
     if [ -n "$max" ] && [ $((max - size)) -lt "$bs" ]; then through wc -c; else through try; fi
     [ "$status" != end ] || return 0
     measure
@@ -88,7 +88,7 @@ wait_for_room() { # discards and counts until the log takes a block
     if [ "$kept" -lt 0 ] || [ "$kept" -gt "$got" ]; then kept=0; fi
     if [ "$kept" = "$got" ] && [ "$slack" = 0 ]; then return; fi
     lose full "$size" $((got - kept)) $((got - kept + slack))
-    # Each block is tried, so that nothing is lost once there is room again. For a slow writer that is five times a second.
+    # Each block is tried, so that nothing is lost once there is space again; for a slow writer five times a second.
     [ "$got" -ge 8192 ] || sleep 0.2 2>/dev/null || sleep 1
     if [ -n "$max" ] && [ $((max - size)) -lt "$bs" ]; then return; fi
   done

@@ -1,13 +1,13 @@
 # shellcheck shell=sh
-# A tilde in a pattern is meant as it stands; the words are ours and may be split.
+# A tilde in a pattern is literal; word splitting is intended.
 # shellcheck disable=SC2088,SC2015,SC2086
-# What a host is and what of this name is on it: one read-only script, after read.sh. Prints `key value` lines; a value has no line break.
-# Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker, and $docker is its words.
+# Gathers facts about a host and what it holds under this name. Read-only; runs after read.sh. Prints `key value` lines; a value has no line break.
+# Set before: name host run_dir run(image, mounts, ports …): see plan/facts.rs. D runs docker; $docker is its command line.
 : "${docker:=docker}" "${peers:=}" "${name:=}" "${smoke:=}" "${host:=}" "${run_dir:=}" "${mounts:=}" "${ports:=}" "${image:=}" "${container:=}" "${want_docker:=}" "${want_idle:=}" "${want_port:=}" "${want_left:=}"
 say() { printf '%s %s\n' "$1" "$2"; }
 nl='
 ' cr=$(printf '\r')
-# tell KEY TEXT: what a program said, on one line and not too long.
+# tell KEY TEXT: prints a program's output on one line, truncated.
 tell() {
   case $2 in
     *"$nl"* | *"$cr"*) ;;
@@ -35,7 +35,7 @@ say nearest "$d"
 # shellcheck disable=SC2046
 set -- $(df -Pk "$d" 2>/dev/null | tail -n 1); say disk "${4:-0} ${2:-0}"
 command -v setsid >/dev/null 2>&1 && say setsid yes
-# What logind does when our session ends. /run/user/<uid>/docker.pid is a rootless dockerd's.
+# What logind does at logout. /run/user/<uid>/docker.pid is a rootless dockerd's.
 unit() { u=other; { while IFS= read -r l; do case $l in */user@*) u=manager ;; */session-*.scope*) u=session ;; esac; done <"$1"; } 2>/dev/null; }
 engine=; { read -r engine <"/run/user/$uid/docker.pid"; } 2>/dev/null
 unit /proc/self/cgroup
@@ -57,7 +57,7 @@ if command -v nvidia-smi >/dev/null 2>&1; then
   if [ -n "$want_idle" ]; then within 20 nvidia-smi --query-compute-apps=gpu_uuid --format=csv,noheader 2>/dev/null | sort -u | head -n 64 | while IFS= read -r l; do tell gpu_busy "$l"; done; fi
 else say gpus 'no nvidia-smi'; fi
 if [ -n "$want_docker" ]; then
-  # A daemon that hangs may answer one question and not another. It is asked no more then: logs need no docker.
+  # A hanging daemon may answer one query and not the next. After a timeout it is not queried again: logs need no docker.
   hangs=''
   hung() { hangs=1; say docker_error "docker did not answer within $1 s"; }
   ask() { # WORDS...: sets v to what docker says
@@ -70,7 +70,7 @@ if [ -n "$want_docker" ]; then
   case $? in 0) tell docker "$v" ;; 124) hung 15 ;; *) tell docker_error "$v"; hangs=1 ;; esac
   f='{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.Image}} {{.Name}} {{index .Config.Labels "orchestrate.name"}} {{index .Config.Labels "orchestrate.host"}} {{index .Config.Labels "orchestrate.container_hash"}} {{index .Config.Labels "orchestrate.check"}} {{index .Config.Labels "orchestrate.owner"}}|{{index .Config.Labels "orchestrate.run_dir"}}'
   ids=''
-  # Of this name under whichever name of the host: it may have had another one.
+  # Containers of this name under any host name: the host may have been renamed.
   ask ps -a -q --no-trunc --filter "label=orchestrate.name=$name" && ids=$(printf '%s\n' "$v" | head -n 256)
   for i in $ids; do case $i in *[!0-9a-f]*) ;; *) ask inspect --type container --format "$f" "$i" && tell container "$v" ;; esac; done
   if [ -n "$container" ]; then
@@ -92,7 +92,7 @@ for p in $ports; do
   [ -n "$l" ] && say busy "$p"
 done
 if [ -n "$want_port" ]; then
-  # Below the range from which the kernel gives ports to those who ask for any; begun somewhere, so that two runs seldom meet.
+  # Below the kernel's ephemeral range; the start is random, so that two runs rarely collide.
   p=$((20000 + ($$ * 7919 + $(date +%s)) % 10000)) n=0
   while [ "$n" -lt 200 ]; do
     h=$(printf '%04X' "$p")
@@ -107,8 +107,8 @@ for m in /dev/shm "/run/user/$uid"; do for l in "$m/.orch-login.$container".????
   [ -O "$l" ] && say login "$l"
 done; done
 for l in "/dev/shm/.orch-env.$container".????????-??????-????; do if [ -e "$l" ] || [ -L "$l" ]; then say secret "$l"; fi; done
-# The directories of this name and host: see plan/host_context.rs. OLD is where a version before them kept everything. What another user has put in
-# their place is not looked into.
+# The directories of this name and host: see plan/host_context.rs. OLD is the directory of the layout before that. A directory of
+# another user is not read.
 mine() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
 base=$run_dir/$name/$host all=$run_dir/$name
 if [ -e "$all" ] || [ -L "$all" ]; then
@@ -116,11 +116,11 @@ if [ -e "$all" ] || [ -L "$all" ]; then
   mine "$all" || { tell foreign "$(ls -ld "$all" 2>/dev/null | { read -r _ _ o _; printf %s "$o"; }) $all"; base=/dev/null/none all=/dev/null/none; }
 fi
 P=$base.private IN=$base.in OUT=$base.out OLD=$base
-# A host may be named as the directories of another one are.
+# A host name may equal another host's directory name.
 case $host in *.private | *.in | *.out) OLD=$P/none ;; esac
 for d in "$P" "$IN" "$OUT" "$OLD"; do if [ -d "$d" ] || [ -L "$d" ]; then say host_dir "$d"; break; fi; done
 if [ -n "$want_left" ]; then
-  # What this name has left under other names of this host, or of hosts that share its home: the record of each run once.
+  # Leftovers of this name under other host names (renamed host, shared home): the record of each run once.
   n=0 runs=' '
   for d in "$all"/*.private; do
     b=${d##*/} b=${b%.private}
@@ -135,7 +135,7 @@ if [ -n "$want_left" ]; then
     runs="$runs$r "
     head -c 16777216 "$d/$r.json" | while IFS= read -r l; do say other_record "$r $l"; done
   done
-  # Processes that carry the directory of a run of this name: it may be gone.
+  # Processes whose environment names a run directory of this name; the directory may be gone.
   n=0
   [ -d /proc/self ] && for e in $(within 20 grep -lsF "ORCH_RUN_DIR=$run_dir/$name/" /proc/[0-9]*/environ 2>/dev/null); do
     [ -O "$e" ] || continue
@@ -157,11 +157,11 @@ born() { number "$1" || return 0
   [ -r "/proc/$1/stat" ] || { kill -0 "$1" 2>/dev/null && ! [ -d /proc/self ] && echo alive; return 0; }
   { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
   set -- ${stat##*) }; [ "$1" = Z ] || printf '%s\n' "${20}"; }
-# run_id TEXT: the name of a run's files, which nothing else may be.
+# run_id TEXT: whether it is a valid run id.
 run_id() { case $1 in '' | *[!0-9A-Za-z-]* | -* | ?????????????????????????????????????????*) return 1 ;; esac; }
 bad() { tell bad_current "$(cleaned "$1")"; }
 if { read -r p s at <"$P/keeper.pid"; } 2>/dev/null && [ "${at:-${boot:--}}" = "${boot:--}" ]; then b=$(born "$p"); if [ -n "$b" ] && { [ "$b" = "$s" ] || [ "$b" = alive ]; }; then say keeper "$p"; fi; fi
-# The keeper of a bare host whose directory is gone is known by its words.
+# A bare host's keeper whose directory is gone is found by its command line.
 if [ -n "$want_left" ] && [ -z "$want_docker" ] && [ ! -e "$P/keeper.pid" ] && [ -d /proc/self ]; then
   for e in $(within 20 grep -lsF "$run_dir/$name/$host.in/keeper" /proc/[0-9]*/cmdline 2>/dev/null); do
     [ -O "$e" ] && [ "$(tr '\0' ' ' <"$e" 2>/dev/null)" = "/bin/sh $run_dir/$name/$host.in/keeper " ] || continue
@@ -170,15 +170,15 @@ if [ -n "$want_left" ] && [ -z "$want_docker" ] && [ ! -e "$P/keeper.pid" ] && [
 fi
 c='' prefix='' record='' dir=''
 { read -r c <"$P/current"; } 2>/dev/null
-# A run that lost its record is known by the directory of what it was given.
+# A run without a record is found by its input directory.
 for r in "$P"/*.json "$IN"/*/settings; do
   case $r in */settings) r=${r%/settings} r=${r##*/}; [ ! -L "$IN/$r" ] && [ ! -e "$P/$r.json" ] ;; *) r=${r##*/} r=${r%.json}; [ -f "$P/$r.json" ] ;; esac && run_id "$r" && say run "$r"
 done
-# A file that cannot be what it should be keeps nothing from being cleared away.
+# An invalid file must not block the cleanup.
 if [ -e "$P/current" ] || [ -L "$P/current" ]; then run_id "$c" || bad "$c"; fi
 if run_id "$c"; then prefix=$c. record=$P/$c.json; dir=$(cd -P -- "$OUT" 2>/dev/null && pwd -P)
 elif [ -d "$OLD" ] && [ ! -L "$OLD" ]; then
-  # What a run of an earlier version says of itself lies where its ranks can write.
+  # The record of an earlier version is in a directory that its ranks can write.
   c=''
   for r in "$OLD"/*/; do r=${r%/} r=${r##*/}; run_id "$r" && [ ! -L "$OLD/$r" ] && { [ -e "$OLD/$r/run.json" ] || [ -e "$OLD/$r/settings" ]; } && say run "$r"; done
   if old=$(cd -P -- "$OLD" 2>/dev/null && pwd -P); then
@@ -204,7 +204,7 @@ if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
   lines=
   [ -z "$files" ] || lines=$(first_lines "$dir" $files)
   ended() { case $nl$lines in *"$nl$prefix$1.rc "*) l=${lines#*"$prefix$1.rc "}; l=${l%%"$nl"*} ;; *) return 1 ;; esac; }
-  # What ran when the host was restarted has ended, whatever has its pid now.
+  # After a reboot the processes have ended, even if their pids are in use again.
   lost=''
   { read -r at <"$P/$c.boot"; } 2>/dev/null && [ -n "$at" ] && [ -n "$boot" ] && [ "$at" != "$boot" ] && lost='killed 0'
   node=none
@@ -229,7 +229,7 @@ FOUND
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && say log "$b $size" ;; esac
   done
-  # An old record is read as what a rank may have written.
+  # An old record is untrusted: a rank may have written it.
   if [ "$record" = "$P/$c.json" ]; then
     [ -f "$record" ] && [ ! -L "$record" ] && head -c 16777216 "$record" | while IFS= read -r l; do say record "$l"; done
   else plain run.json && bytes run.json "$dir" 1 16777216 | while IFS= read -r l; do say record "$l"; done

@@ -1,15 +1,15 @@
 # shellcheck shell=sh
-# Sends every log of a run by byte offset, one session a host, after read.sh. Reads acknowledgements from its input.
+# Sends every log of a run by byte offset, one session per host; runs after read.sh. Reads acknowledgements from stdin.
 #   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
-#   S <file> <size>   the file is shorter than what was sent of it: what follows is sent from its beginning
-#   L <file> <kind> <offset> <least> <most>   bytes are missing, as append.sh noted; once an offset, and again at the end
-#   D <file> <text>   how a log is written where it is not as usual, as pipe.sh noted; once
-#   W <word> <name>   something is not what it should be and is left alone; each once
-#   W keeper again|missing, W docker silent   what looks after the run here, or says whether it goes on, does not
+#   S <file> <size>   the file is shorter than what was sent: it is sent again from the beginning
+#   L <file> <kind> <offset> <least> <most>   bytes are missing, as append.sh recorded; once per offset, and again at the end
+#   D <file> <text>   the log is written in a fallback mode, as pipe.sh recorded; once
+#   W <word> <name>   something unexpected was ignored; each once
+#   W keeper again|missing, W docker silent   the keeper was restarted or could not be, docker does not respond
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
-# With once set it ends with `E` when all that is there was sent.
-# Set before: F (how the paths of the run's files begin), record (the file that names the run while it is there), note (the file that
-# says that a follower is attached; empty: none), mark (a file that is there while we follow; empty: none), once, guards (whether this follower
+# With once set it prints `E` and ends after sending everything that exists.
+# Set before: F (how the paths of the run's files begin), record (a file that exists as long as the run's files do), note (the file that
+# says that a follower is attached; empty: none), mark (a file that exists while this script runs; empty: none), once, guards (whether this follower
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
 # host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
 # keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:
@@ -21,7 +21,7 @@ sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone=
 node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
 unset TIME_STYLE
-# absent PATH: nothing is there. What cannot be looked at (a stale file handle, a server that does not answer) may be there.
+# absent PATH: whether it certainly does not exist. A path that cannot be read (stale file handle, hanging server) may exist.
 absent() {
   if [ -e "$1" ]; then return 1; fi
   case $(LC_ALL=C ls -d -- "$1" 2>&1) in *'No such file'* | *'ot a directory'*) ;; *) return 1 ;; esac
@@ -30,13 +30,13 @@ cd -P -- "${F%/*}" 2>/dev/null || { if absent "${F%/*}"; then printf 'N\n'; exit
 dir=$(pwd -P)
 ack() { read -r acked acked_frames || exit 0; number "$acked" && number "$acked_frames" || exit 0; }
 room() { while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames)) -gt 256 ]; do ack; done; }
-# clock: sets t to the seconds since the boot, which do not jump when somebody sets the wall clock.
+# clock: sets t to the seconds since boot; changes of the wall clock do not affect it.
 clock() { t=''; { read -r t _ </proc/uptime; } 2>/dev/null; t=${t%%.*}; number "$t" || t=$(date +%s); }
-# The keeper reads it, perhaps as another user.
+# The keeper reads it, possibly as another user.
 here() { clock; [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
-# Another operator may remove the run meanwhile.
+# Another operator may remove the run at any time.
 there() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
-# A teardown waits for the followers that have not yet sent how the run ended.
+# A teardown waits for followers that have not sent the run's end yet.
 heard() { [ -z "$mark" ] || rm -f "$mark"; }
 # get MAP KEY: sets v. put MAP KEY VALUE: sets map. Keys are names of wrappers, values numbers.
 get() { case $1 in *" $2="*) v=${1#*" $2="}; v=${v%% *} ;; *) v='' ;; esac; }
@@ -46,7 +46,7 @@ warn() { # WORD NAME
   w=$1:$(cleaned "$2")
   case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}"; [ "$odds" -lt 8 ] || printf 'W more %s*\n' "$prefix" ;; esac
 }
-# What is not there is sent as zeros: a frame is always as long as it says, so that a file that is cut meanwhile breaks nothing else.
+# Missing bytes are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
 # shellcheck disable=SC2016
 PIECES=$OPENED'd=$1; shift
 while [ $# -ge 4 ]; do
@@ -54,7 +54,7 @@ while [ $# -ge 4 ]; do
   { { proper "$1" "$d" && tail -c "+$(($3 + 1))"; } <"$1"; head -c "$4" /dev/zero; } 2>/dev/null | head -c "$4" || exit 1
   shift 4
 done'
-# gather FILE WRAPPER OFFSET LENGTH: a piece for the next frames, which are sent by one shell, at most $frame bytes together.
+# gather FILE WRAPPER OFFSET LENGTH: adds a chunk to the next batch of frames, at most $frame bytes, sent by one shell.
 gather() {
   if [ $((gathered + $4)) -gt "$frame" ] || [ "$pieces" -ge 64 ]; then send; fi
   batch="$batch $*" gathered=$((gathered + $4)) pieces=$((pieces + 1))
@@ -68,7 +68,7 @@ send() {
   sent=$((sent + gathered)) frames=$((frames + pieces)) batch='' gathered=0 pieces=0
   room
 }
-# run_files ENDING: the wrappers that have such a file, in $names. The rest is left alone.
+# run_files SUFFIX: sets $names to the wrappers that have such a file. Other files are ignored.
 run_files() {
   names='' count=0
   for f in "$prefix"rank-*"$1" "$prefix"node"$1"; do
@@ -77,14 +77,14 @@ run_files() {
     if ! wrapper "$b"; then warn name "$f"; continue; fi
     if [ "$b" != node ] && [ "${ranks:-0}" -gt 0 ] && [ "$n" -ge "$ranks" ]; then warn rank "$f"; continue; fi
     if ! plain "$f"; then warn kind "$f"; continue; fi
-    # What cannot be read is not there; a fetch must not call itself complete.
+    # An unreadable log is missing from the copy: the fetch must not report itself complete.
     if [ ! -r "$f" ]; then warn unreadable "$f"; unread=1; continue; fi
     count=$((count + 1))
     if [ "$count" -gt 4096 ]; then warn many "$f"; break; fi
     names="$names$b "
   done
 }
-# drains WRAPPER: whether its log may still grow: its appender has not ended, and was not silent for two seconds.
+# drains WRAPPER: whether its log may still grow: its appender runs, and the log grew within two seconds.
 drains() {
   if [ -z "$prefix" ] || [ -e "$prefix$1.end" ]; then return 1; fi
   clock
@@ -92,7 +92,7 @@ drains() {
   [ "${v:-0}" != 0 ] || { put "$held" "$1" "$t"; held=$map; return 0; }
   [ $((t - v)) -lt 3 ]
 }
-# noted [WRAPPER]: what the appenders noted; of one wrapper at its end, with the last numbers.
+# noted [WRAPPER]: sends the losses that the appenders recorded; of one wrapper at its end, with the final numbers.
 noted() {
   [ -n "$prefix" ] || return 0
   run_files .lost
@@ -119,7 +119,7 @@ NOTE
     case $text in group | direct:* | none:*) printf 'D %s %s\n' "$b" "$text" ;; *) warn text "$prefix$b.note" ;; esac
   done
 }
-# start_of PID: sets s to what tells the process from a later one with the same number; empty: it has ended, or is hidden from us.
+# start_of PID: sets s to the process's start time, which distinguishes it from a later one with the same pid; empty: it has ended or is hidden.
 start_of() {
   s=''
   number "$1" || return 0
@@ -130,10 +130,10 @@ start_of() {
     case $1 in Z | X) ;; *) s=${20} ;; esac
   else s=$(ps -o lstart= -p "$1" 2>/dev/null | tr -s ' ' '_'); fi
 }
-# same PID START: whether it lives.
+# same PID START: whether this process still runs.
 same() { start_of "$1"; [ -n "$s" ] && [ "$s" = "$2" ]; }
-# contained_ended: whether the container has ended. A pid that is not seen may be hidden (hidepid) or another machine's (the engine's): docker is
-# asked then, at most every 5 s; without an answer the container counts as running.
+# contained_ended: whether the container has ended. A pid that is not visible may be hidden (hidepid) or belong to another machine (the engine's):
+# docker is queried then, at most every 5 s; without an answer the container counts as running.
 contained_ended() {
   if [ "$init_boot" = "$boot" ] && same "$init" "$init_start"; then
     as_noted=1
@@ -147,23 +147,23 @@ contained_ended() {
   # shellcheck disable=SC2016
   said=$(within 5 sh -c "exec $docker inspect --type container --format '{{.State.Running}}' \"\$0\"" "$id" 2>&1 </dev/null)
   case $said in true) return 1 ;; false | *[Nn]"o such container"* | *[Nn]"o such object"*) return 0 ;; esac
-  # Its first process, which was seen, is there no more.
+  # Its first process was visible before and is gone.
   if [ -n "$proven" ] && [ "$init_boot" = "$boot" ]; then
     [ -z "$s" ] || return 0
     case $(LC_ALL=C; kill -0 "$init" 2>&1) in *"o such process"*) return 0 ;; esac
   fi
-  # A daemon that hangs must not keep the logs.
+  # A hanging daemon must not block the logs.
   pause=300
   [ -n "$silent" ] || { silent=1; printf 'W docker silent\n'; }
   return 1
 }
-# keeper_lives: as it is noted now, since another follower may have started one.
+# keeper_lives: checks the current pid file, since another follower may have started a keeper.
 keeper_lives() {
   { read -r init init_start init_boot <"${P:-.}/keeper.pid"; } 2>/dev/null
   [ "${init_boot:-$boot}" = "$boot" ] && same "$init" "$init_start"
 }
-# bare_ended: whether the launcher and the keeper, who would note its end, have both ended. A keeper that ends before the launcher is started again,
-# by one follower, unless an order has stopped the run.
+# bare_ended: whether the launcher and the keeper, which records its end, have both ended. A keeper that ends before the launcher is restarted
+# by one follower, unless the run was stopped.
 bare_ended() {
   if same "$init" "$init_start" || keeper_lives; then return 1; fi
   same "$node_pid" "$node_start" || return 0
@@ -178,12 +178,12 @@ bare_ended() {
   if [ -n "$s" ]; then printf 'W keeper again\n'; else missing=1; printf 'W keeper missing\n'; fi
   return 1
 }
-# ended_unseen: whether the ranks have ended and nothing is left that could write how.
+# ended_unseen: whether the ranks have ended and nothing is left that could record their status.
 ended_unseen() {
   if [ -n "$run_boot" ] && [ -n "$boot" ] && [ "$run_boot" != "$boot" ]; then return 0; fi
   case $where in container) contained_ended ;; host) bare_ended ;; *) return 1 ;; esac
 }
-# gone_at: sets t to the second at which what left no status ended, as well as it is known: after a restart of the host, when a log last grew.
+# gone_at: sets t to the best known end time of processes without a status: after a reboot, the last time a log grew.
 gone_at() {
   t=$(date +%s)
   [ -n "$run_boot" ] && [ "$run_boot" != "$boot" ] || return 0
@@ -196,7 +196,7 @@ gone_at() {
   up=${up%%.*}
   number "$up" && t=$((t - up))
 }
-# lost_ranks: the ranks that ended with the launcher and left no status either.
+# lost_ranks: the ranks that ended with the launcher and left no status.
 lost_ranks() {
   run_files .pid
   files=''
@@ -236,7 +236,7 @@ FOUND
     get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
     [ "${v:-0}" -lt 5 ] || { known="$known$b "; warn text "$f"; }
   done
-  # The launcher last: its exit status follows from theirs, and is sent after theirs.
+  # The launcher is last: its exit status follows from the ranks'.
   run_files .log
   files='' sizes=''
   for b in $names; do files="$files $prefix$b.log"; done
@@ -245,7 +245,7 @@ FOUND
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && printf '%s %s ' "$size" "$b" ;; esac
   done)
-  # An end is sent even where there is no log that can be read.
+  # The end is sent even if there is no readable log.
   bare='' last=''
   for b in $ended; do
     case " $sizes" in *" $b "*) continue ;; esac
@@ -297,7 +297,7 @@ STATUS
     esac
   done
   send
-  # What could write the launcher's status is gone: nothing of it can run any more.
+  # Nothing is left that could record the launcher's status.
   if [ -n "$where" ] && [ -z "$moved$gone" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && ended_unseen; then
     sleep 1
     if [ ! -e "${prefix}node.rc" ] && there; then
@@ -308,7 +308,7 @@ STATUS
       heard
     fi
   fi
-  # Every 5 s, sooner in a flood: a heartbeat that must be acknowledged, and the note that a follower is attached.
+  # Every 5 s, more often under load: a heartbeat that must be acknowledged, and the record that a follower is attached.
   beat=$((beat + 1))
   if [ "$beat" -ge 25 ]; then
     beat=0 free=0 total=0
@@ -325,6 +325,6 @@ STATUS
     while [ "$frames" -gt "$acked_frames" ]; do ack; done
     if [ -n "$once" ] && [ -z "$waits" ]; then [ -n "$unread" ] || printf 'E\n'; exit 0; fi
   fi
-  # What ranks write all the time is sent five times a second, and a backlog without a pause.
+  # Ongoing output is sent five times a second, a backlog without pauses.
   if [ -z "$moved" ] || [ -z "$more" ]; then sleep 0.2 2>/dev/null || sleep 1; fi
 done

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The process that keeps a host's side of a name in order while no laptop looks: the container's main process, or on a bare host a process of its
-# own. Started as `sh <host>.in/keeper`. It launches nothing. It reads what the host's side wrote (in), and writes beside the logs (out). It
-#   - notes wrappers that were killed without leaving a status,
-#   - notes once a second how far each log has grown (times),
-#   - stops this host's ranks when one failed and nobody is attached, or the lease ran out,
+# Supervises the runs of one name on a host, attached or not: the container's main process, or a separate process on a bare host.
+# Started as `sh <host>.in/keeper`. It launches nothing. It reads from the in directory and writes to the out directory. It
+#   - records wrappers that were killed without leaving a status,
+#   - records the size of each growing log once a second (times),
+#   - stops this host's ranks when one failed and no follower is attached, or when the lease expired,
 #   - forwards TERM to the ranks and waits for them,
-#   - ends when the launcher has ended or none started in time, unless it is kept, somebody is attached, or somebody who holds the lock is at work.
+#   - ends when the launcher has ended or none started in time, unless it is kept, a follower is attached, or the lock's holder is active.
 H=${0%/*}
 out=${H%.in}.out
 term='' nap=''
@@ -14,14 +14,14 @@ trap : HUP
 umask 022
 seen=''
 
-# clock: sets up to the seconds since the boot, which do not jump when somebody sets the wall clock. That one is for people: t, in what is written.
+# clock: sets up to the seconds since boot, which changes of the wall clock do not affect, and t to the wall clock, for the files.
 clock() {
   t=$(date +%s) up=''
   { read -r up _ </proc/uptime; } 2>/dev/null
   up=${up%%.*}
   case $up in '' | *[!0-9]*) up=$t ;; esac
 }
-# A sign of life is a text that has changed since the last look. It is never computed with: our own clock counts from when we saw it.
+# A heartbeat is a text that changed since the last check. Its value is not used: time counts from when the change was seen.
 look() {
   sign='' gone=''
   { read -r sign gone <"$R/attached"; } 2>/dev/null
@@ -32,7 +32,7 @@ look() {
 }
 attached() { [ -n "$there" ] && [ $((up - there)) -lt 30 ]; }
 stop_ranks() { printf '%s %s\n' "$t" "$1" >>"${F}keeper.log"; sh "$R/reap" stop "$run" "${stop_grace:-60}" >>"${F}keeper.log" 2>&1; }
-# failed FILE: whether it is the status of a rank that failed, which is then in $rc. Ranks can make files here that are none.
+# failed FILE: whether it is the status file of a failed rank; sets $rc. Ranks can create other files here.
 failed() {
   regular "$1" || return 1
   b=${1#"$F"rank-} b=${b%.rc} rc=''
@@ -41,7 +41,7 @@ failed() {
   case $rc in killed) ;; 0 | '' | *[!0-9]* | ????*) return 1 ;; esac
 }
 kept() { [ -e "$H/keep" ]; }
-# Somebody changes something here: who holds the lock says so every 5 s.
+# A command is changing this host: the lock's holder renews its heartbeat every 5 s.
 worked_on() {
   sign=''
   { read -r sign <"$H/beat"; } 2>/dev/null
@@ -91,7 +91,7 @@ while :; do
       kept || attached || leave
     fi
   else
-    # A run that was here is gone: the next one gets its time from now on.
+    # The previous run is gone: the next one gets the full time from now on.
     [ -n "$seen" ] && seen='' since=$up
     [ -n "$term" ] && leave
     [ $((up - since)) -gt 600 ] && ! kept && [ -z "$busy" ] && leave

@@ -1,12 +1,12 @@
 # shellcheck shell=sh
-# Words that keeper, node, worker and reap share. POSIX sh; needs /proc (Linux) or ps, and date, grep, sleep, mv, rm.
-# Sourced with F = the path by which the files of a run begin that its processes write: `<out directory>/<run>.`
-# Makes files only, never directories: the ssh user must be able to remove everything.
+# Functions that keeper, node, worker and reap share. POSIX sh; needs /proc (Linux) or ps, and date, grep, sleep, mv, rm.
+# Sourced with F = the path prefix of the files that a run's processes write: `<out directory>/<run>.`
+# Creates files only, no directories: the ssh user must be able to remove everything.
 
 # now: seconds since 1970, with a fraction where date has one.
 now() { n=$(date +%s.%N 2>/dev/null) || n=; case $n in ''|*N*) date +%s ;; *) printf '%s\n' "$n" ;; esac; }
 
-# born PID: when the process started, in a form that tells it from a later one with the same number; empty when it is gone or a zombie.
+# born PID: the process's start time, which distinguishes it from a later one with the same pid; empty if it is gone or a zombie.
 born() {
   case $1 in '' | *[!0-9]*) return 0 ;; esac
   if [ -r "/proc/$1/stat" ]; then
@@ -19,21 +19,21 @@ born() {
   fi
 }
 
-# boot: which boot of this machine it is; a pid of another boot is a stranger's.
+# boot: the boot id; a pid of another boot belongs to a foreign process.
 boot() { b=-; { read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; printf '%s\n' "$b"; }
 
-# write FILE TEXT: all or nothing.
+# write FILE TEXT: atomically.
 write() { printf '%s\n' "$2" >"$1.new" && mv -f "$1.new" "$1"; }
 
-# record BASE: notes this process as the wrapper of BASE, with room for its status, which a full disk would not take. A status of an earlier life
-# goes away last: a wrapper that is noted as dead has none.
+# record BASE: records this process as the wrapper of BASE and reserves space for its status, so that a full disk cannot prevent it. The status of
+# an earlier life is removed last.
 record() {
   printf '%63s\n' '' >"$F$1.rc.new"
   write "$F$1.pid" "$$ $(born $$) $(now) $(boot)"
   rm -f "$F$1.rc"
 }
 
-# ended BASE STATUS: writes over the room that was kept. Blanks follow the time.
+# ended BASE STATUS: overwrites the reserved space. Blanks follow the time.
 ended() {
   status=$(printf '%-63s' "$2 $(now)")
   { printf '%s\n' "$status" 1<>"$F$1.rc.new" && mv -f "$F$1.rc.new" "$F$1.rc"; } 2>/dev/null || { rm -f "$F$1.rc.new"; write "$F$1.rc" "$status"; }

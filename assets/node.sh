@@ -1,6 +1,6 @@
 #!/bin/sh
 # One launcher: its own log, pid and exit status. Started as `sh <host>.in/<run>/node [secrets file]`, detached, inside the container or on the bare
-# host. argv, environment and working directory come from files, byte for byte. Outlives a TERM to its group, so that the status is written.
+# host. argv, environment and working directory come from files, byte for byte. Survives TERM to its group, so that it can write the status.
 R=${0%/*} F=${0%/*/*}
 F=${F%.in}.out/${R##*/}.
 # shellcheck source=assets/lib.sh
@@ -11,7 +11,7 @@ mask=$(umask); umask 022
 exec </dev/null
 log_through node
 record node
-# How often the kernel has killed for memory here: a container that was kept may have counted before.
+# The OOM kills so far: a kept container may have some from earlier runs.
 grep -hs '^oom_kill ' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control >"${F}oom"
 umask "$mask"
 fail() { printf 'orchestrate: %s\n' "$1"; umask 022; ended node "$2"; exit "$2"; }
@@ -24,14 +24,14 @@ fi
 if [ -n "$ORCH_WORKDIR" ]; then cd -- "$ORCH_WORKDIR" || fail "no working directory $ORCH_WORKDIR" 125; fi
 # shellcheck source=/dev/null
 . "$R/argv"
-# The image's ENTRYPOINT, where the ranks run through it.
+# The image's ENTRYPOINT, if the ranks run through it.
 # shellcheck source=/dev/null
 if [ -r "$R/entrypoint" ]; then . "$R/entrypoint"; fi
 trap : TERM INT HUP
 "$@"
 rc=$?
 umask 022
-# A further signal would end a shell that works the status out, and the status would be empty.
+# Another signal would end the shell that computes the status, and the status would be empty.
 trap '' TERM INT HUP
 ended node "$rc"
 exit "$rc"

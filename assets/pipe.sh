@@ -27,7 +27,7 @@ log_through() {
     exec 2>&1
     log_make "$log_at.note" "$log_made: ${log_why:=the appender cannot be started}
 "
-    # No appender holds anything back.
+    # No appender buffers anything.
     log_make "$log_at.end" ''
   fi
   umask "$log_mask"

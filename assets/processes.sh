@@ -1,6 +1,6 @@
 #!/bin/sh
-# One worker a GPU: `sh <run dir>/processes FIRST COUNT [DEVICE...]`. FIRST is the global rank of the first one; DEVICE is the one GPU that a
-# worker sees, where each sees its own alone. Waits for all, and ends as the first of them, by number, that ended badly.
+# One worker per GPU: `sh <run dir>/processes FIRST COUNT [DEVICE...]`. FIRST is the global rank of the first one; DEVICE is the GPU that a
+# worker sees, if each sees only its own. Waits for all and exits like the first failed one, by rank.
 R=${0%/*}
 first=$1 count=$2
 shift 2
@@ -20,7 +20,7 @@ done
 trap : TERM INT HUP
 rc=0
 for pid in $pids; do
-  # A signal ends the waiting, not the worker.
+  # A signal ends the wait, not the worker.
   while :; do
     wait "$pid"
     r=$?

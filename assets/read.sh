@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Reads what a rank may have written: its directory is open to everybody in the container, so names, links, sizes and bytes there are hostile.
-# Nothing of it is run, followed, computed with or used as a name before it has passed here. Sourced on the host.
+# Reads files that a rank may have written: everyone in the container can write the directory, so names, links, sizes and bytes are untrusted.
+# Nothing of it is executed, followed, used in arithmetic or as a name before it is validated here. Sourced on the host.
 
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }
 
@@ -10,7 +10,7 @@ number() { case $1 in '' | *[!0-9]* | 0?* | ???????????????????*) return 1 ;; es
 # seconds TEXT: digits, with or without a fraction.
 seconds() { case $1 in '' | *[!0-9.]* | *.*.* | .* | ?????????????????????????????????*) return 1 ;; esac; }
 
-# wrapper TEXT: the name of a wrapper's files, `node` or `rank-<rank>.<life>`. Nine digits are enough.
+# wrapper TEXT: the base name of a wrapper's files, `node` or `rank-<rank>.<life>`. Nine digits are enough.
 wrapper() {
   case $1 in
     node) ;;
@@ -23,10 +23,10 @@ wrapper() {
   esac
 }
 
-# plain NAME: a regular file and no link, as far as can be seen before it is opened.
+# plain NAME: whether it is a regular file and not a link, checked before opening.
 plain() { [ -f "$1" ] && [ ! -L "$1" ]; }
 
-# cleaned TEXT: for a message; at most 80 characters of a small set.
+# cleaned TEXT: sanitizes it for a message; at most 80 characters of a safe set.
 cleaned() {
   case $1 in
     *[!ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-]*) ;;
@@ -36,7 +36,7 @@ cleaned() {
 }
 
 # Opens $1 in the directory $2, checks after the opening that it is the regular file with that name, and uses it as standard input.
-# Where there is no /proc there is no other owner's container either: the sandbox on macOS.
+# Without /proc (the sandbox on macOS) there are no containers of other users.
 # shellcheck disable=SC2016
 OPENED='proper() { [ ! -d /proc/self/fd ] || { [ "$(readlink /proc/self/fd/0)" = "$2/$1" ] && [ -f /proc/self/fd/0 ]; }; }
 '

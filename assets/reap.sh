@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ends the processes of one run, and no others: sh <host>.in/<run>/reap list|stop|kill RUN [GRACE]
-# Ours is what carries the run's mark in its environment, belongs to the session or group of a recorded wrapper, or descends from one.
-# `stop` sends TERM, waits GRACE seconds, sends KILL and looks again until nothing is left. Prints one line a process that is left.
+# Ends only the processes of one run: sh <host>.in/<run>/reap list|stop|kill RUN [GRACE]
+# A process is ours if it has the run's mark in its environment, is in the session or group of a recorded wrapper, or descends from one.
+# `stop` sends TERM, waits GRACE seconds, sends KILL and rechecks until nothing is left. Prints one line per remaining process.
 R=${0%/*} F=${0%/*/*}
 # shellcheck source=assets/lib.sh
 . "$R/lib"
@@ -36,7 +36,7 @@ table() { # pid ppid pgrp sid of every process in raw that is no zombie
   fi
 }
 
-# To read of a process in state D may hang; KILL ends who reads. What was found until then counts.
+# Reading /proc of a process in state D may hang; KILL ends the reader, and what it found until then counts.
 within() { if command -v timeout >/dev/null 2>&1; then timeout -s KILL "$@"; else shift; "$@"; fi; }
 
 marked() {
@@ -51,8 +51,8 @@ marked() {
 known() { # sets ours to what can be told without looking at every process
   ours=' '
   for e in $(marked); do e=${e#/proc/}; ours="$ours${e%/environ} "; done
-  # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as anyone is left in them: until
-  # then the kernel gives its number to nobody else. A number that lives with another start, or is of another boot, is a stranger's.
+  # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as they have members: until
+  # then the kernel does not reuse the id. A pid with another start time or boot id belongs to a foreign process.
   roots=' '
   for f in "${F}node.pid" "$F"rank-*.pid; do
     regular "$f" || continue
@@ -81,7 +81,7 @@ whole() { # adds to ours what raw shows to belong to it
       shift 4
     done
   done
-  # Only what lives, and never this script.
+  # Only live processes, and not this script.
   found=
   for p in $ours; do
     [ "$p" = $$ ] || [ "$p" = 1 ] && continue
@@ -95,7 +95,7 @@ whole() { # adds to ours what raw shows to belong to it
 
 send() { for p in $ours; do kill -"$1" "$p" 2>/dev/null; done; }
 
-# TERM, once to each: a second one makes some programs give up their saving.
+# TERM once per process: a second one makes some programs abort saving.
 term() {
   for p in $ours; do
     [ "$p" = $$ ] || [ "$p" = 1 ] && continue
@@ -105,8 +105,8 @@ term() {
 
 living() { for e in $saved; do kill -0 "${e%%:*}" 2>/dev/null && return 0; done; return 1; }
 
-# Looks five times a second whether any that was signalled lives, which is cheap, and every two seconds at everything, which is not: hosts save
-# their work now.
+# Checks the signaled processes five times a second, which is cheap, and all processes every two seconds, which is not: ranks are saving their
+# work at this time.
 until_gone() { # SECONDS
   left=$(($1 * 5)) look=10
   while [ "$left" -gt 0 ]; do
@@ -135,13 +135,13 @@ sent=
 case $verb in
   list) scan ;;
   stop)
-    # The set is taken before TERM, but most are known by their mark: they hear it before it is worked out who else is ours.
+    # The set is taken before TERM. Most processes are found by their mark and get TERM before the rest is determined.
     known; snap; term; whole; term
     [ -z "$sent" ] || printf 'signalled TERM\n'
     [ -z "$ours" ] || until_gone "$grace" || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
   kill) scan; if [ -n "$ours" ]; then printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; fi ;;
 esac
-# What the ranks said last goes on to their logs before the container may go.
+# The ranks' last output reaches their logs before the container is removed.
 case $verb in stop | kill) [ -n "$ours" ] || drained ;; esac
 report
 [ -z "$ours" ]

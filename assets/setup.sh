@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs launch.setup in this shell, and then the given words in its place: `bash <run dir>/with-setup WORDS...`.
-# The lines see no arguments: `activate` and the like would take them for their own.
+# Runs launch.setup in this shell, then executes the command: `bash <run dir>/with-setup COMMAND...`.
+# The setup gets no arguments: `activate` and the like would read them as their own.
 orch_words=("$@")
 orch_dir=${0%/*}
 set --

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Tells where every rank of this host stands, as well as this place can: py-spy, else gdb, else the kernel's view. Changes nothing and sends no
-# signal, but CONT to what a tool left stopped. Runs where the ranks run. Set before: R (the directory of what the run is given), F (how the paths of its files begin), budget (seconds for all tools together).
+# Prints the stacks of every rank of this host with the best tool available: py-spy, else gdb, else the kernel's view. Changes nothing and sends
+# no signal except CONT to a process that a tool left stopped. Runs where the ranks run. Set before: R (the directory of what the run is given), F (how the paths of its files begin), budget (seconds for all tools together).
 #   R <rank> <restart> <pid> <how>   a rank; how: py-spy, gdb, kernel, ended
 #   c <command>                      what it runs
 #   s <state> <wait channel>         as the kernel tells them
@@ -11,7 +11,7 @@
 #   .                                the end
 : "${R:=.}" "${F:=./}" "${budget:=40}"
 PATH=$PATH:/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/conda/bin; export PATH
-# Where a host was started anew, another process may have the number.
+# After a reboot another process may have the pid.
 # shellcheck source=assets/lib.sh
 if [ -r "$R/lib" ]; then . "$R/lib"; else alive() { [ -d "/proc/$pid" ]; }; fi
 lines() { head -n 400 | cut -c1-300 | sed 's/^/f /'; }
@@ -33,7 +33,7 @@ child() {
   done
 }
 
-# lasts PID: whether it is there for 2 s: what a shell runs in passing is not the rank.
+# lasts PID: whether it runs for 2 s: a short-lived command of a shell is not the rank.
 lasts() {
   { IFS= read -r stat <"/proc/$1/stat" && IFS=. read -r up _ </proc/uptime; } 2>/dev/null || return 1
   # shellcheck disable=SC2086
@@ -41,7 +41,7 @@ lasts() {
   [ $((up * 100 - ${20})) -ge 200 ]
 }
 
-# The process itself: beneath our wrapper, and beneath the shells of a script.
+# The rank's process: below our wrapper and below a script's shells.
 worker() {
   w=$1 depth=0
   while [ "$depth" -lt 8 ]; do
@@ -52,11 +52,11 @@ worker() {
   printf '%s\n' "$w"
 }
 
-# said COMMAND…: what it prints as frames; false, with the reason in $why, where it prints none.
+# said COMMAND…: prints its output as frames; false, with the reason in $why, if there is none.
 said() {
   before=$(field State "$p")
   out=$(within "$@" 2>&1 </dev/null); rc=$?
-  # A tool that was ended in the midst of it may have left it stopped.
+  # A tool that was killed may have left the process stopped.
   case $before in T* | t*) ;; *) case $(field State "$p") in T* | t*) kill -CONT "$p" ;; esac ;; esac
   case $rc$out in 0*'Thread '*) return 0 ;; esac
   why="$why${why:+; }$1: $(printf '%s\n' "$out" | grep . | tail -n 1 | cut -c1-200)"

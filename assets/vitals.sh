@@ -1,8 +1,8 @@
 # shellcheck shell=sh
-# Tells what a host's GPUs, processes, memory and networks do, a line each, until its input ends.
-#   Q <GPUs> <fields>          the query that this nvidia-smi takes, and how many lines one round has
+# Prints metrics of a host's GPUs, processors, memory and networks, one line each, until stdin ends.
+#   Q <GPUs> <fields>          the fields that this nvidia-smi supports, and the number of lines per round
 #   g <values>                 a GPU of a round
-#   E <text>                   nvidia-smi answers no more, or never did; it is asked again
+#   E <text>                   nvidia-smi does not respond; it is queried again
 #   a+ | a <ours> <user> <pid>, <uuid>, <MiB>, <name> | a.     the processes on the GPUs
 #   h <load> <KiB> <KiB available> <busy> <all>                processor times since boot, in ticks
 #   n <network> <bytes in> <bytes out>                         since boot
@@ -13,7 +13,7 @@
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }
 query() { nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits "$@" 2>&1; }
 
-# An unknown field fails a whole query: it is left out, and the others are asked again.
+# An unknown field fails the whole query: retry without it.
 known() {
   while :; do
     said=$(within 60 nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits 2>&1) && return 0
@@ -27,7 +27,7 @@ known() {
   done
 }
 
-# One nvidia-smi goes round by itself: one that is started for each look takes a second and wakes the driver.
+# One looping nvidia-smi: starting one per sample takes a second and wakes the driver.
 gpus() {
   while :; do
     if known; then
@@ -41,7 +41,7 @@ gpus() {
   done
 }
 
-# Ours carries the run's mark, or is in the container's cgroup where that is one of its own.
+# A process is ours if it has the run's mark, or is in the container's own cgroup.
 ours() {
   if grep -qsF "ORCH_RUN_ID=$run" "/proc/$1/environ"; then return 0; fi
   [ -n "$group" ] && [ "$group" = "$(cat "/proc/$1/cgroup" 2>/dev/null)" ]
@@ -94,7 +94,7 @@ if command -v nvidia-smi >/dev/null 2>&1; then
   processes </dev/null &
 fi
 machine </dev/null &
-# Nobody is there any more: all that was started here ends with this script. The group is that of its session.
+# The reader is gone: end everything that this script started. The process group is that of its session.
 cat >/dev/null
 trap : TERM
 kill 0

@@ -5,7 +5,7 @@ R=${0%/*} F=${0%/*/*}
 F=${F%.in}.out/${R##*/}.
 # shellcheck source=assets/lib.sh
 . "$R/lib"
-# torch does not count the restarts after which only the members of the gang are others: each life has files of its own all the same.
+# torch does not count a restart that only changes the gang's members, but each life needs its own files.
 life=${TORCHELASTIC_RESTART_COUNT:-0}
 while [ -e "${F}rank-${RANK:?the launcher gave no RANK}.$life.pid" ]; do life=$((life + 1)); done
 base=rank-$RANK.$life
@@ -31,11 +31,11 @@ while :; do
   [ -n "$told" ] || break
 done
 umask 022
-# A further signal would end a shell that works the status out, and the status would be empty.
+# Another signal would end the shell that computes the status, and the status would be empty.
 trap '' TERM INT
 ended "$base" "$rc"
 if [ "$rc" -gt 128 ] && [ "$rc" -lt 160 ]; then
-  # No core of this shell; dash, bash and busybox know the option.
+  # No core dump of this shell; dash, bash and busybox support the option.
   # shellcheck disable=SC3045
   ulimit -c 0 2>/dev/null
   trap - TERM INT

@@ -121,7 +121,7 @@ def ready(program, arguments):
             begin, finish, result, seen = one_up(program, path, place, env)
             times, commands = remote_times(result, seen, finish)
             # From the last unlock on, the log streams that tell of the start of every rank.
-            running = max((e["at"] / 1000 for e in seen if e["kind"] in ("rank-started", "node-started")), default=finish)
+            running = max((e["at"] / 1000 for e in seen if e["kind"] in ("rank-started", "launcher-started")), default=finish)
             last = max(b for _, b in times)
             times.append((last, max(last, running)))
             table_of = [(name, b - a, union(times, a, b)) for name, a, b in phases(seen, begin, finish)]
@@ -168,7 +168,7 @@ def dead(program, arguments):
             heard = [boot + float(words[0]) for words in logs.values() if words]
             seen = events(out)
             known = next(e["at"] for e in seen if e["kind"] == "rank-exited" and e["rank"] == culprit) / 1000
-            ordered = [e["at"] / 1000 for e in seen if e["kind"] == "signalled" and e["signal"] == "TERM"]
+            ordered = [e["at"] / 1000 for e in seen if e["kind"] == "ranks-signaled" and e["signal"] == "TERM"]
             turned = next(e["at"] for e in seen if e["kind"] == "goal-changed") / 1000
             first = [t for t in ordered if t <= turned + 5]
             over = max(e["at"] for e in seen if e["kind"] == "run-finished") / 1000

@@ -17,8 +17,9 @@ pub use crate::model::phase::Phase;
 pub use crate::model::rank::RankInfo;
 pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
-/// The format of a journal, `major.minor`; a reader accepts its own major and skips kinds it does not know.
-pub const JOURNAL_FORMAT: &str = "1.6";
+/// The format of a journal, `major.minor`. A reader accepts this major and the ones before it, and skips kinds that it does not know. The
+/// `alias` attributes below are the names of format 1.
+pub const JOURNAL_FORMAT: &str = "2.0";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;
@@ -108,24 +109,24 @@ pub enum RunGoal {
 #[serde(rename_all = "kebab-case")]
 pub enum HangSymptom {
     /// Ranks did not arrive where the others wait for them.
-    #[serde(rename = "missing")]
+    #[serde(alias = "missing")]
     RankMissing,
     /// Ranks ended and the others wait.
-    #[serde(rename = "gone")]
+    #[serde(alias = "gone")]
     RankExited,
     /// No rank writes, and the GPUs report load but draw little power.
     Spinning,
     /// No rank writes, and the GPUs are idle or unknown.
     Silent,
     /// The run is not ready in the usual time.
-    #[serde(rename = "late")]
+    #[serde(alias = "late")]
     NotReady,
 }
 
 /// A run seems to hang.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hang {
-    #[serde(rename = "sign")]
+    #[serde(alias = "sign")]
     pub symptom: HangSymptom,
     /// Indexes of the hosts concerned; empty: all.
     pub hosts: Vec<u32>,
@@ -192,30 +193,30 @@ pub enum EventKind {
         hint: String,
     },
     /// A preflight check had the same result on these hosts.
-    #[serde(rename = "checked")]
+    #[serde(alias = "checked")]
     CheckFinished {
         check: String,
         level: Level,
         /// Indexes of the hosts.
         hosts: Vec<u32>,
         /// The result, or why the check was skipped.
-        #[serde(rename = "what")]
+        #[serde(alias = "what")]
         message: String,
         /// What to do next; may be empty.
         hint: String,
     },
-    #[serde(rename = "node-started")]
+    #[serde(alias = "node-started")]
     LauncherStarted {
         /// Index of the host.
         host: u32,
     },
-    #[serde(rename = "node-exited")]
+    #[serde(alias = "node-exited")]
     LauncherExited {
         /// Index of the host.
         host: u32,
         exit: Exit,
         /// When, on our clock (0: unknown).
-        #[serde(rename = "when")]
+        #[serde(alias = "when")]
         ended_at: UnixMillis,
         /// Whether it ended because the run was stopped; `None` before the engine stamps it, and in journals before format 1.6.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,8 +229,7 @@ pub enum EventKind {
         /// The launcher's restart count.
         restart: u32,
         /// When, on our clock (0: unknown).
-        #[serde(default)]
-        #[serde(rename = "when")]
+        #[serde(default, alias = "when")]
         started_at: UnixMillis,
     },
     RankExited {
@@ -240,7 +240,7 @@ pub enum EventKind {
         restart: u32,
         exit: Exit,
         /// When, on our clock corrected for the host's (0: unknown).
-        #[serde(rename = "when")]
+        #[serde(alias = "when")]
         ended_at: UnixMillis,
         /// The error bound of `ended_at`, milliseconds.
         uncertainty: i64,
@@ -261,18 +261,18 @@ pub enum EventKind {
     /// The run seems to hang; emitted once per symptom.
     Hang(Hang),
     /// The run is making progress again.
-    #[serde(rename = "hang-over")]
+    #[serde(alias = "hang-over")]
     HangEnded,
     /// How the run ended, or that it is running, according to its record and status files on the hosts.
-    #[serde(rename = "run-found")]
+    #[serde(alias = "run-found")]
     RunEndReported {
         end: RunOutcome,
         /// When it ended, on our clock (0: unknown or running).
-        #[serde(rename = "when")]
+        #[serde(alias = "when")]
         ended_at: UnixMillis,
     },
     /// A signal was sent to the ranks of a host.
-    #[serde(rename = "signalled")]
+    #[serde(alias = "signalled")]
     RanksSignaled {
         /// Index of the host.
         host: u32,
@@ -293,7 +293,7 @@ pub enum EventKind {
         len: u64,
     },
     /// A log is shorter on its host than its copy: it was truncated or rewritten, and is sent again from offset 0.
-    #[serde(rename = "log-shrunk")]
+    #[serde(alias = "log-shrunk")]
     LogTruncated {
         /// Index of the host.
         host: u32,
@@ -307,7 +307,7 @@ pub enum EventKind {
         gpus: Vec<GpuSample>,
     },
     /// nvidia-smi returns no values; it is retried.
-    #[serde(rename = "gpus-unread")]
+    #[serde(alias = "gpus-unread")]
     GpusUnavailable {
         /// Index of the host.
         host: u32,
@@ -329,15 +329,15 @@ pub enum EventKind {
         #[serde(default)]
         error: String,
     },
-    #[serde(rename = "vitals")]
+    #[serde(alias = "vitals")]
     HostMetrics {
         /// Index of the host.
         host: u32,
-        #[serde(rename = "vitals")]
+        #[serde(alias = "vitals")]
         metrics: HostMetrics,
     },
     /// Free bytes under the run directory.
-    #[serde(rename = "disk")]
+    #[serde(alias = "disk")]
     DiskSpace {
         /// Index of the host.
         host: u32,
@@ -345,7 +345,7 @@ pub enum EventKind {
         total: u64,
     },
     /// Evidence from a host after a failure there: docker, kernel log, disks.
-    #[serde(rename = "aftermath")]
+    #[serde(alias = "aftermath")]
     Postmortem {
         /// Index of the host.
         host: u32,
@@ -362,7 +362,7 @@ pub enum EventKind {
     GoalChanged {
         goal: RunGoal,
         /// For example `rank 3 failed`, `Ctrl-C`.
-        #[serde(rename = "why")]
+        #[serde(alias = "why")]
         reason: String,
     },
     /// Something of the run could not be removed.
@@ -375,7 +375,7 @@ pub enum EventKind {
     /// The last event, exactly once per operation.
     RunFinished {
         outcome: Outcome,
-        #[serde(rename = "why")]
+        #[serde(alias = "why")]
         reason: String,
     },
 }

@@ -19,7 +19,7 @@ while [ $# -gt 1 ]; do
     if [ -w "$f" ]; then say file "$at writable yes"; else say file "$at writable no"; fi
     [ "$kind" = list ] || exit 0
     if [ "$t" = file ]; then say file "$at content 1 sizes:$(wc -c <"$f" | tr -d ' ')-$(head -c 1048576 "$f" | sum)"; exit 0; fi
-    # GNU find tells sizes; another one only names.
+    # GNU find prints sizes; others only names.
     if find / -maxdepth 0 -printf '' 2>/dev/null; then way=sizes; else way=names; fi
     # shellcheck disable=SC2016
     l=$(within 20 sh -c 'cd "$1" || exit 1; if [ "$2" = sizes ]; then find . -type f -printf "%P %s\n"; else find . -type f; fi 2>/dev/null | head -n 200000 | LC_ALL=C sort' sh "$f" $way)

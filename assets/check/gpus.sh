@@ -1,8 +1,8 @@
 # shellcheck shell=sh
-# The GPUs: what they are, how they are, who is on them; the kernel's complaints about them.
+# The GPUs: models, state, processes, and the kernel's Xid messages.
 if has nvidia-smi; then
   fields=index,uuid,name,driver_version,compute_cap,memory.total,memory.used,persistence_mode,ecc.mode.current,ecc.errors.uncorrected.volatile.total,mig.mode.current
-  # An unknown field fails a whole query: it is left out, and the others are asked again.
+  # An unknown field fails the whole query: retry without it.
   while :; do
     text=$(within 20 nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits 2>&1); rc=$?
     [ "$rc" -eq 0 ] && break
@@ -32,7 +32,7 @@ if has nvidia-smi; then
   elif [ "$rc" -eq 124 ]; then say gpu_error 'nvidia-smi gave no answer within 20 s'
   else say gpu_error "$(printf '%s\n' "$text" | grep . | head -n 1 | one)"; fi
 else say gpu_error 'no nvidia-smi'; fi
-# The kernel's log needs rights on many hosts.
+# Many hosts restrict the kernel log.
 if text=$(within 5 dmesg 2>/dev/null); then
   say kernel_log dmesg; printf '%s\n' "$text" | grep -F 'NVRM: Xid' | tail -n 8 | while IFS= read -r l; do say xid "$(printf %s "$l" | one)"; done
 elif has journalctl && text=$(within 5 journalctl -k -q -b --no-pager -g 'NVRM: Xid' 2>/dev/null); then

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# The machine: processors, memory, shared memory, limits, disks, network cards, InfiniBand, how its names resolve.
+# The host: processors, memory, shared memory, limits, disks, network interfaces, InfiniBand, name resolution.
 # Set before: disks (paths, quoted for eval).
 : "${disks:=}"
 say arch "$(uname -m)"
@@ -7,7 +7,7 @@ n=$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo 2>/dev/null); say cp
 if [ -r /proc/meminfo ]; then
   while read -r k v _; do case $k in MemTotal: | MemAvailable: | MemFree:) say "memory_${k%:}" "$v" ;; esac; done </proc/meminfo
 fi
-# A limit of the container or the session that this shell runs in counts as well.
+# The limit of this shell's container or session counts, too.
 for f in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
   [ -r "$f" ] && { read -r l <"$f"; say memory_limit "$l"; break; }
 done

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What only the place where the ranks will run can show: versions, GPUs, limits, shared memory, writes.
+# What is visible only where the ranks will run: versions, GPUs, limits, shared memory, writable paths.
 # Set before: python, gpus (whether any are given), writes (paths, quoted for eval), same (commands, quoted for eval).
 : "${python:=python3}" "${gpus:=}" "${writes:=}" "${same:=}"
 if command -v "$python" >/dev/null 2>&1; then

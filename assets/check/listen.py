@@ -26,7 +26,7 @@ while time.time() < end:
                 sys.exit(0)
         elif s in doors:
             c = s.accept()[0]
-            # Who ends a connection first keeps its port a while: that is to be the guest; at our end it is reset.
+            # The side that closes first keeps its port for a while: that should be the peer; our end resets.
             c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             guests.append(c)
             if len(guests) > 200:

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# How this host sees the others: what their names resolve to here, and the way to them.
+# How this host sees the others: what their names resolve to, and the routes to them.
 # Set before: names (to resolve), peers (addresses).
 : "${names:=}" "${peers:=}"
 for n in $names; do

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# The words for another shell are meant as they stand.
+# The single-quoted text is for another shell.
 # shellcheck disable=SC2016
-# Tries TCP connections, for hosts whose sshd forwards nothing. Set before: targets (label,address,port words), seconds.
+# Tries TCP connections, for hosts whose sshd forwards nothing. Set before: targets (label,address,port), seconds.
 : "${targets:=}" "${seconds:=3}"
 for t in $targets; do
   label=${t%%,*} rest=${t#*,} port=${rest##*,} a=${rest%,*}

@@ -143,7 +143,7 @@ mod tests {
             host_route("gpu01", "10.0.0.1", "root"),
             host_route("gpu02", "10.0.0.2", "root"),
             host_route("odd", "10.0.0.9", "li"),
-            ("bad".to_owned(), Err("~/.ssh/config:3: there is no keyword `prot`".to_owned())),
+            ("bad".to_owned(), Err("~/.ssh/config:3: unknown keyword `prot`".to_owned())),
         ];
         let text = format_text(&routes);
         let expected = "\
@@ -159,7 +159,7 @@ ssh
   odd
 ";
         assert!(text.starts_with(expected), "{text}");
-        assert!(text.ends_with("  bad\n    ~/.ssh/config:3: there is no keyword `prot`\n"), "{text}");
+        assert!(text.ends_with("  bad\n    ~/.ssh/config:3: unknown keyword `prot`\n"), "{text}");
         assert!(text.lines().all(|line| line.width() <= LINE_WIDTH), "{text}");
         assert_eq!(format_text(&[]), "");
     }

@@ -296,7 +296,7 @@ fn hang_finding_appears_in_both_languages() {
     scene.apply_event(90 * SECOND, EventKind::Hang(hang));
     let found = diagnose_run(&evidence, &scene.state);
     assert_eq!((found[0].rule.as_str(), found[0].hosts.as_slice(), found[0].ranks.as_slice()), ("hang-missing", &[1][..], &[2, 3][..]));
-    assert_eq!(found[0].summary(Lang::En), "it has not come; the others have waited for 80 s");
+    assert_eq!(found[0].summary(Lang::En), "it has not arrived; the others have waited for 80 s");
     assert!(found[0].summary(Lang::Zh).contains("80 s"));
     scene.apply_event(91 * SECOND, EventKind::HangEnded);
     assert_eq!(diagnose_run(&evidence, &scene.state), []);

@@ -152,7 +152,7 @@ fn finding_texts_are_bilingual() {
 fn line_with_group_values_is_quoted() {
     let (state, evidence) = replay_recorded_run(&test_data_path("recorded/wrong-address"));
     let first = &diagnose_run(&evidence, &state)[0];
-    assert_eq!(first.summary(Lang::En), "another host cannot be reached from this one: 172.30.77.250");
+    assert_eq!(first.summary(Lang::En), "another host is unreachable from this one: 172.30.77.250");
     assert!(first.evidence[0].contains("(172.30.77.250, 29611)"), "{:?}", first.evidence);
     let found = findings_for_dead_rank(Exit::Code(1), "OSError: [Errno 113] No route to host\n", &[]);
     assert_eq!(found[0].summary(Lang::Zh), "从该主机无法到达另一台主机");

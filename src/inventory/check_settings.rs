@@ -61,7 +61,7 @@ pub(crate) const CHECK_NAMES: [&str; 45] = [
 pub(crate) fn suggest_check_name(word: &str) -> String {
     match nearest_word(word, CHECK_NAMES) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "`orchestrate check --list` names them all".to_owned(),
+        None => "see `orchestrate check --list`".to_owned(),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErro
     if let Some(node) = block.get("same") {
         checks.same_output_commands = errors.read_text_list(&evaluator.evaluate(node, None));
         if checks.same_output_commands.iter().any(|command| command.trim().is_empty()) {
-            errors.report(&node.location, "an empty command", "write what each host shall run, like: nvcc --version");
+            errors.report(&node.location, "empty command", "write the command that each host runs, for example: nvcc --version");
         }
     }
     if let Some(node) = block.get("paths") {
@@ -81,7 +81,9 @@ pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErro
         let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
         let valid = |text: &str| match text.starts_with('/') || text == "~" || text.starts_with("~/") {
             true => Ok(()),
-            false => Err((format!("the path `{}` is relative", shorten(text)), "write it from / or from ~/".to_owned())),
+            false => {
+                Err((format!("the path `{}` is relative", shorten(text)), "write an absolute path, or one that begins with ~/".to_owned()))
+            }
         };
         checks.same_content_paths = items.iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
@@ -93,7 +95,7 @@ pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErro
         let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
         let valid = |text: &str| match CHECK_NAMES.contains(&text) {
             true => Ok(()),
-            false => Err((format!("there is no check `{}`", shorten(text)), suggest_check_name(text))),
+            false => Err((format!("unknown check `{}`", shorten(text)), suggest_check_name(text))),
         };
         checks.skip = items.iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }

@@ -73,11 +73,11 @@ fn evaluate_constraint(
             Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Violated,
             _ => {
                 let says = format!(
-                    "the constraint `{}` gives {}, which is neither true nor false",
+                    "the constraint `{}` evaluates to {}, which is neither true nor false",
                     shorten(expression),
                     shorten(&value.to_string())
                 );
-                errors.report(location, says, "compare it: num_heads % world_size == 0");
+                errors.report(location, says, "write a comparison, for example num_heads % world_size == 0");
                 ConstraintResult::Invalid
             }
         },

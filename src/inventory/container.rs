@@ -32,13 +32,13 @@ pub(super) fn check_keys(tree: &YamlNode, host_nodes: &[YamlNode], errors: &mut 
         if common.is_none() {
             errors.report(
                 &own.location,
-                "there is no `container` to lay this over",
-                "give the common part, its image at least, as `container`",
+                "there is no top-level `container` for this to override",
+                "put the common settings, at least the image, under the top-level `container`",
             );
         }
         for key in ["engine", "host"] {
             if let Some(node) = own.get(key) {
-                errors.report(&node.location, "the engine is the same on all hosts", format!("set container.{key}"));
+                errors.report(&node.location, "the engine must be the same on all hosts", format!("set container.{key}"));
             }
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn parse_docker_host(node: &YamlNode, errors: &mut InventoryErrors) -
         if fine && !bad {
             return Ok(());
         }
-        Err((format!("`{}` is no engine's address", shorten(text)), "write it like unix:///run/user/1000/docker.sock".to_owned()))
+        Err((format!("`{}` is not an engine's address", shorten(text)), "for example unix:///run/user/1000/docker.sock".to_owned()))
     })
 }
 
@@ -82,7 +82,7 @@ pub(super) fn parse_container(evaluator: &Evaluator<'_>, host: usize, errors: &m
     let image = match node.get("image") {
         Some(image) => errors.validated_text(image, validate_image),
         None => {
-            errors.report(&common.location, "`image` is missing", "name the image, or leave `container` out to run on the bare host");
+            errors.report(&common.location, "`image` is missing", "set the image, or remove `container` to run on the bare host");
             None
         }
     };
@@ -126,7 +126,7 @@ fn parse_network(node: &YamlNode, errors: &mut InventoryErrors) -> String {
         if fine {
             Ok(())
         } else {
-            Err((format!("`{}` is no network", shorten(text)), "write host, or the name of a docker network".to_owned()))
+            Err((format!("`{}` is not a network", shorten(text)), "use host, or the name of a docker network".to_owned()))
         }
     };
     node.get("network").and_then(|node| errors.validated_text(node, valid)).unwrap_or_else(|| "host".to_owned())
@@ -144,8 +144,8 @@ fn parse_container_gpus(node: &YamlNode, errors: &mut InventoryErrors) -> Contai
         YamlKind::Scalar { .. } | YamlKind::Map(_) => {
             errors.report(
                 &node.location,
-                format!("{} where GPUs are expected", node.describe()),
-                "write all, none, a count like 4, or indexes like [0,1]",
+                format!("expected GPUs, found {}", node.describe()),
+                "use all, none, a count like 4, or indexes like [0,1]",
             );
             ContainerGpus::All
         }
@@ -163,11 +163,7 @@ fn parse_user(node: &YamlNode, errors: &mut InventoryErrors) -> ContainerUser {
             ContainerUser::Ids(text)
         }
         _ => {
-            errors.report(
-                &node.location,
-                format!("unknown user {}", node.describe()),
-                "write image, me, root, or numbers like \"1000:1000\"",
-            );
+            errors.report(&node.location, format!("unknown user {}", node.describe()), "use image, me, root, or ids like \"1000:1000\"");
             ContainerUser::Image
         }
     }
@@ -176,7 +172,7 @@ fn parse_user(node: &YamlNode, errors: &mut InventoryErrors) -> ContainerUser {
 fn validate_image(text: &str) -> Result<(), (String, String)> {
     let bad = text.is_empty() || text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_graphic());
     if bad {
-        return Err((format!("`{}` is not the name of an image", shorten(text)), "write it like registry:5000/team/image:tag".to_owned()));
+        return Err((format!("`{}` is not an image name", shorten(text)), "for example registry:5000/team/image:tag".to_owned()));
     }
     Ok(())
 }
@@ -186,7 +182,7 @@ fn validate_size(text: &str) -> Result<(), (String, String)> {
     let (number, unit) = text.split_at(digits);
     let fine = number.parse::<u64>().is_ok_and(|n| n > 0)
         && matches!(unit.to_lowercase().as_str(), "" | "b" | "k" | "m" | "g" | "kb" | "mb" | "gb");
-    if fine { Ok(()) } else { Err((format!("`{}` is not a size", shorten(text)), "write it like 32g or 512m".to_owned())) }
+    if fine { Ok(()) } else { Err((format!("`{}` is not a size", shorten(text)), "for example 32g or 512m".to_owned())) }
 }
 
 /// Both lists; a mount of the host takes the place of the common one with the same target.
@@ -205,7 +201,7 @@ fn merge_mounts(common: Option<&YamlNode>, own: Option<&YamlNode>, errors: &mut 
 
 fn parse_mounts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
-    for item in errors.read_list(list, "write one mount a line: - /data:/data:ro") {
+    for item in errors.read_list(list, "write one mount per line: - /data:/data:ro") {
         if item.is_unknown() {
             continue;
         }
@@ -262,20 +258,23 @@ fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
     if !from.starts_with('/') && !at_home && !unknown(from) {
         let says = format!("the host's path `{}` is relative", shorten(from));
         let hint = if from.starts_with('~') {
-            "only the ssh user's own home can be meant: ~/…"
+            "~ works only for the ssh user's own home: ~/…"
         } else {
-            "write it from / or from ~/, the ssh user's home"
+            "write an absolute path, or ~/ for the ssh user's home"
         };
         return Err((says, hint.to_owned()));
     }
     if !to.starts_with('/') && !unknown(to) {
-        return Err((format!("the container's path `{}` is not absolute", shorten(to)), "write it from /".to_owned()));
+        return Err((format!("the container's path `{}` is not absolute", shorten(to)), "write an absolute path".to_owned()));
     }
     if to == "/" {
-        return Err(("nothing can be mounted over the container's /".to_owned(), "name a directory in it".to_owned()));
+        return Err(("cannot mount over the container's /".to_owned(), "use a directory in it".to_owned()));
     }
     if from.contains(':') || to.contains(':') {
-        return Err(("docker takes no `:` in a mount's path".to_owned(), "use a path without one, or a symbolic link to it".to_owned()));
+        return Err((
+            "docker does not allow `:` in a mount's path".to_owned(),
+            "use a path without one, or a symbolic link to it".to_owned(),
+        ));
     }
     if from.contains([',', '"']) || to.contains([',', '"']) {
         let says = "a `,` or `\"` in a mount's path would end the path in docker's --mount".to_owned();
@@ -305,27 +304,27 @@ fn parse_registry(node: &YamlNode, errors: &mut InventoryErrors) -> Option<Regis
 
 fn validate_login_user(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() || text.starts_with('-') || text.contains(|c: char| c.is_control()) {
-        return Err((format!("`{}` is not a user", shorten(text)), "write the name alone".to_owned()));
+        return Err((format!("`{}` is not a user", shorten(text)), "write only the name".to_owned()));
     }
     Ok(())
 }
 
 fn parse_docker_args(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
     let Some(list) = node.get("args") else { return Vec::new() };
-    let items = errors.read_list(list, "write it like [--cap-add=SYS_PTRACE]");
+    let items = errors.read_list(list, "for example [--cap-add=SYS_PTRACE]");
     let mut args = Vec::new();
     for item in items {
         let Some(text) = errors.read_text(item) else { continue };
         if args.is_empty() && !text.starts_with('-') && !item.is_unknown() {
             errors.report(
                 &item.location,
-                format!("`{}` would be taken for the image", shorten(&text)),
-                "options for docker run begin with -",
+                format!("docker would read `{}` as the image", shorten(&text)),
+                "options of docker run begin with -",
             );
         } else if let Err(hint) = reject_reserved_docker_flag(&text) {
-            errors.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), hint);
+            errors.report(&item.location, format!("orchestrate sets `{}` itself", shorten(&text)), hint);
         } else if text == "--" {
-            errors.report(&item.location, "`--` would end the options for docker run", "leave it out");
+            errors.report(&item.location, "`--` would end the options of docker run", "remove it");
         }
         args.push(text);
     }
@@ -335,12 +334,12 @@ fn parse_docker_args(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<Strin
 /// Whether an option of `docker run` is the user's to give; else what to write instead.
 fn reject_reserved_docker_flag(arg: &str) -> Result<(), String> {
     let owned: BTreeMap<&str, &str> = BTreeMap::from([
-        ("--name", "leave it out: containers are named after `name`"),
-        ("--label", "leave it out: labels tell what is ours"),
-        ("--label-file", "leave it out: labels tell what is ours"),
+        ("--name", "remove it: containers are named after `name`"),
+        ("--label", "remove it: orchestrate finds its containers by labels"),
+        ("--label-file", "remove it: orchestrate finds its containers by labels"),
         ("--entrypoint", "use container.entrypoint"),
-        ("--detach", "leave it out"),
-        ("--rm", "leave it out: see teardown"),
+        ("--detach", "remove it"),
+        ("--rm", "remove it: see teardown"),
         ("--network", "use container.network"),
         ("--net", "use container.network"),
         ("--gpus", "use container.gpus"),
@@ -351,13 +350,13 @@ fn reject_reserved_docker_flag(arg: &str) -> Result<(), String> {
         ("--env", "use container.env"),
         ("--env-file", "use container.env, or secrets"),
         ("--pull", "use container.pull"),
-        ("--init", "leave it out: it is always given"),
-        ("--restart", "leave it out: a run is whole or not at all"),
+        ("--init", "remove it: it is always set"),
+        ("--restart", "remove it: a run is never restarted in part"),
         ("--stop-timeout", "use launch.stop_grace"),
-        ("--stop-signal", "leave it out: TERM, then KILL after launch.stop_grace"),
-        ("--cidfile", "leave it out"),
-        ("--interactive", "leave it out"),
-        ("--tty", "leave it out"),
+        ("--stop-signal", "remove it: ranks get TERM, and KILL after launch.stop_grace"),
+        ("--cidfile", "remove it"),
+        ("--interactive", "remove it"),
+        ("--tty", "remove it"),
     ]);
     const SHORT_FLAGS: [(char, &str); 8] = [
         ('d', "--detach"),

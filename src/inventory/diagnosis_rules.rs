@@ -111,8 +111,8 @@ pub(super) fn parse_diagnosis_rule_source(tree: &YamlNode, errors: &mut Inventor
         _ => {
             errors.report(
                 &node.location,
-                format!("{} where rules are expected", node.describe()),
-                "name a file, or list the rules: - id: …",
+                format!("expected rules, found {}", node.describe()),
+                "write a file name, or a list of rules: - id: …",
             );
             None
         }
@@ -134,17 +134,17 @@ impl Inventory {
 /// The rules of a list that stands in a file.
 fn parse_rules(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<DiagnosisRule> {
     let YamlKind::List(items) = &node.kind else {
-        errors.report(&node.location, format!("{} where a list of rules is expected", node.describe()), "begin each rule with `- id: …`");
+        errors.report(&node.location, format!("expected a list of rules, found {}", node.describe()), "begin each rule with `- id: …`");
         return Vec::new();
     };
     if items.len() > MAX_RULES {
-        errors.report(&node.location, format!("{} rules", items.len()), format!("at most {MAX_RULES} are read"));
+        errors.report(&node.location, format!("{} rules", items.len()), format!("at most {MAX_RULES} rules are allowed"));
     }
     let mut rules: Vec<DiagnosisRule> = Vec::new();
     for item in items.iter().take(MAX_RULES) {
         let Some(rule) = parse_rule(item, errors) else { continue };
         if rules.iter().any(|known| known.id == rule.id) {
-            errors.report(&item.location, format!("a second rule `{}`", rule.id), "every rule has a name of its own");
+            errors.report(&item.location, format!("duplicate rule `{}`", rule.id), "give each rule a unique id");
         }
         rules.push(rule);
     }
@@ -158,7 +158,7 @@ fn parse_rule(node: &YamlNode, errors: &mut InventoryErrors) -> Option<Diagnosis
     let id = parse_text(node.get("id"), errors).unwrap_or_default();
     if id.is_empty() || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         let place = node.get("id").map_or(&node.location, |id| &id.location);
-        errors.report(place, "a rule needs a name of a-z, 0-9 and -", "write it like id: dataset-missing");
+        errors.report(place, "a rule needs an id of a-z, 0-9 and -", "for example id: dataset-missing");
     }
     let role = node.get("role").map_or(Some(Blame::Cause), |node| match parse_text(Some(node), errors).as_deref() {
         Some("cause") => Some(Blame::Cause),
@@ -167,14 +167,14 @@ fn parse_rule(node: &YamlNode, errors: &mut InventoryErrors) -> Option<Diagnosis
         Some("hint") => Some(Blame::PossibleCause),
         Some("harmless" | "info") => Some(Blame::Harmless),
         _ => {
-            errors.report(&node.location, format!("{} is no role", node.describe()), "cause, wait, effect, hint or harmless");
+            errors.report(&node.location, format!("{} is not a role", node.describe()), "use cause, wait, effect, hint or harmless");
             None
         }
     });
     let looks = parse_matcher(node, errors);
     let what = parse_localized(node, "what", errors);
     if what.is_none() && role.is_some_and(|role| role != Blame::Harmless) {
-        errors.report(&node.location, "it does not say what happened", "add what: <one line>");
+        errors.report(&node.location, "the rule has no summary", "add what: <one line>");
     }
     let (why, next) = (parse_localized(node, "why", errors), parse_localized(node, "next", errors));
     let examples = parse_texts(node.get("eg"), errors).into_iter().map(|(text, _)| text).collect();
@@ -199,7 +199,7 @@ fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMa
         for (text, at) in parse_texts(node.get(key), check) {
             match text.parse() {
                 Ok(number) => numbers.push(number),
-                Err(_) => check.report(&at.location, format!("{} is no number", at.describe()), "write it like 137"),
+                Err(_) => check.report(&at.location, format!("{} is not a number", at.describe()), "for example 137"),
             }
         }
         numbers
@@ -207,11 +207,15 @@ fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMa
     let (codes, signals) = (numbers("exit", errors), numbers("signal", errors));
     match (patterns.is_empty(), codes.is_empty() && signals.is_empty()) {
         (true, true) => {
-            errors.report(&node.location, "it looks at nothing", "add re: <a regular expression>, exit: <a code> or signal: <a number>");
+            errors.report(
+                &node.location,
+                "the rule has no condition",
+                "add re: <a regular expression>, exit: <a code> or signal: <a number>",
+            );
             None
         }
         (false, false) => {
-            errors.report(&node.location, "it looks at lines and at ends", "make two rules of it");
+            errors.report(&node.location, "the rule matches both lines and exits", "split it into two rules");
             None
         }
         (true, false) => Some(RuleMatcher::Exits { codes, signals }),
@@ -239,18 +243,18 @@ pub fn compile_pattern(text: &str) -> Result<Regex, (String, String)> {
         let says = error.to_string();
         let last = says.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&says).to_owned();
         let hint = match &error {
-            regex::Error::CompiledTooBig(_) => "make its repetitions smaller",
-            _ if last.contains("Unicode not allowed") => "classes are ASCII here: write (甲|乙) instead of [甲乙]",
-            _ => "the syntax is https://docs.rs/regex#syntax: no look-around, no back-references",
+            regex::Error::CompiledTooBig(_) => "use smaller repetitions",
+            _ if last.contains("Unicode not allowed") => "character classes are ASCII only: write (甲|乙) instead of [甲乙]",
+            _ => "the syntax is https://docs.rs/regex#syntax: look-around and back-references are not supported",
         };
         (last, hint.to_owned())
     })?;
     if regex.is_match(b"") {
-        return Err(("it matches an empty line, so every line".to_owned(), "name a word that must be there".to_owned()));
+        return Err(("the pattern matches an empty line, and so every line".to_owned(), "add a word that must occur".to_owned()));
     }
     let wide = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(text);
     if wide.is_ok_and(|hir| hir.properties().look_set().contains_word_unicode()) {
-        return Err(("a word boundary of Unicode is a thousand times slower".to_owned(), "leave out (?u)".to_owned()));
+        return Err(("a Unicode word boundary is a thousand times slower".to_owned(), "remove (?u)".to_owned()));
     }
     Ok(regex)
 }
@@ -261,7 +265,7 @@ fn parse_text(node: Option<&YamlNode>, errors: &mut InventoryErrors) -> Option<S
     match &node.kind {
         YamlKind::Scalar { text, .. } => Some(text.clone()),
         YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => {
-            errors.report(&node.location, format!("{} where a text is expected", node.describe()), "write it on one line");
+            errors.report(&node.location, format!("expected text, found {}", node.describe()), "write it on one line");
             None
         }
     }
@@ -338,9 +342,7 @@ mod tests {
         assert!(matches!(found, Some(DiagnosisRuleSource::File(file)) if file == "./rules.yaml"));
         let found = load("[{ id: x, re: quota, what: full }]").expect("good").diagnosis_rule_source().expect("good");
         assert!(matches!(found, Some(DiagnosisRuleSource::Inline(rules)) if rules[0].id == "x"));
-        for (text, told) in
-            [("[{ id: x, re: 'q(', what: full }]", "diagnosis[0].re: unclosed group"), ("{ a: b }", "where rules are expected")]
-        {
+        for (text, told) in [("[{ id: x, re: 'q(', what: full }]", "diagnosis[0].re: unclosed group"), ("{ a: b }", "expected rules")] {
             let problems = load(text).expect_err("broken");
             assert!(problems.iter().any(|problem| problem.to_string().contains(told)), "{problems:?}");
         }
@@ -351,16 +353,16 @@ mod tests {
         for (text, told) in [
             ("- id: a\n  re: 'x('\n  what: y\n", "rules.yaml:2:7: [0].re: unclosed group"),
             ("- id: a\n  re: '[甲乙]'\n  what: y\n", "rules.yaml:2:7: [0].re: Unicode not allowed here"),
-            ("- id: a\n  re: '(?u)\\bx\\b'\n  what: y\n", "rules.yaml:2:7: [0].re: a word boundary of Unicode"),
-            ("- id: a\n  re: 'x*'\n  what: y\n", "rules.yaml:2:7: [0].re: it matches an empty line"),
+            ("- id: a\n  re: '(?u)\\bx\\b'\n  what: y\n", "rules.yaml:2:7: [0].re: a Unicode word boundary"),
+            ("- id: a\n  re: 'x*'\n  what: y\n", "rules.yaml:2:7: [0].re: the pattern matches an empty line"),
             ("- id: a\n  rex: x\n  what: y\n", "rules.yaml:2:3: [0].rex: unknown key `rex`"),
-            ("- id: A\n  re: x\n  what: y\n", "rules.yaml:1:7: [0].id: a rule needs a name"),
-            ("- id: a\n  role: guilty\n  re: x\n  what: y\n", "rules.yaml:2:9: [0].role: `guilty` is no role"),
-            ("- id: a\n  re: x\n", "rules.yaml:1:3: [0]: it does not say what happened"),
-            ("- id: a\n  what: y\n", "rules.yaml:1:3: [0]: it looks at nothing"),
-            ("- id: a\n  exit: many\n  what: y\n", "rules.yaml:2:9: [0].exit: `many` is no number"),
-            ("id: a\n", "rules.yaml:1:1: a mapping where a list of rules is expected"),
-            ("- { id: a, re: x, what: y }\n- { id: a, re: z, what: y }\n", "[1]: a second rule `a`"),
+            ("- id: A\n  re: x\n  what: y\n", "rules.yaml:1:7: [0].id: a rule needs an id"),
+            ("- id: a\n  role: guilty\n  re: x\n  what: y\n", "rules.yaml:2:9: [0].role: `guilty` is not a role"),
+            ("- id: a\n  re: x\n", "rules.yaml:1:3: [0]: the rule has no summary"),
+            ("- id: a\n  what: y\n", "rules.yaml:1:3: [0]: the rule has no condition"),
+            ("- id: a\n  exit: many\n  what: y\n", "rules.yaml:2:9: [0].exit: `many` is not a number"),
+            ("id: a\n", "rules.yaml:1:1: expected a list of rules, found a mapping"),
+            ("- { id: a, re: x, what: y }\n- { id: a, re: z, what: y }\n", "[1]: duplicate rule `a`"),
         ] {
             let all = read_problems(text);
             assert!(all.iter().any(|problem| problem.contains(told)), "{text}\n{all:#?}");

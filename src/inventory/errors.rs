@@ -40,8 +40,8 @@ impl InventoryErrors {
                     block.keys.iter().filter(|(_, status)| *status == KeySupport::Supported).map(|(key, _)| *key).collect();
                 self.report(
                     &node.location,
-                    format!("{} where a mapping is expected", node.describe()),
-                    format!("its keys are {}", keys.join(", ")),
+                    format!("expected a mapping, found {}", node.describe()),
+                    format!("the keys are {}", keys.join(", ")),
                 );
             }
             return false;
@@ -50,7 +50,7 @@ impl InventoryErrors {
             match block.keys.iter().find(|(key, _)| *key == entry.key) {
                 Some((_, KeySupport::Supported)) => {}
                 Some((_, KeySupport::Planned)) => {
-                    self.report(&entry.location, "not supported yet", "leave it out: this version does not have it")
+                    self.report(&entry.location, "not supported yet", "remove it: this version does not support it")
                 }
                 None => {
                     let hint = unknown_key_hint(&entry.key, block);
@@ -65,12 +65,12 @@ impl InventoryErrors {
     pub(super) fn read_text(&mut self, node: &YamlNode) -> Option<String> {
         match &node.kind {
             YamlKind::Scalar { .. } if node.is_null() => {
-                self.report(&node.location, "nothing where text is expected", "an empty text is written ''");
+                self.report(&node.location, "expected text, found nothing", "write '' for an empty text");
                 None
             }
             YamlKind::Scalar { text, .. } | YamlKind::Unknown(text) => Some(text.clone()),
             YamlKind::List(_) | YamlKind::Map(_) => {
-                self.report(&node.location, format!("{} where text is expected", node.describe()), "quote it if it is meant as text");
+                self.report(&node.location, format!("expected text, found {}", node.describe()), "put quotes around it if it is text");
                 None
             }
         }
@@ -99,13 +99,13 @@ impl InventoryErrors {
         };
         let Some(number) = number else {
             let hint = match &node.kind {
-                YamlKind::Scalar { text, plain: false } if text.parse::<i64>().is_ok() => "leave the quotes out".to_owned(),
+                YamlKind::Scalar { text, plain: false } if text.parse::<i64>().is_ok() => "remove the quotes".to_owned(),
                 YamlKind::Scalar { text, plain: true } if text.parse::<f64>().is_ok() => {
-                    "write it without a fraction; in a template `//` divides to a whole number".to_owned()
+                    "write it without a fraction; in a template use `//` for integer division".to_owned()
                 }
                 _ => format!("write a number from {min} to {max}"),
             };
-            self.report(&node.location, format!("{} where a whole number is expected", node.describe()), hint);
+            self.report(&node.location, format!("expected a whole number, found {}", node.describe()), hint);
             return None;
         };
         match u32::try_from(number) {
@@ -127,7 +127,7 @@ impl InventoryErrors {
             YamlKind::Scalar { .. } | YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => None,
         };
         if truth.is_none() && !node.is_unknown() {
-            self.report(&node.location, format!("{} where true or false is expected", node.describe()), "write true or false");
+            self.report(&node.location, format!("expected true or false, found {}", node.describe()), "write true or false");
         }
         truth
     }
@@ -158,9 +158,9 @@ impl InventoryErrors {
         let duration = parse_duration(&text);
         if duration.is_none() {
             let hint = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-                format!("say the unit: {text}s")
+                format!("write a unit, for example {text}s")
             } else {
-                "write it like 500ms, 30s, 5m or 1h30m".to_owned()
+                "for example 500ms, 30s, 5m or 1h30m".to_owned()
             };
             self.report(&node.location, format!("{} is not a duration", node.describe()), hint);
         }
@@ -178,7 +178,7 @@ impl InventoryErrors {
     /// A list; anything else is wrong.
     pub(super) fn read_list<'a>(&mut self, node: &'a YamlNode, hint: &str) -> &'a [YamlNode] {
         if !matches!(node.kind, YamlKind::List(_) | YamlKind::Unknown(_)) {
-            self.report(&node.location, format!("{} where a list is expected", node.describe()), hint);
+            self.report(&node.location, format!("expected a list, found {}", node.describe()), hint);
         }
         node.items()
     }
@@ -188,11 +188,7 @@ impl InventoryErrors {
         let mut env = BTreeMap::new();
         let YamlKind::Map(entries) = &node.kind else {
             if !node.is_unknown() {
-                self.report(
-                    &node.location,
-                    format!("{} where variables are expected", node.describe()),
-                    "write them like { NCCL_DEBUG: INFO }",
-                );
+                self.report(&node.location, format!("expected variables, found {}", node.describe()), "for example { NCCL_DEBUG: INFO }");
             }
             return env;
         };
@@ -228,17 +224,17 @@ pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)>
         "MASTER_PORT",
     ];
     if !shell_quote::is_variable_name(name) {
-        let says = format!("`{}` cannot be the name of a variable", shorten(name));
-        return Err((says, "letters, digits and _ only, no digit first".to_owned()));
+        let says = format!("`{}` is not a variable name", shorten(name));
+        return Err((says, "use letters, digits and _, not beginning with a digit".to_owned()));
     }
     if RESERVED_VARIABLES.contains(&name) || ["TORCHELASTIC_", "ORCH_", "PET_"].iter().any(|prefix| name.starts_with(prefix)) {
         let hint = match name {
             "MASTER_PORT" => "set launch.master_port",
             "MASTER_ADDR" => "set master, and fabric_address of that host",
             "NPROC_PER_NODE" | "GPUS_PER_NODE" => "set launch.nproc_per_node",
-            _ => "leave it out: every rank gets the right value",
+            _ => "remove it: every rank gets the right value",
         };
-        return Err((format!("`{name}` is set for each rank and cannot be given"), hint.to_owned()));
+        return Err((format!("orchestrate sets `{name}` for each rank"), hint.to_owned()));
     }
     Ok(())
 }

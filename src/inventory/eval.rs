@@ -99,7 +99,7 @@ impl<'a> Evaluator<'a> {
                 Ok(None) => return node.clone(),
                 Ok(Some(pieces)) => return self.evaluate_pieces(&pieces, &node.location, host),
                 Err(says) => {
-                    self.report(&node.location, says, "a plain {{ is written {{ '{{' }}");
+                    self.report(&node.location, says, "write {{ '{{' }} for a literal {{");
                     YamlKind::Unknown(String::new())
                 }
             },
@@ -127,7 +127,7 @@ impl<'a> Evaluator<'a> {
             all_known &= known;
         }
         if text.len() > super::yaml_parser::TEXT_LIMIT {
-            self.report(location, "the template gives more than 1 MiB", "");
+            self.report(location, "the template's result exceeds 1 MiB", "");
             return unknown(String::new());
         }
         if all_known { YamlNode::scalar(location.clone(), text, false) } else { unknown(text) }
@@ -156,13 +156,13 @@ impl<'a> Evaluator<'a> {
     pub(super) fn evaluate_expression(&self, expression: &str, location: &SourceLocation, host: Option<usize>) -> TemplateValue {
         let shown = shorten(expression);
         if expression.len() > template::EXPRESSION_LIMIT {
-            let says = format!("an expression of more than {} bytes", template::EXPRESSION_LIMIT);
-            return self.report(location, says, "divide it among several vars");
+            let says = format!("an expression longer than {} bytes", template::EXPRESSION_LIMIT);
+            return self.report(location, says, "split it into several vars");
         }
         let compiled = match self.environment.compile_expression(expression) {
             Ok(compiled) => compiled,
             Err(error) => {
-                let hint = "write an expression like world_size // 2; a plain {{ is written {{ '{{' }}";
+                let hint = "write an expression like world_size // 2; write {{ '{{' }} for a literal {{";
                 return self.report(location, format!("`{shown}` is not an expression: {}", template::describe_error(&error)), hint);
             }
         };
@@ -208,11 +208,7 @@ impl<'a> Evaluator<'a> {
             _ => return self.lookup_scalar(name, location),
         };
         if name == "host" && host.is_none() {
-            return self.report(
-                location,
-                "`host` is not known here",
-                "only command, env, mounts and the values of one host know their host",
-            );
+            return self.report(location, "`host` is not defined here", "only command, env, mounts and per-host values can use it");
         }
         let fields: Vec<&str> = if fields.is_empty() { all.to_vec() } else { fields.iter().map(String::as_str).collect() };
         let mut group = BTreeMap::new();
@@ -277,7 +273,7 @@ impl<'a> Evaluator<'a> {
             let hint = match nearest_word(name, names) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!(
-                    "set it under vars; given are {}, run.id, run.stamp, master.name, master.address, master.port",
+                    "set it under vars; predefined are {}, run.id, run.stamp, master.name, master.address, master.port",
                     BUILTIN_NAMES[..5].join(", ")
                 ),
             };
@@ -302,14 +298,14 @@ impl<'a> Evaluator<'a> {
                     self.cache.borrow().iter().filter(|(_, term)| term.is_none()).map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
                 return self.report(
                     location,
-                    format!("`{name}` needs its own value: {} go in a circle", circle.join(", ")),
-                    "give one of them a fixed value",
+                    format!("`{name}` depends on itself: {} form a cycle", circle.join(", ")),
+                    "set one of them to a fixed value",
                 );
             }
             None => {}
         }
         if self.depth.get() >= REFERENCE_DEPTH_LIMIT {
-            return self.report(location, format!("more than {REFERENCE_DEPTH_LIMIT} names refer to each other in a row"), "");
+            return self.report(location, format!("references are nested more than {REFERENCE_DEPTH_LIMIT} levels deep"), "");
         }
         self.cache.borrow_mut().insert(name.to_owned(), None);
         self.depth.set(self.depth.get() + 1);

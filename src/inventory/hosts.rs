@@ -26,8 +26,8 @@ pub(super) fn merge_files(files: Vec<YamlNode>, errors: &mut InventoryErrors) ->
         for (name, node) in list.filter(|list| !list.is_null()).map(|list| collect_hosts(&list, errors)).unwrap_or_default() {
             match own.iter().find(|(other, _)| *other == name) {
                 Some((_, first)) => {
-                    let hint = format!("it is first given at {}", first.location);
-                    errors.report(&node.location, format!("the host `{name}` is given twice"), hint);
+                    let hint = format!("first defined at {}", first.location);
+                    errors.report(&node.location, format!("duplicate host `{name}`"), hint);
                 }
                 None => own.push((name, node)),
             }
@@ -53,7 +53,7 @@ pub(super) fn merge_files(files: Vec<YamlNode>, errors: &mut InventoryErrors) ->
 /// The hosts of one list, each as a mapping with its name.
 fn collect_hosts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
     let mut hosts = Vec::new();
-    let hint = "write one host a line: - gpu01, - gpu[01-16], - root@10.0.0.9:2222 or - { name: gpu01, gpus: 8 }";
+    let hint = "write one host per line: - gpu01, - gpu[01-16], - root@10.0.0.9:2222 or - { name: gpu01, gpus: 8 }";
     for item in errors.read_list(list, hint) {
         if hosts.len() > host_patterns::MAX_HOSTS {
             errors.report(&list.location, format!("more than {} hosts", host_patterns::MAX_HOSTS), "");
@@ -69,7 +69,7 @@ fn collect_hosts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, 
                 }))
             }
             YamlKind::Scalar { .. } | YamlKind::List(_) | YamlKind::Unknown(_) => {
-                errors.report(&item.location, format!("{} where a host is expected", item.describe()), hint);
+                errors.report(&item.location, format!("expected a host, found {}", item.describe()), hint);
             }
         }
     }
@@ -80,8 +80,8 @@ fn collect_hosts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, 
 fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], errors: &mut InventoryErrors) -> Vec<(String, YamlNode)> {
     let Some(name) = item.get("name") else {
         let hint = match entries.iter().find_map(|entry| nearest_word(&entry.key, ["name"]).map(|_| &entry.key)) {
-            Some(near) => format!("did you mean `name` where `{near}` stands?"),
-            None => "give it a name: a host's name, an alias of ssh_config, or an address".to_owned(),
+            Some(near) => format!("did you mean `name` instead of `{near}`?"),
+            None => "add a name: a host name, an alias of ssh_config, or an address".to_owned(),
         };
         errors.report(&item.location, "a host without a `name`", hint);
         return Vec::new();
@@ -134,11 +134,11 @@ fn parse_addresses(item: &YamlNode, count: usize, errors: &mut InventoryErrors) 
         Ok(all) if all.len() == count => EntryAddresses::PerHost(all),
         Ok(all) => {
             let says = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
-            errors.report(&node.location, says, "give both ranges the same length");
+            errors.report(&node.location, says, "make both ranges equally long");
             EntryAddresses::Invalid
         }
         Err(why) => {
-            errors.report(&node.location, format!("`{}`: {why}", shorten(text)), "write a range like 10.0.0.[1-16]");
+            errors.report(&node.location, format!("`{}`: {why}", shorten(text)), "write a range, for example 10.0.0.[1-16]");
             EntryAddresses::Invalid
         }
     }
@@ -146,9 +146,9 @@ fn parse_addresses(item: &YamlNode, count: usize, errors: &mut InventoryErrors) 
 
 /// The hosts that one name means.
 fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, SshDestination)> {
-    let hint = "write it like gpu01, gpu[01-16], root@10.0.0.9:2222 or \"[fd00::1]:22\"";
+    let hint = "for example gpu01, gpu[01-16], root@10.0.0.9:2222 or \"[fd00::1]:22\"";
     if text.contains("{{") {
-        errors.report(&node.location, "a template cannot name a host", "write the name out");
+        errors.report(&node.location, "a host name cannot be a template", "write the name itself");
         return Vec::new();
     }
     let found = host_patterns::parse_destination(text).and_then(|short| Ok((host_patterns::expand_pattern(&short.host)?, short)));
@@ -160,7 +160,7 @@ fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -
         }
     };
     if let Some(bad) = names.iter().find(|name| !host_patterns::is_host_name(name)) {
-        let says = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` cannot name a host", shorten(bad)) };
+        let says = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` is not a host name", shorten(bad)) };
         errors.report(&node.location, says, hint);
         return Vec::new();
     }
@@ -205,7 +205,7 @@ pub(super) fn move_master_first(tree: &YamlNode, host_nodes: &mut Vec<YamlNode>,
         None => {
             let names: Vec<String> = host_nodes.iter().map(|member| host_node_name(member).to_owned()).collect();
             let hint = format!("the hosts are {}", shorten(&host_patterns::compress_to_pattern(&names)));
-            errors.report(&node.location, format!("no host is called `{}`", shorten(&wanted)), hint);
+            errors.report(&node.location, format!("no host is named `{}`", shorten(&wanted)), hint);
         }
     }
 }
@@ -239,7 +239,7 @@ fn reject_unknown_values(node: &YamlNode, errors: &mut InventoryErrors) {
     match &node.kind {
         YamlKind::Unknown(text) if !text.is_empty() => {
             let hint = "use vars, name, nnodes, host.name or host.rank here";
-            errors.report(&node.location, format!("{text} is not known before the hosts are connected"), hint);
+            errors.report(&node.location, format!("{text} is unknown until the hosts are connected"), hint);
         }
         YamlKind::List(items) => items.iter().for_each(|item| reject_unknown_values(item, errors)),
         YamlKind::Map(entries) => entries.iter().for_each(|entry| reject_unknown_values(&entry.value, errors)),
@@ -262,15 +262,13 @@ pub(super) fn parse_gpu_indexes(node: &YamlNode, errors: &mut InventoryErrors) -
     let mut list = Vec::new();
     for item in node.items() {
         match errors.read_number(item, 0, NPROC_LIMIT - 1) {
-            Some(index) if list.contains(&index) => {
-                errors.report(&item.location, format!("GPU {index} is given twice"), "name each GPU once")
-            }
+            Some(index) if list.contains(&index) => errors.report(&item.location, format!("duplicate GPU {index}"), "list each GPU once"),
             Some(index) => list.push(index),
             None => {}
         }
     }
     if node.items().is_empty() {
-        errors.report(&node.location, "an empty list of GPUs", "leave the key out for whatever there is");
+        errors.report(&node.location, "an empty list of GPUs", "remove the key to use all GPUs");
     }
     list
 }
@@ -304,14 +302,14 @@ fn parse_ssh(node: &YamlNode, errors: &mut InventoryErrors) -> HostSshSettings {
 fn parse_positive_duration(node: &YamlNode, errors: &mut InventoryErrors) -> Option<std::time::Duration> {
     let duration = errors.read_duration(node)?;
     if duration.is_zero() {
-        errors.report(&node.location, "a time of zero", "write it like 10s");
+        errors.report(&node.location, "a duration of zero", "for example 10s");
         return None;
     }
     Some(duration)
 }
 
 fn validate_not_empty(text: &str) -> Result<(), (String, String)> {
-    if text.is_empty() { Err(("an empty path".to_owned(), "leave the key out for the default".to_owned())) } else { Ok(()) }
+    if text.is_empty() { Err(("an empty path".to_owned(), "remove the key to use the default".to_owned())) } else { Ok(()) }
 }
 
 pub(super) fn validate_env_name(text: &str) -> Result<(), (String, String)> {
@@ -319,14 +317,17 @@ pub(super) fn validate_env_name(text: &str) -> Result<(), (String, String)> {
         return Ok(());
     }
     // The text may be the password itself: it is not repeated.
-    Err(("not the name of a variable".to_owned(), "write the NAME of the laptop's variable that holds it, like SSH_PASSWORD".to_owned()))
+    Err((
+        "not a variable name".to_owned(),
+        "write the name of the environment variable on the laptop that holds it, for example SSH_PASSWORD".to_owned(),
+    ))
 }
 
 fn parse_jump_hosts(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
     let hops = errors.read_text_list(node);
     for hop in &hops {
         if !name_syntax::is_valid_jump_host(hop) {
-            errors.report(&node.location, format!("`{}` is not a jump host", shorten(hop)), "write it like bastion or user@bastion:2222");
+            errors.report(&node.location, format!("`{}` is not a jump host", shorten(hop)), "for example bastion or user@bastion:2222");
         }
     }
     hops
@@ -355,11 +356,7 @@ pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], host_nodes: &[Ya
         let first = hosts.iter().take(index).find(same);
         if let (Some(first), Some(member)) = (first, host_nodes.get(index)) {
             let place = member.get("address").map_or(&member.location, |node| &node.location);
-            errors.report(
-                place,
-                format!("`{}` has this address too", first.name),
-                "give each machine once, or say the ssh port that differs",
-            );
+            errors.report(place, format!("`{}` has this address too", first.name), "list each machine once, or set ssh ports that differ");
         }
     }
 }
@@ -367,14 +364,14 @@ pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], host_nodes: &[Ya
 /// `secrets`: names of the laptop's variables.
 pub(super) fn parse_secrets(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for item in check.read_list(node, "write it like [HF_TOKEN, WANDB_API_KEY]") {
+    for item in check.read_list(node, "for example [HF_TOKEN, WANDB_API_KEY]") {
         let Some(name) = check.read_text(item) else { continue };
         if let Err((says, hint)) = errors::validate_variable_name(&name) {
             // The text may be the secret itself: it is not repeated.
-            let says = if crate::text::shell_quote::is_variable_name(&name) { says } else { "not the name of a variable".to_owned() };
+            let says = if crate::text::shell_quote::is_variable_name(&name) { says } else { "not a variable name".to_owned() };
             check.report(&item.location, says, hint);
         } else if names.contains(&name) {
-            check.report(&item.location, format!("`{name}` is given twice"), "name it once");
+            check.report(&item.location, format!("duplicate `{name}`"), "list it once");
         } else {
             names.push(name);
         }

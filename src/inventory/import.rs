@@ -48,12 +48,12 @@ pub(crate) fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>)
         ImportFormat::PlainList => parse_plain_list(text)?,
     };
     if hosts.is_empty() {
-        return Err(format!("no host in it; it was read as {}", describe_format(form)));
+        return Err(format!("no hosts found; the file was read as {}", describe_format(form)));
     }
     let mut seen: Vec<ImportedHost> = Vec::new();
     for host in hosts {
         if !host_patterns::is_host_name(&host.name) {
-            return Err(format!("`{}` cannot name a host; the file was read as {}", host.name, describe_format(form)));
+            return Err(format!("`{}` is not a host name; the file was read as {}", host.name, describe_format(form)));
         }
         if seen.iter().all(|other| other.name != host.name) {
             seen.push(host);
@@ -102,7 +102,7 @@ fn parse_hostfile(text: &str) -> Result<Vec<ImportedHost>, String> {
         let mut words = line.split_whitespace();
         let name = words.next().unwrap_or_default().to_owned();
         let slots = words.find_map(|word| word.strip_prefix("slots=")).and_then(|slots| slots.parse().ok());
-        let slots = slots.ok_or_else(|| format!("`{line}` is no line of a hostfile: write it like gpu01 slots=8"))?;
+        let slots = slots.ok_or_else(|| format!("`{line}` is not a line of a hostfile: write for example gpu01 slots=8"))?;
         Ok(ImportedHost { name, gpus: Some(slots), ..ImportedHost::default() })
     };
     content_lines(text).map(read).collect()
@@ -250,13 +250,13 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
         text.push_str(&format!("  - {}\n", format_host(host)));
     }
     if hosts.is_empty() {
-        text.push_str("  - gpu01                        # a name of ~/.ssh/config, or user@address:port\n  - gpu02\n");
+        text.push_str("  - gpu01                        # an alias of ~/.ssh/config, or user@address:port\n  - gpu02\n");
     }
     text.push('\n');
     match ssh_config {
         Some(file) => text.push_str(&format!("ssh: {{ config: {} }}              # used instead of ~/.ssh/config\n\n", quote_yaml(file))),
         None => {
-            text.push_str("# ssh: { user: root, identity: ~/.ssh/id_ed25519, jump: [bastion] }   # what ~/.ssh/config does not say\n\n")
+            text.push_str("# ssh: { user: root, identity: ~/.ssh/id_ed25519, jump: [bastion] }   # what ~/.ssh/config does not set\n\n")
         }
     }
     text.push_str(
@@ -267,8 +267,8 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
          launch:\n  \
          with: torchrun                 # torchrun | accelerate | deepspeed | processes | script\n  \
          # nproc_per_node: 8            # default: the GPUs of each host\n  \
-         master_port: auto              # one that is free on the master\n  \
-         command: [train.py]            # the script and its words; the launcher's flags are built from the hosts\n\n\
+         master_port: auto              # a free port on the master\n  \
+         command: [train.py]            # the script and its arguments; orchestrate adds the launcher's flags\n\n\
          teardown: always               # always | on-success | never\n",
     );
     text

@@ -25,7 +25,7 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
     let scope = Evaluator::new(facts);
     evaluate_all_vars(&scope);
     let Some(block) = read.tree.get("launch") else {
-        errors.report(&read.tree.location.child("launch"), "`launch` is missing", "say what runs: launch: { command: [train.py] }");
+        errors.report(&read.tree.location.child("launch"), "`launch` is missing", "add what to run: launch: { command: [train.py] }");
         errors.problems.extend(scope.take_problems());
         return None;
     };
@@ -85,7 +85,11 @@ fn validate_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
     if text.starts_with('/') || home {
         return Ok(());
     }
-    let hint = if inside { "write it from /: it is a directory in the container" } else { "write it from / or from ~/" };
+    let hint = if inside {
+        "write an absolute path: it is a directory in the container"
+    } else {
+        "write an absolute path, or one that begins with ~/"
+    };
     Err((format!("the directory `{}` is relative", shorten(text)), hint.to_owned()))
 }
 
@@ -103,8 +107,8 @@ fn check_secrets_not_in_env(tree: &YamlNode, host_nodes: &[YamlNode], secrets: &
         if secrets.contains(&entry.key) {
             errors.report(
                 &entry.location,
-                format!("`{}` is one of the secrets", entry.key),
-                "keep it in one place: a value written here is not secret",
+                format!("`{}` is also listed in secrets", entry.key),
+                "remove one of the two: a value written here is not secret",
             );
         }
     }
@@ -116,8 +120,8 @@ fn check_hostfile_gpus(evaluator: &Evaluator<'_>, hosts: &[JobHost], errors: &mu
         let listed = matches!(evaluator.inputs().gpus.get(index), Some(GpuSelection::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
         let member = evaluator.inputs().host_nodes.get(index);
         if let (true, None, Some(node)) = (listed, &host.container, member.and_then(|member| member.get("gpus"))) {
-            let hint = "use launch.rendezvous: static, which keeps to them, or a container";
-            errors.report(&node.location, "DeepSpeed's own launcher would take the first GPUs of the host instead of these", hint);
+            let hint = "use launch.rendezvous: static, which honors the selection, or a container";
+            errors.report(&node.location, "DeepSpeed's own launcher ignores the selection and uses the host's first GPUs", hint);
         }
     }
 }
@@ -134,7 +138,7 @@ fn check_gpu_count(evaluator: &Evaluator<'_>, nproc: Option<u32>, errors: &mut I
     let name = facts.host_names.get(*host).copied().unwrap_or_default();
     errors.report(
         &node.location,
-        format!("{nproc} processes a host, but {name} gives {gpus} GPUs"),
-        format!("write at most {gpus}, or leave it out"),
+        format!("{nproc} processes per host, but {name} has {gpus} GPUs"),
+        format!("use at most {gpus}, or remove the key"),
     );
 }

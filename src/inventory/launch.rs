@@ -69,12 +69,12 @@ fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors
         ("torchrun", _) => Launcher::Torchrun(meeting(errors)),
         ("accelerate", _) => {
             if let Some(node) = rendezvous.filter(|_| !is("static")) {
-                refuse(node, "accelerate meets by the static rendezvous", "leave it out, or set with: torchrun", errors);
+                refuse(node, "accelerate only supports the static rendezvous", "remove it, or set with: torchrun", errors);
             }
             Launcher::Accelerate
         }
         (_, Some(node)) => {
-            refuse(node, "only torchrun has a rendezvous", "leave it out, or set with: torchrun", errors);
+            refuse(node, "only torchrun has a rendezvous setting", "remove it, or set with: torchrun", errors);
             if word == "processes" { Launcher::Processes } else { Launcher::Script }
         }
         ("processes", None) => Launcher::Processes,
@@ -85,7 +85,7 @@ fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors
 fn parse_gpu_visibility(launcher: Launcher, node: Option<&YamlNode>, errors: &mut InventoryErrors) -> GpuVisibility {
     let Some(node) = node else { return GpuVisibility::All };
     if launcher != Launcher::Processes {
-        errors.report(&node.location, "only `with: processes` gives its processes GPUs of their own", "leave it out: LOCAL_RANK chooses");
+        errors.report(&node.location, "only `with: processes` can give each process its own GPU", "remove it: LOCAL_RANK selects the GPU");
     }
     errors.read_choice(node, &[("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)]).unwrap_or(GpuVisibility::All)
 }
@@ -100,12 +100,8 @@ fn parse_elastic_number(
     let node = node?;
     let number = errors.read_number(node, least, most);
     if !launcher.has_dynamic_ranks() && number != Some(0) {
-        let says = "only torchrun with rendezvous: c10d starts workers again or begins with fewer hosts";
-        errors.report(
-            &node.location,
-            says,
-            "set launch.rendezvous: c10d, or leave it out: with static ranks one dead worker ends the gang",
-        );
+        let says = "only torchrun with rendezvous: c10d can restart workers or start with fewer hosts";
+        errors.report(&node.location, says, "set launch.rendezvous: c10d, or remove it: with static ranks one failed worker ends the gang");
     }
     number
 }
@@ -119,7 +115,7 @@ fn parse_master_port(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut In
 
 fn validate_setup(text: &str) -> Result<(), (String, String)> {
     if text.trim().is_empty() {
-        return Err(("empty lines set nothing up".to_owned(), "leave the key out".to_owned()));
+        return Err(("the setup is empty".to_owned(), "remove the key".to_owned()));
     }
     Ok(())
 }
@@ -129,7 +125,7 @@ fn parse_gate(node: Option<&YamlNode>, start: StartOrder, errors: &mut Inventory
     let gate =
         errors.read_choice(node, &[("port", StartGate::MasterPort), ("started", StartGate::MasterStarted), ("none", StartGate::None)])?;
     if start == StartOrder::Together && gate != StartGate::None {
-        errors.report(&node.location, "with start: together nobody waits at a gate", "leave one of the two out");
+        errors.report(&node.location, "gate has no effect with start: together", "remove one of the two");
     }
     Some(gate)
 }
@@ -138,7 +134,7 @@ fn validate_python(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() || text.starts_with('-') || text.contains(char::is_whitespace) {
         return Err((
             format!("`{}` is not an interpreter", shorten(text)),
-            "name one program, like python3 or /opt/venv/bin/python".to_owned(),
+            "write one program, for example python3 or /opt/venv/bin/python".to_owned(),
         ));
     }
     Ok(())
@@ -146,14 +142,14 @@ fn validate_python(text: &str) -> Result<(), (String, String)> {
 
 fn validate_regex(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() {
-        return Err(("an empty pattern is found in every line".to_owned(), "leave the key out".to_owned()));
+        return Err(("an empty pattern matches every line".to_owned(), "remove the key".to_owned()));
     }
     match regex::RegexBuilder::new(text).size_limit(1 << 20).build() {
         Ok(_) => Ok(()),
         Err(error) => {
             let hint = match error {
-                regex::Error::CompiledTooBig(_) => "make its repetitions smaller",
-                _ => "write \\( for a plain bracket, \\. for a plain dot",
+                regex::Error::CompiledTooBig(_) => "use smaller repetitions",
+                _ => "write \\( for a literal parenthesis, \\. for a literal dot",
             };
             let text = error.to_string();
             let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
@@ -176,18 +172,18 @@ pub(super) fn parse_launch_command(
             nothing
         }
         (None, None) => {
-            errors.report(&launch.location, "`command` is missing", "write it like [train.py, --lr, \"1e-3\"]");
+            errors.report(&launch.location, "`command` is missing", "for example [train.py, --lr, \"1e-3\"]");
             nothing
         }
         (Some(command), None) => LaunchCommand::Argv(parse_argv(evaluator, command, host, errors)),
         (None, Some(shell)) => {
             if !matches!(evaluator.launcher_name().as_str(), "script" | "processes") {
-                let says = "only `with: script` and `with: processes` run a shell";
-                errors.report(&shell.location, says, "write the training script and its words as `command`");
+                let says = "only `with: script` and `with: processes` support shell";
+                errors.report(&shell.location, says, "write the training script and its arguments as `command`");
             }
             let text = errors.read_text(&evaluator.evaluate(shell, Some(host))).unwrap_or_default();
             if text.trim().is_empty() {
-                errors.report(&shell.location, "an empty script", "write the lines that each host runs");
+                errors.report(&shell.location, "empty script", "write the lines for each host to run");
             }
             LaunchCommand::Shell(text)
         }
@@ -200,16 +196,12 @@ fn parse_argv(evaluator: &Evaluator<'_>, command: &YamlNode, host: usize, errors
         YamlKind::Scalar { text, .. } => split_command_line(evaluator, text, command, host, errors),
         YamlKind::List(items) => items.iter().flat_map(|item| list_item_words(evaluator, item, host, errors)).collect(),
         YamlKind::Map(_) | YamlKind::Unknown(_) => {
-            errors.report(
-                &command.location,
-                format!("{} where a command is expected", command.describe()),
-                "write a list of words, or one line",
-            );
+            errors.report(&command.location, format!("expected a command, found {}", command.describe()), "write a list, or one line");
             return Vec::new();
         }
     };
     if words.is_empty() && errors.problems.len() == before && !command.is_unknown() {
-        errors.report(&command.location, "an empty command", "write it like [train.py, --lr, \"1e-3\"]");
+        errors.report(&command.location, "empty command", "for example [train.py, --lr, \"1e-3\"]");
     }
     reserved_flags::check_command(&evaluator.launcher_name(), &words, command, errors);
     words

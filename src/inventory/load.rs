@@ -78,11 +78,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
                 files.push(node);
             }
             (Some(node), _) => {
-                errors.report(
-                    &node.location,
-                    format!("{} where the inventory's keys are expected", node.describe()),
-                    "begin with `name: …`",
-                );
+                errors.report(&node.location, format!("expected the inventory's keys, found {}", node.describe()), "begin with `name: …`");
                 whole = false;
             }
             (None, problems) => {
@@ -108,7 +104,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
     if members.is_empty() && errors.problems.len() == before {
         let place =
             sources.last().map_or_else(|| SourceLocation::whole_file(SET_OPTION), |source| SourceLocation::whole_file(&source.name));
-        errors.report(&place.child("hosts"), "no hosts", "list them: hosts: [gpu01, gpu02]");
+        errors.report(&place.child("hosts"), "no hosts", "for example hosts: [gpu01, gpu02]");
     }
     hosts::move_master_first(&tree, &mut members, errors);
     Some(MergedInventory { tree, host_nodes: members, fingerprints: OnceLock::new() })
@@ -117,7 +113,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
 /// `a.b.c=value` as the file that it stands for.
 fn parse_set_option(set: &str, files: &[YamlNode]) -> Result<YamlNode, Vec<InventoryProblem>> {
     let whole = SourceLocation::whole_file(SET_OPTION);
-    let wrong = |says: String| vec![whole.problem(says, "write it like --set launch.nproc_per_node=4")];
+    let wrong = |says: String| vec![whole.problem(says, "for example --set launch.nproc_per_node=4")];
     let Some((key, value)) = set.split_once('=') else { return Err(wrong(format!("`{}` has no =", shorten(set)))) };
     let keys: Vec<&str> = key.trim().split('.').collect();
     if keys.iter().any(|key| key.is_empty()) {
@@ -161,7 +157,7 @@ fn split_host_setting<'k>(value: YamlNode, keys: &[&'k str], files: &[YamlNode])
         let name = name.join(".");
         members.iter().any(|member| hosts::host_node_name(member) == name).then_some((name, keys))
     });
-    let Some((name, inner)) = found else { return Err(format!("`{}` names no host and its key", shorten(&keys.join(".")))) };
+    let Some((name, inner)) = found else { return Err(format!("`{}` does not name a host and its key", shorten(&keys.join(".")))) };
     let place = value.location.clone();
     let value = inner
         .iter()
@@ -211,20 +207,16 @@ fn check_all_keys(merged: &MergedInventory, errors: &mut InventoryErrors) {
     }
     let Some(vars) = merged.tree.get("vars") else { return };
     if !matches!(vars.kind, YamlKind::Map(_)) {
-        errors.report(&vars.location, format!("{} where a mapping is expected", vars.describe()), "write it like { num_heads: 40 }");
+        errors.report(&vars.location, format!("expected a mapping, found {}", vars.describe()), "for example { num_heads: 40 }");
     }
     const TEMPLATE_KEYWORDS: [&str; 16] =
         ["true", "false", "none", "not", "and", "or", "in", "is", "if", "else", "True", "False", "None", "loop", "self", "range"];
     for entry in vars.entries() {
         if is_builtin_name(&entry.key) || TEMPLATE_KEYWORDS.contains(&entry.key.as_str()) {
-            errors.report(
-                &entry.location,
-                format!("`{}` has a meaning of its own in templates", entry.key),
-                "give the variable another name",
-            );
+            errors.report(&entry.location, format!("`{}` is reserved in templates", entry.key), "rename the variable");
         } else if !crate::text::shell_quote::is_variable_name(&entry.key) {
             let says = format!("`{}` cannot be used in a template", shorten(&entry.key));
-            errors.report(&entry.location, says, "letters, digits and _ only, no digit first");
+            errors.report(&entry.location, says, "use letters, digits and _, not beginning with a digit");
         }
     }
 }
@@ -274,7 +266,7 @@ fn parse_name(evaluator: &Evaluator<'_>, tree: &YamlNode, errors: &mut Inventory
         errors.report(
             &tree.location.child("name"),
             "`name` is missing",
-            "give the run a name, like name: wan22: containers and labels carry it",
+            "name the run, for example name: wan22 (used in container names and labels)",
         );
         return String::new();
     };
@@ -282,7 +274,7 @@ fn parse_name(evaluator: &Evaluator<'_>, tree: &YamlNode, errors: &mut Inventory
     if let YamlKind::Unknown(text) = &node.kind
         && !text.is_empty()
     {
-        errors.report(&node.location, format!("{text} is not known before the hosts are connected"), "write the name out, or use vars");
+        errors.report(&node.location, format!("{text} is unknown until the hosts are connected"), "write the name itself, or use vars");
     }
     errors.validated_text(&node, name_syntax::validate_inventory_name).unwrap_or_default()
 }
@@ -291,8 +283,8 @@ fn validate_run_dir(text: &str) -> Result<(), (String, String)> {
     let home = text == "~" || text.starts_with("~/");
     let odd = text.contains(|c: char| c.is_control() || c == ':' || c == ',');
     if (!home && !text.starts_with('/')) || text == "/" || text == "~" || odd || text.split('/').any(|part| part == "..") {
-        let says = format!("`{}` cannot be the run directory", shorten(text));
-        return Err((says, "write a directory from / or from ~/, like ~/.orchestrate".to_owned()));
+        let says = format!("`{}` is not allowed as run directory", shorten(text));
+        return Err((says, "write an absolute path or one below ~/, for example ~/.orchestrate".to_owned()));
     }
     Ok(())
 }

@@ -17,8 +17,11 @@ pub(super) fn parse_max_log_bytes(evaluator: &Evaluator<'_>, errors: &mut Invent
     let node = evaluator.evaluate(node, None);
     let text = errors.validated_text(&node, |text| match parse_size(text) {
         Some(size) if size >= MIN_MAX_LOG_BYTES => Ok(()),
-        Some(_) => Err((format!("`{}` is less than 64k", shorten(text)), "write what one log may take on a host, like 20g".to_owned())),
-        None => Err((format!("`{}` is not a size", shorten(text)), "write it like 20g or 512m".to_owned())),
+        Some(_) => Err((
+            format!("`{}` is less than 64k", shorten(text)),
+            "write the most that one log may use on a host, for example 20g".to_owned(),
+        )),
+        None => Err((format!("`{}` is not a size", shorten(text)), "for example 20g or 512m".to_owned())),
     });
     text.as_deref().and_then(parse_size).unwrap_or(DEFAULT_MAX_LOG_BYTES)
 }

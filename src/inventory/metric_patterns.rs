@@ -15,8 +15,8 @@ pub(super) fn parse_metrics(node: &YamlNode, errors: &mut InventoryErrors) -> BT
     if !matches!(node.kind, YamlKind::Map(_)) {
         errors.report(
             &node.location,
-            format!("{} where a mapping is expected", node.describe()),
-            "write it like { reward: 'reward[ =:]+([0-9.eE+-]+)' }",
+            format!("expected a mapping, found {}", node.describe()),
+            "for example { reward: 'reward[ =:]+([0-9.eE+-]+)' }",
         );
         return BTreeMap::new();
     }
@@ -27,8 +27,8 @@ pub(super) fn parse_metrics(node: &YamlNode, errors: &mut InventoryErrors) -> BT
         if !named {
             errors.report(
                 &entry.location,
-                format!("`{}` cannot name a metric", shorten(&entry.key)),
-                "letters, digits and _ / . - only, at most 20",
+                format!("`{}` is not a metric name", shorten(&entry.key)),
+                "use letters, digits and _ / . -, at most 20",
             );
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) fn parse_metrics(node: &YamlNode, errors: &mut InventoryErrors) -> BT
         }
     }
     if found.len() > MAX_METRICS {
-        errors.report(&node.location, format!("{} metrics", found.len()), format!("name at most {MAX_METRICS}"));
+        errors.report(&node.location, format!("{} metrics", found.len()), format!("at most {MAX_METRICS} are allowed"));
     }
     found
 }
@@ -48,11 +48,11 @@ fn validate_metric_pattern(text: &str) -> Result<(), (String, String)> {
     let regex = built.map_err(|error| {
         let says = error.to_string();
         let why = says.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        (format!("not a regular expression: {why}"), format!("write it {example}; \\( stands for a plain bracket"))
+        (format!("not a regular expression: {why}"), format!("write it {example}; \\( matches a literal parenthesis"))
     })?;
     match regex.captures_len() {
         2 => Ok(()),
-        1 => Err(("the pattern has no group for the value".to_owned(), format!("put brackets around the number, {example}"))),
-        n => Err((format!("the pattern has {} groups", n - 1), "leave one, the number; (?:…) groups without being one".to_owned())),
+        1 => Err(("the pattern has no capture group for the value".to_owned(), format!("put parentheses around the number, {example}"))),
+        n => Err((format!("the pattern has {} capture groups", n - 1), "keep one, for the number; use (?:…) for the others".to_owned())),
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn validate_user(text: &str) -> Result<(), MessageAndHint> {
     if is_valid_user(text) {
         return Ok(());
     }
-    let hint = "write the name alone, like root: only letters, digits and _ . + -";
+    let hint = "write only the name, for example root: letters, digits and _ . + -";
     Err((format!("`{}` is not a user", shorten(text)), hint.to_owned()))
 }
 
@@ -68,11 +68,11 @@ pub(super) fn validate_address(text: &str) -> Result<(), MessageAndHint> {
         && !host.contains(':')
         && port.parse::<u16>().is_ok()
     {
-        return Err((format!("`{}` holds a port", shorten(text)), format!("write address: {host} and ssh: {{ port: {port} }}")));
+        return Err((format!("`{}` contains a port", shorten(text)), format!("write address: {host} and ssh: {{ port: {port} }}")));
     }
     let plain = text.split('%').next().unwrap_or_default();
     if !host_patterns::is_host_name(text) || (text.contains(':') && plain.parse::<std::net::Ipv6Addr>().is_err()) {
-        return Err((format!("`{}` is not an address", shorten(text)), "write an IP address or a host's name".to_owned()));
+        return Err((format!("`{}` is not an address", shorten(text)), "write an IP address or a host name".to_owned()));
     }
     Ok(())
 }
@@ -83,9 +83,9 @@ pub(super) fn validate_inventory_name(text: &str) -> Result<(), MessageAndHint> 
     }
     let near: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(MAX_NAME_LENGTH).collect();
     let near = near.trim_matches('-');
-    let hint = "lower-case letters, digits and -, at most 40, no - first";
+    let hint = "use lower-case letters, digits and -, at most 40, not beginning with -";
     let hint = if near.is_empty() { hint.to_owned() } else { format!("{hint}: for example {near}") };
-    Err((format!("`{}` cannot name a run", shorten(text)), hint))
+    Err((format!("`{}` is not a run name", shorten(text)), hint))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) fn parse_on_failure(evaluator: &Evaluator<'_>, errors: &mut Inventory
         let node = evaluator.evaluate(node, None);
         said.hang_after = errors.read_duration(&node);
         if said.hang_after.is_some_and(|after| after < Duration::from_secs(1)) {
-            errors.report(&node.location, "a run is silent for so long all the time", "write the longest healthy silence, like 30m");
+            errors.report(&node.location, "a healthy run may be silent for that long", "use the longest healthy silence, for example 30m");
         }
     }
     said

@@ -77,16 +77,16 @@ fn reserved_flags_of(launcher: &str, hostfile: bool) -> &'static [&'static str] 
 fn reserved_flag_hint(name: &str, launcher: &str) -> String {
     match name {
         "nproc_per_node" | "master_port" | "max_restarts" => format!("set launch.{name}"),
-        "num_processes" | "num_gpus" => "leave it out: launch.nproc_per_node and the list of hosts decide".to_owned(),
+        "num_processes" | "num_gpus" => "remove it: launch.nproc_per_node and `hosts` define it".to_owned(),
         "main_process_port" => "set launch.master_port".to_owned(),
         "rdzv_backend" => "set launch.rendezvous".to_owned(),
         "nnodes" | "node_rank" | "num_machines" | "machine_rank" | "num_nodes" | "hostfile" | "deepspeed_hostfile" => {
-            "leave it out: the list of hosts decides".to_owned()
+            "remove it: `hosts` defines it".to_owned()
         }
         "master_addr" | "main_process_ip" => "set master".to_owned(),
-        "gpu_ids" | "include" | "exclude" | "deepspeed_inclusion_filter" => "set gpus of the host, or container.gpus".to_owned(),
+        "gpu_ids" | "include" | "exclude" | "deepspeed_inclusion_filter" => "set the host's gpus, or container.gpus".to_owned(),
         "no_python" | "module" => "begin the command with --no_python and a program, or with -m and a module".to_owned(),
-        _ => format!("leave it out: it is given to {launcher} on every host"),
+        _ => format!("remove it: orchestrate passes it to {launcher} on every host"),
     }
 }
 
@@ -111,8 +111,8 @@ pub(super) fn check_command(launcher: &str, argv: &[String], command: &YamlNode,
         "script" => {}
         "processes" if is_launcher(argv) => errors.report(
             place,
-            "the launcher stands in the command: it would be started once a GPU",
-            "use with: torchrun, accelerate or deepspeed, or begin with the program of one rank",
+            "the command contains the launcher: it would be started once per GPU",
+            "use with: torchrun, accelerate or deepspeed, or begin with the program of a rank",
         ),
         "processes" => {}
         _ => check_worker_command(launcher, first, argv, place, errors),
@@ -125,10 +125,10 @@ fn check_worker_command(launcher: &str, first: &str, argv: &[String], location: 
     let python = program.strip_prefix("python").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
     if is_launcher(argv) {
         let hint = format!("begin with the training script: `with: {launcher}` starts {launcher} with every flag it needs");
-        errors.report(location, "the launcher stands in the command", hint);
+        errors.report(location, "the command contains the launcher", hint);
     } else if python {
         let hint = "begin with the script, or with -m and a module; launch.python names the interpreter";
-        errors.report(location, format!("`{program}` stands before the script"), hint);
+        errors.report(location, format!("`{program}` is before the script"), hint);
     } else if matches!(program, "bash" | "sh") {
         let hint =
             "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script";
@@ -138,22 +138,20 @@ fn check_worker_command(launcher: &str, first: &str, argv: &[String], location: 
         let hint = match nearest_word(&name, owned) {
             Some(flag) => reserved_flag_hint(flag, launcher),
             None => {
-                format!(
-                    "write it in launch.args: the command begins with the script, or with -m and a module, and {launcher} is built here"
-                )
+                format!("move it to launch.args: the command begins with the script, or with -m and a module; orchestrate adds {launcher}")
             }
         };
-        errors.report(location, format!("`{}` stands before the script", shorten(first)), hint);
+        errors.report(location, format!("`{}` is before the script", shorten(first)), hint);
     }
 }
 
 /// `launch.args`: words for the launcher itself. Flags are spelt with underscores: older torch rejects dashes
 /// (huggingface/pytorch-image-models#1742), newer takes both.
 pub(super) fn parse_launcher_args(launcher: &str, hostfile: bool, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
-    let items = errors.read_list(node, "write it like [--mixed_precision, bf16]");
+    let items = errors.read_list(node, "for example [--mixed_precision, bf16]");
     if matches!(launcher, "processes" | "script") {
-        let hint = "write the program and its words as `command`";
-        errors.report(&node.location, format!("`with: {launcher}` has no launcher that takes words"), hint);
+        let hint = "write the program and its arguments as `command`";
+        errors.report(&node.location, format!("`with: {launcher}` has no launcher to pass arguments to"), hint);
         return Vec::new();
     }
     let mut words = Vec::new();
@@ -162,19 +160,19 @@ pub(super) fn parse_launcher_args(launcher: &str, hostfile: bool, node: &YamlNod
         let Some(name) = flag_name(&text).filter(|_| !item.is_unknown()) else {
             if words.is_empty() && !matches!(item.kind, YamlKind::Unknown(_)) {
                 let says = format!("`{}` would be taken for the script", shorten(&text));
-                errors.report(&item.location, says, format!("options for {launcher} begin with -; the script and its words are `command`"));
+                errors.report(
+                    &item.location,
+                    says,
+                    format!("options of {launcher} begin with -; write the script and its arguments as `command`"),
+                );
             }
             words.push(text);
             continue;
         };
         if matches!(text.as_str(), "--" | "-m") {
-            errors.report(
-                &item.location,
-                format!("`{text}` would end the options for {launcher}"),
-                "write it at the beginning of `command`",
-            );
+            errors.report(&item.location, format!("`{text}` would end the options of {launcher}"), "move it to the beginning of `command`");
         } else if reserved_flags_of(launcher, hostfile).contains(&name.as_str()) {
-            errors.report(&item.location, format!("`{}` is set by orchestrate", shorten(&text)), reserved_flag_hint(&name, launcher));
+            errors.report(&item.location, format!("orchestrate sets `{}` itself", shorten(&text)), reserved_flag_hint(&name, launcher));
         }
         words.push(match (text.strip_prefix("--"), text.split_once('=')) {
             (None, _) => text,

@@ -51,7 +51,7 @@ pub(super) fn new_environment() -> Environment<'static> {
 }
 
 fn too_long_error() -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("it gives more than {TEXT_LIMIT} bytes"))
+    Error::new(ErrorKind::InvalidOperation, format!("its result exceeds {TEXT_LIMIT} bytes"))
 }
 
 /// `list | join(",")`, bounded.
@@ -157,7 +157,7 @@ pub(super) fn value_to_node(value: &Value, location: &SourceLocation) -> Result<
 }
 
 fn build_node(value: &Value, location: &SourceLocation, budget: &mut usize) -> Result<YamlNode, String> {
-    *budget = budget.checked_sub(1).ok_or_else(|| format!("it gives more than {ITEM_LIMIT} values"))?;
+    *budget = budget.checked_sub(1).ok_or_else(|| format!("its result exceeds {ITEM_LIMIT} values"))?;
     Ok(match value.kind() {
         ValueKind::None => YamlNode::scalar(location.clone(), "", true),
         ValueKind::Bool | ValueKind::Number => YamlNode::scalar(location.clone(), value_to_text(value)?, true),
@@ -177,7 +177,7 @@ fn build_node(value: &Value, location: &SourceLocation, budget: &mut usize) -> R
             }
             YamlNode::map(location.clone(), entries)
         }
-        other => return Err(format!("it gives {other}, which cannot be written down")),
+        other => return Err(format!("its result is {other}, which has no text form")),
     })
 }
 
@@ -187,15 +187,15 @@ pub(super) fn value_to_text(value: &Value) -> Result<String, String> {
         // As YAML writes them, not as Python does.
         ValueKind::Bool => if value.is_true() { "true" } else { "false" }.to_owned(),
         ValueKind::Number | ValueKind::String => value.to_string(),
-        ValueKind::None => return Err("it gives none, which is no text".to_owned()),
+        ValueKind::None => return Err("its result is none, not text".to_owned()),
         ValueKind::Undefined => return Err("it is not defined".to_owned()),
-        other => return Err(format!("it gives a {other} in the middle of a text")),
+        other => return Err(format!("its result is a {other} inside a text")),
     };
     if text.len() > TEXT_LIMIT {
-        return Err(format!("it gives more than {TEXT_LIMIT} bytes"));
+        return Err(format!("its result exceeds {TEXT_LIMIT} bytes"));
     }
     if text.contains('\0') {
-        return Err("it gives a NUL character, which cannot reach a process".to_owned());
+        return Err("its result contains a NUL character, which cannot be passed to a process".to_owned());
     }
     Ok(text)
 }

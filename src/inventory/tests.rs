@@ -255,9 +255,9 @@ fn later_files_and_sets_override_by_key() {
     for (set, says) in [
         ("launch", "--set: `launch` has no =\n"),
         (".a=1", "--set: `.a` is not a key\n"),
-        ("launch.nproc_per_node=many", "--set: launch.nproc_per_node: `many` where a whole number is expected\n"),
+        ("launch.nproc_per_node=many", "--set: launch.nproc_per_node: expected a whole number, found `many`\n"),
         ("launch.nproc=4", "--set: launch.nproc: unknown key `nproc`\n    help: did you mean `nproc_per_node`?\n"),
-        ("hosts.gpu9.gpus=4", "--set: `hosts.gpu9.gpus` names no host and its key\n"),
+        ("hosts.gpu9.gpus=4", "--set: `hosts.gpu9.gpus` does not name a host and its key\n"),
         ("env.A=[", "--set: env.A: not YAML"),
     ] {
         let problems = format_problems(&Inventory::load(std::slice::from_ref(&base), &[set.to_owned()]).expect_err(set));
@@ -357,7 +357,7 @@ fn limit_renumbers_ranks_and_fingerprints_differ() {
     let job = inventory.job(&runtime_values(&inventory, 4)).expect("a job");
     assert_eq!(command_words(&job.hosts[0]), ["a.py", "0", "8", "r1"]);
     let problem = inventory.limit_hosts("gpu02").expect_err("it is gone");
-    assert_eq!(problem.to_string(), "--limit: no host is called `gpu02`\n    help: the hosts are gpu[01,03]");
+    assert_eq!(problem.to_string(), "--limit: no host is named `gpu02`\n    help: the hosts are gpu[01,03]");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(super) const NODE_LIMIT: usize = 50_000;
 pub(super) fn parse_document(file: &str, text: &str) -> (Option<YamlNode>, Vec<InventoryProblem>) {
     let whole = SourceLocation::whole_file(file);
     if text.len() > TEXT_LIMIT {
-        let says = format!("{} bytes are more than the {TEXT_LIMIT} that an inventory may have", text.len());
+        let says = format!("{} bytes, but an inventory may have at most {TEXT_LIMIT}", text.len());
         return (None, vec![whole.problem(says, "is this the right file?")]);
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -65,13 +65,13 @@ impl<'a> DocumentParser<'a> {
                 let at = SourceLocation { line: error.marker().line(), column: error.marker().col() + 1, path: path.clone() };
                 Err(Box::new(at.problem(format!("not YAML: {}", error.info()), syntax_hint(error.info()))))
             }
-            None => Err(Box::new(SourceLocation { line: 0, column: 0, path: path.clone() }.problem("the text ends too early", ""))),
+            None => Err(Box::new(SourceLocation { line: 0, column: 0, path: path.clone() }.problem("the text ends unexpectedly", ""))),
         }
     }
 
     fn parse_root(&mut self, whole: &SourceLocation) -> Result<YamlNode, ParseFailure> {
         let path = &whole.path;
-        let empty = || Box::new(whole.problem("there is nothing in it", "the smallest inventory has `name`, `hosts` and `launch`"));
+        let empty = || Box::new(whole.problem("the file is empty", "the smallest inventory has `name`, `hosts` and `launch`"));
         loop {
             match self.next_event(path)? {
                 (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
@@ -91,7 +91,7 @@ impl<'a> DocumentParser<'a> {
                 (Event::StreamEnd, _) => return Ok(()),
                 (Event::DocumentEnd | Event::Nothing, _) => {}
                 (_, span) => {
-                    let hint = "give further documents as files of their own";
+                    let hint = "put further documents into separate files";
                     return Err(Box::new(location(span, path).problem("a second document begins here", hint)));
                 }
             }
@@ -102,7 +102,7 @@ impl<'a> DocumentParser<'a> {
         self.node_count += 1;
         if self.node_count > NODE_LIMIT {
             let says = format!("more than {NODE_LIMIT} values, aliases counted as often as they are used");
-            return Err(Box::new(at.problem(says, "write less, or use fewer aliases of aliases")));
+            return Err(Box::new(at.problem(says, "write fewer values, or use fewer nested aliases")));
         }
         if self.depth.max(at.path.depth()) > DEPTH_LIMIT {
             return Err(Box::new(at.problem(format!("nested deeper than {DEPTH_LIMIT} levels"), "")));
@@ -175,7 +175,7 @@ impl<'a> DocumentParser<'a> {
             }
             if let Some(first) = seen.get(&key).and_then(|index| entries.get(*index)) {
                 let first = format!("{}:{}", first.location.line, first.location.column);
-                self.problems.push(at.problem(format!("the key is given twice, first at {first}"), "keep one of them"));
+                self.problems.push(at.problem(format!("duplicate key, first defined at {first}"), "keep one of them"));
                 continue;
             }
             if !key.is_empty() {
@@ -197,7 +197,7 @@ impl<'a> DocumentParser<'a> {
         };
         for source in sources {
             let YamlKind::Map(from) = source.kind else {
-                self.problems.push(source.problem("`<<` takes a mapping or a list of mappings", "point it at an anchor: `<<: *common`"));
+                self.problems.push(source.problem("`<<` needs a mapping or a list of mappings", "point it at an anchor: `<<: *common`"));
                 continue;
             };
             for entry in from {
@@ -227,13 +227,13 @@ impl<'a> DocumentParser<'a> {
                 Some(YamlKind::Scalar { text, .. }) => Ok((text.clone(), false)),
                 _ => Err(Box::new(at.problem("a key must be a single word", ""))),
             },
-            _ => Err(Box::new(at.problem("a key must be a single word", "a text that begins with `{` or `[` needs quotes"))),
+            _ => Err(Box::new(at.problem("a key must be a single word", "text that begins with `{` or `[` needs quotes"))),
         }
     }
 
     fn resolve_alias(&mut self, id: usize, at: &SourceLocation) -> Result<YamlNode, ParseFailure> {
         let Some(node) = self.anchors.get(&id).cloned() else {
-            return Err(Box::new(at.problem("the alias stands inside the very value that it names", "")));
+            return Err(Box::new(at.problem("the alias is inside the value that it refers to", "")));
         };
         self.copy_under_path(&node, &at.path)
     }
@@ -278,13 +278,13 @@ impl<'a> DocumentParser<'a> {
 
     fn reject_tag(&mut self, tag: &Tag, at: &SourceLocation) -> bool {
         let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
-        self.problems.push(at.problem(format!("the tag `{name}` means nothing here"), "leave it out"));
+        self.problems.push(at.problem(format!("unknown tag `{name}`"), "remove it"));
         false
     }
 
     fn reject_nul(&mut self, text: &str, at: &SourceLocation) {
         if text.contains('\0') {
-            self.problems.push(at.problem("a NUL character cannot reach a process", "leave it out"));
+            self.problems.push(at.problem("a NUL character cannot be passed to a process", "remove it"));
         }
     }
 }
@@ -297,11 +297,11 @@ fn syntax_hint(info: &str) -> &'static str {
     if info.contains('\t') || info.contains("tab") {
         "indent with spaces"
     } else if info.contains("mapping values") || info.contains("simple key") {
-        "look at the indentation, and quote texts that contain `: `"
+        "check the indentation, and quote text that contains `: `"
     } else if info.contains("block mapping") || info.contains("block collection") {
-        "the keys of one block stand in one column"
+        "indent the keys of a block equally"
     } else if info.contains("illegal placement") || info.contains("flow") || info.contains("quote") {
-        "look above for a [, a { or a quote that is not closed"
+        "check above for an unclosed [, { or quote"
     } else {
         ""
     }

@@ -25,23 +25,19 @@ pub struct GpuSample {
     pub power_limit: Option<f32>,
     pub temperature: Option<f32>,
     /// The clock of its multiprocessors, MHz.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "clock")]
+    #[serde(alias = "clock", skip_serializing_if = "Option::is_none")]
     pub sm_clock: Option<f32>,
     /// The highest that clock may be, MHz.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "clock_max")]
+    #[serde(alias = "clock_max", skip_serializing_if = "Option::is_none")]
     pub sm_clock_max: Option<f32>,
     /// Why the clock is held down, a bit a reason: see [`throttle_reason_names`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "reasons")]
+    #[serde(alias = "reasons", skip_serializing_if = "Option::is_none")]
     pub throttle_reasons: Option<u64>,
     /// Memory errors that could not be corrected, since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_errors: Option<f32>,
     /// Whether it is cut into MIG devices.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "mig")]
+    #[serde(alias = "mig", skip_serializing_if = "Option::is_none")]
     pub mig_enabled: Option<bool>,
 }
 
@@ -59,7 +55,7 @@ pub struct GpuProcess {
     pub user: String,
     pub name: String,
     /// Whether it belongs to this run.
-    #[serde(rename = "ours")]
+    #[serde(alias = "ours")]
     pub belongs_to_run: bool,
 }
 

@@ -13,7 +13,7 @@ pub const MAX_LOG_CHUNK_BYTES: usize = 256 << 10;
 #[serde(rename_all = "kebab-case")]
 pub enum LogFile {
     /// The launcher's own output on that host.
-    #[serde(rename = "node")]
+    #[serde(alias = "node")]
     Launcher,
     /// One worker's output; a restart begins a new file.
     Rank {

@@ -17,7 +17,8 @@ pub enum Phase {
     /// The container that stays, or the keeper of a bare host.
     Container,
     /// What only the inside of the container can show.
-    #[serde(rename = "prove")]
+    // The name in journals of format 1.
+    #[serde(alias = "prove")]
     Environment,
     /// Node rank 0.
     Master,
@@ -42,7 +43,7 @@ impl Phase {
             Phase::Preflight => "preflight",
             Phase::Pull => "pull",
             Phase::Container => "container",
-            Phase::Environment => "prove",
+            Phase::Environment => "environment",
             Phase::Master => "master",
             Phase::Workers => "workers",
             Phase::Stop => "stop",

@@ -59,7 +59,7 @@ pub(crate) fn resolve_addresses(inventory: &Inventory, facts: &[HostFacts]) -> R
     for (index, (host, facts)) in inventory.hosts.iter().zip(facts).enumerate() {
         match resolve_fabric_address(host, facts) {
             Ok(address) => found.push(address),
-            Err(what) => troubles.push((index, Issue::new(what, "set fabric_address to the one that ranks shall use"))),
+            Err(what) => troubles.push((index, Issue::new(what, "set fabric_address to the address that ranks should use"))),
         }
     }
     if troubles.is_empty() { Ok(found) } else { Err(troubles) }

@@ -17,7 +17,7 @@ pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: boo
     engines.dedup();
     if let (false, Some(site)) = (scripts, plan.hosts.first()) {
         let (engines, base, name) = (engines.join(" or "), &site.run_dir_root, &site.name);
-        push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host>, and D runs {engines}"));
+        push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host> and D runs {engines}"));
     }
     for phase in plan.phases() {
         push_line(&mut text, format_args!("{}", phase.name()));
@@ -57,9 +57,9 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
             let shown = command.masked_script();
             let begins = context.filter(|_| !whole).map(|site| (site.lock_check(), site.script_preamble()));
             let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
-            let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (what the file lib says)\n"));
+            let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (the contents of lib)\n"));
             let rest =
-                rest.map(|rest| rest.replace(memlock::START_WITH_MEMLOCK_SH, "# (asks for as much locked memory as docker gives)\n"));
+                rest.map(|rest| rest.replace(memlock::START_WITH_MEMLOCK_SH, "# (requests as much locked memory as docker allows)\n"));
             for l in rest.as_ref().unwrap_or(&shown).lines() {
                 push_line(text, format_args!("      | {l}"));
             }

@@ -100,7 +100,7 @@ pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wante
         return if parts.iter().any(|p| matches!(p, HostRunState::Ended(_))) {
             ExistingRun::Ended { run_id: run }
         } else {
-            ExistingRun::Partial { reason: "a launch was cut off before anything ran".to_owned() }
+            ExistingRun::Partial { reason: "a launch was interrupted before anything ran".to_owned() }
         };
     }
     // A launcher that ended well a moment before the others is still a whole gang.

@@ -4,7 +4,7 @@
 //! Uses `inventory` and facts.
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection};
-use crate::plan::action::Issue;
+use crate::plan::action::action_result::Issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 
@@ -35,18 +35,18 @@ pub(crate) fn container_name_taken(facts: &HostFacts, context: &HostContext) -> 
     let labels = facts.container_name_holder.as_ref()?;
     let (name, host) = (context.container_name(), &context.host);
     (*labels != format!("{}/{host}", context.name)).then(|| FactProblem {
-        finding: format!("{name} is a container that is not ours"),
-        message: format!("the name {name} is taken on {host} by a container that is not ours"),
-        hint: format!("look at it with `docker inspect {name}`; rename or remove it, or change `name:`"),
+        finding: format!("{name} is a container that orchestrate did not create"),
+        message: format!("the name {name} is taken on {host} by a container that orchestrate did not create"),
+        hint: format!("inspect it with `docker inspect {name}`; rename or remove it, or change `name`"),
     })
 }
 
 /// The source of a mount is missing.
 pub(crate) fn mount_missing(path: &str, host: &str) -> FactProblem {
     FactProblem {
-        finding: format!("{path} is not there"),
-        message: format!("{path} is not on {host}"),
-        hint: "correct container.mounts, make it on the host, or give the mount `create: true`".to_owned(),
+        finding: format!("{path} is missing"),
+        message: format!("{path} is missing on {host}"),
+        hint: "correct container.mounts, create it on the host, or set `create: true` on the mount".to_owned(),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Op
     facts.busy_ports.contains(&port).then(|| FactProblem {
         finding: format!("port {port} is already in use"),
         message: format!("port {port} is already in use on the master {host}"),
-        hint: format!("choose another launch.master_port, or end what listens there: `ss -ltnp 'sport = :{port}'`"),
+        hint: format!("choose another launch.master_port, or stop what listens on it: `ss -ltnp 'sport = :{port}'`"),
     })
 }
 
@@ -91,20 +91,23 @@ pub(crate) fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) ->
     }
     if low.contains("not found") {
         return Issue::new(
-            format!("there is no docker on {host}"),
-            "install docker there, or leave `container` out to run on the bare host",
+            format!("docker is not installed on {host}"),
+            "install docker on that host, or remove `container` to run on the bare host",
         );
     }
     if low.contains("permission denied") {
         return Issue::new(
             format!("{user} may not use docker on {host}: {says}"),
-            format!("`sudo usermod -aG docker {user}` there and log in again, or set ssh.become: sudo"),
+            format!("run `sudo usermod -aG docker {user}` on that host and log in again, or set ssh.become: sudo"),
         );
     }
     if low.contains("cannot connect") || low.contains("is the docker daemon running") {
-        return Issue::new(format!("the docker daemon on {host} does not answer: {says}"), "`sudo systemctl start docker` there");
+        return Issue::new(
+            format!("the docker daemon on {host} does not respond: {says}"),
+            "run `sudo systemctl start docker` on that host",
+        );
     }
-    Issue::new(format!("docker on {host} is not usable: {says}"), "try `docker version` there")
+    Issue::new(format!("docker on {host} is not usable: {says}"), "try `docker version` on that host")
 }
 
 #[cfg(test)]
@@ -114,9 +117,9 @@ mod tests {
     #[test]
     fn docker_errors_have_specific_hints() {
         for (says, expected) in [
-            ("sh: 1: docker: not found", "there is no docker"),
+            ("sh: 1: docker: not found", "docker is not installed"),
             ("permission denied while trying to connect to the Docker daemon socket", "may not use docker"),
-            ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?", "does not answer"),
+            ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?", "does not respond"),
         ] {
             let trouble = docker_issue(says, "gpu01", "li", false);
             assert!(trouble.message.contains(expected), "{}", trouble.message);

@@ -278,7 +278,7 @@ impl HostFacts {
             "keeper" => self.keeper_pid = value.parse().ok(),
             "current" if text.is_empty() => self.current_run = None,
             // What a host says becomes a folder here.
-            "current" if !is_safe_run_id(value) => self.orphans.invalid_current_run = Some("what is no run's id".to_owned()),
+            "current" if !is_safe_run_id(value) => self.orphans.invalid_current_run = Some("an invalid run id".to_owned()),
             "current" => self.current_run = Some(text),
             "stopped" => self.stop_requested = true,
             "run" if is_safe_run_id(value) && self.run_ids.len() < MAX_RUNS => self.run_ids.push(text),

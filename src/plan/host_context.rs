@@ -204,7 +204,7 @@ impl HostContext {
         let mut text = self.script_preamble();
         if let Some(token) = &self.lock_token {
             text.push_str(&format!(
-                "case $(readlink \"$P/lock\" 2>/dev/null) in {}:*) ;; *) echo 'the lock is not ours' >&2; exit 75 ;; esac\n",
+                "case $(readlink \"$P/lock\" 2>/dev/null) in {}:*) ;; *) echo 'another process holds the lock' >&2; exit 75 ;; esac\n",
                 quote(token)
             ));
         }

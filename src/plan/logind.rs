@@ -118,7 +118,7 @@ impl SystemdScope {
         match self {
             SystemdScope::Inherited => String::new(),
             SystemdScope::System | SystemdScope::User => format!(
-                "`{}true` must work on {host}, since logind ends what a log-out leaves there: mend that, or set KillUserProcesses=no in /etc/systemd/logind.conf",
+                "`{}true` must work on {host}, since logind ends processes at logout there: fix that, or set KillUserProcesses=no in /etc/systemd/logind.conf",
                 self.command_prefix()
             ),
         }

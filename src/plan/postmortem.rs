@@ -28,7 +28,7 @@ pub fn postmortem_command(context: &HostContext) -> RemoteCommand {
     }
     script.push_str(SAFE_READ_SH);
     script.push_str(include_str!("../../assets/aftermath.sh"));
-    RemoteCommand::from_script("ask what the host knows of the failure", script, POSTMORTEM_TIMEOUT).with_output_limit(64 << 10)
+    RemoteCommand::from_script("collect failure details from the host", script, POSTMORTEM_TIMEOUT).with_output_limit(64 << 10)
 }
 
 /// The lines of an answer.

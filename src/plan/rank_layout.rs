@@ -112,7 +112,7 @@ pub(crate) fn resolve_fabric_address(host: &InventoryHost, facts: &HostFacts) ->
             match sources.into_iter().collect::<Vec<_>>().as_slice() {
                 [only] => Ok((*only).to_owned()),
                 several => Err(format!(
-                    "no interface of {} has {address}, and its routes to the other hosts leave from {}: which of them ranks shall use cannot be told",
+                    "no interface of {} has {address}, and its routes to the other hosts leave from {}: several addresses fit: set fabric_address",
                     host.name,
                     several.join(" and from ")
                 )),
@@ -121,9 +121,9 @@ pub(crate) fn resolve_fabric_address(host: &InventoryHost, facts: &HostFacts) ->
         _ => match &facts.ssh_address {
             Some(address) if has(address) => Ok(address.clone()),
             _ => Err(format!(
-                "no interface of {} has the address that ssh connects to; it has {}",
+                "no interface of {} has the address that ssh connects to; its addresses are {}",
                 host.name,
-                if facts.addresses.is_empty() { "none that can be seen".to_owned() } else { facts.addresses.join(" ") }
+                if facts.addresses.is_empty() { "none known".to_owned() } else { facts.addresses.join(" ") }
             )),
         },
     }

@@ -87,15 +87,15 @@ impl HostScript<'_> {
         let hosts = self.plan.hosts.len();
         let own = self.plan.hosts.get(self.host_index).map_or("", |site| site.host.as_str());
         let master = self.plan.hosts.first().map_or("", |site| site.host.as_str());
-        let first = if self.host_index == 0 { "the master: begin with it" } else { "begin with the master" };
+        let first = if self.host_index == 0 { "the master: start it first" } else { "start the master first" };
         let mut text = format!(
-            "#!/bin/sh\n# {} on {own}: node rank {} of {hosts}; {first}{}.\n# By hand: ssh {ssh} sh <{own}.sh\n# shellcheck disable=SC2016\nset -eu\n\nmain() {{\n",
+            "#!/bin/sh\n# {} on {own}: node rank {} of {hosts}; {first}{}.\n# Run it: ssh {ssh} sh <{own}.sh\n# shellcheck disable=SC2016\nset -eu\n\nmain() {{\n",
             self.run_name(),
             self.host_index,
             if self.host_index == 0 { String::new() } else { format!(", {master}") },
         );
         for secret in &self.job.secret_names {
-            text.push_str(&format!(": \"${{{secret}:?a secret of this job: export it before}}\"\n"));
+            text.push_str(&format!(": \"${{{secret}:?a secret of this job: export it first}}\"\n"));
         }
         text.push_str(&if self.container.spec.is_some() { self.docker_body() } else { self.bare_host_body() });
         text.push_str("}\n\nmain </dev/null\n");
@@ -163,7 +163,7 @@ impl HostScript<'_> {
         text.push_str(&match spec.pull {
             PullPolicy::Missing => format!("{inspect} || docker pull {image}\n"),
             PullPolicy::Always => format!("docker pull {image}\n"),
-            PullPolicy::Never => format!("{inspect} || {{ echo 'the image is not here, and container.pull is never' >&2; exit 1; }}\n"),
+            PullPolicy::Never => format!("{inspect} || {{ echo 'the image is missing, and container.pull is never' >&2; exit 1; }}\n"),
         });
         text.push_str("ib=''\n");
         text.push_str("if [ -d /dev/infiniband ]; then ib=--device=/dev/infiniband; fi\n");

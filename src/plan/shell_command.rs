@@ -60,7 +60,7 @@ impl<'a> ExecRequest<'a> {
         match (site.in_container, run.is_empty()) {
             (true, _) => format!("{who}{}, in the container {}{run}", site.host, site.container_name()),
             (false, false) => format!("{who}{}, with the environment{run}", site.host),
-            (false, true) => format!("{who}{}, the host itself", site.host),
+            (false, true) => format!("{who}{}, on the host itself", site.host),
         }
     }
 
@@ -83,17 +83,17 @@ impl<'a> ExecRequest<'a> {
         let (name, host) = (&self.context.name, &self.context.host);
         let no = |what| Issue {
             message: what,
-            hint: format!("`orchestrate up` makes one; `orchestrate exec --limit {} -- COMMAND` runs on the host itself", quote(host)),
+            hint: format!("`orchestrate up` creates one; `orchestrate exec --limit {} -- COMMAND` runs on the host itself", quote(host)),
         };
         match self.facts.container() {
             Some(found) if found.status == "running" => Ok(found),
-            Some(found) => Err(no(format!("{host}: the container of {name} does not run: it is {}", found.status))),
+            Some(found) => Err(no(format!("{host}: the container of {name} is not running: it is {}", found.status))),
             None => match &self.facts.docker {
                 DockerStatus::Unusable(why) => Err(Issue {
-                    message: format!("{host}: docker cannot be used: {why}"),
-                    hint: format!("`orchestrate check --limit {}` says more", quote(host)),
+                    message: format!("{host}: docker is not usable: {why}"),
+                    hint: format!("`orchestrate check --limit {}` shows more", quote(host)),
                 }),
-                _ => Err(no(format!("{host}: there is no container of {name}"))),
+                _ => Err(no(format!("{host}: no container of {name}"))),
             },
         }
     }
@@ -214,9 +214,9 @@ mod tests {
             assert!(trouble.hint.contains("`orchestrate "), "{}", trouble.hint);
             trouble.message
         };
-        assert_eq!(no("docker 20.10\n"), "gpu01: there is no container of n");
+        assert_eq!(no("docker 20.10\n"), "gpu01: no container of n");
         let ended = "docker 20.10\ncontainer abc exited 0 0 false sha256:1 /orch-n-gpu01 n gpu01 f00\n";
-        assert_eq!(no(ended), "gpu01: the container of n does not run: it is exited");
+        assert_eq!(no(ended), "gpu01: the container of n is not running: it is exited");
         assert!(no("docker_error permission denied\n").contains("gpu01"));
     }
 

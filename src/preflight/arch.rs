@@ -15,7 +15,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.compare_hosts(Level::Fail, "use hosts of one architecture: an image is made for one", |host| match host.facts.system.as_str() {
-        "" => Err(CheckResult::skipped("uname told nothing")),
+        "" => Err(CheckResult::skipped("uname printed nothing")),
         system => Ok(system.to_owned()),
     })
 }

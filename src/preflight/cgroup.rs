@@ -8,7 +8,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "cgroup",
     area: CheckArea::Docker,
-    description: "docker leaves cgroups to systemd and GPUs come by NVIDIA's hook: a `systemctl daemon-reload` takes them from running containers (NVML: Unknown Error)",
+    description: "docker uses the systemd cgroup driver and NVIDIA's hook adds the GPUs: `systemctl daemon-reload` removes them from running containers (NVML: Unknown Error)",
     probes: &[Probe::Docker],
     judge,
 };
@@ -19,7 +19,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("no container with GPUs");
         }
         let Some(info) = host.probe_output.last_value("docker_info") else {
-            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info told nothing").to_owned());
+            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info printed nothing").to_owned());
         };
         let driver = info.split('|').next().unwrap_or_default();
         let devices = host.container().is_some_and(|c| c.docker_args.iter().any(|a| a.contains("/dev/nvidia") || a.contains("nvidia.com/gpu")));
@@ -27,8 +27,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::pass(format!("cgroup driver {driver}"));
         }
         CheckResult::warn(
-            "cgroups by systemd: a daemon-reload takes the GPUs from running containers",
-            "`nvidia-ctk system create-dev-char-symlinks --create-all` there, or container.args: [--device=/dev/nvidia0, …, --device=/dev/nvidiactl, --device=/dev/nvidia-uvm]",
+            "systemd cgroup driver: a daemon-reload removes the GPUs from running containers",
+            "run `nvidia-ctk system create-dev-char-symlinks --create-all` on that host, or set container.args: [--device=/dev/nvidia0, …, --device=/dev/nvidiactl, --device=/dev/nvidia-uvm]",
         )
     })
 }

@@ -9,7 +9,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "clock",
     area: CheckArea::Host,
-    description: "clocks differ by more than checks.max_clock_skew (500 ms; a failure where the inventory sets it) beyond what the link leaves uncertain",
+    description: "clocks differ by more than checks.max_clock_skew (500 ms; a failure if the inventory sets it), the measurement's uncertainty allowed for",
     probes: &[Probe::Clock],
     judge,
 };
@@ -24,19 +24,19 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         Some((words.next()??, words.next()??))
     };
     let Some((first, base)) = context.hosts.iter().find_map(|h| Some((h.name(), value(h)?))) else {
-        return context.check_each_host(|_| CheckResult::skipped("no clock could be read"));
+        return context.check_each_host(|_| CheckResult::skipped("could not read any clock"));
     };
     context.check_each_host(|host| {
-        let Some((offset, uncertain)) = value(host) else { return CheckResult::skipped("its clock could not be read") };
+        let Some((offset, uncertain)) = value(host) else { return CheckResult::skipped("could not read its clock") };
         if host.name() == first {
-            return CheckResult::pass("the others are compared with it");
+            return CheckResult::pass("reference for the other hosts");
         }
         let (apart, uncertain) = (offset - base.0, uncertain + base.1);
         let what = format!("{:+.2} s ± {:.2} s from {first}", apart / 1000.0, uncertain / 1000.0);
         if apart.abs() - uncertain <= limit {
             return CheckResult::pass(what);
         }
-        let hint = "`timedatectl set-ntp true` there, or `chronyc makestep`: logs and checkpoints are told apart by time";
+        let hint = "run `timedatectl set-ntp true` or `chronyc makestep` on that host: logs and checkpoints are ordered by time";
         if bound.is_some() { CheckResult::fail(what, hint) } else { CheckResult::warn(what, hint) }
     })
 }

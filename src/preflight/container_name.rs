@@ -9,7 +9,7 @@ use crate::plan::host_context::HostContext;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "container-name",
     area: CheckArea::Docker,
-    description: "another one's container has the name that ours would get",
+    description: "a container that this program did not create has the name that the run needs",
     probes: &[],
     judge,
 };

@@ -111,7 +111,7 @@ pub(crate) fn gpu_skip_result(host: &CheckedHost<'_>) -> Option<CheckResult> {
     if let Some(error) = host.probe_output.last_value("gpu_error") {
         return Some(CheckResult::skipped(error.to_owned()));
     }
-    host.probe_output.gpu_rows().is_empty().then(|| CheckResult::skipped("nvidia-smi told of no GPU"))
+    host.probe_output.gpu_rows().is_empty().then(|| CheckResult::skipped("nvidia-smi lists no GPU"))
 }
 
 /// The values that one field has on the GPUs of a host, equal ones once: `8 × NVIDIA H100`.
@@ -125,7 +125,7 @@ pub(crate) fn gpu_field(host: &CheckedHost<'_>, name: &str) -> Result<String, Ch
         }
     }
     match counts.as_slice() {
-        [] => Err(CheckResult::skipped(format!("this nvidia-smi does not tell {name}"))),
+        [] => Err(CheckResult::skipped(format!("this nvidia-smi does not report {name}"))),
         [(value, _)] => Ok((*value).to_owned()),
         several => Ok(several.iter().map(|(value, n)| format!("{n} × {value}")).collect::<Vec<_>>().join(", ")),
     }

@@ -9,22 +9,22 @@ use crate::model::level::Level;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "cpus",
     area: CheckArea::Host,
-    description: "the hosts have different numbers of processors, or fewer than ranks",
+    description: "hosts have different numbers of processors, or fewer processors than ranks",
     probes: &[Probe::Host],
     judge,
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let ranks = u64::from(context.job.nproc_per_node.unwrap_or(0));
-    let mut cells = context.compare_hosts(Level::Warn, "the slowest host sets the pace of all", |host| {
+    let mut cells = context.compare_hosts(Level::Warn, "the slowest host slows down all ranks", |host| {
         host.probe_output
             .last_number("cpus")
             .map(|n| format!("{n} processors"))
-            .ok_or_else(|| CheckResult::skipped("their number could not be read"))
+            .ok_or_else(|| CheckResult::skipped("could not read the number of processors"))
     });
     for (host, cell) in context.hosts.iter().zip(&mut cells) {
         if let Some(n) = host.probe_output.last_number("cpus").filter(|n| *n < ranks) {
-            *cell = CheckResult::warn(format!("{n} processors for {ranks} ranks"), "lower launch.nproc_per_node, or give the machine more");
+            *cell = CheckResult::warn(format!("{n} processors for {ranks} ranks"), "lower launch.nproc_per_node, or add processors");
         }
     }
     cells

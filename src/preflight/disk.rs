@@ -22,7 +22,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         for (at, row) in disk_usages(host).into_iter().enumerate() {
             let Some(free) = row.free_kib else { continue };
             let what = format!("{} free under {}", format_kib(free), row.path);
-            let hint = "free space there, or choose another disk";
+            let hint = "free space on that host, or choose another disk";
             match (at, free) {
                 (0, ..MIN_FREE_KIB) => return CheckResult::fail(format!("{what}, 1 GiB needed: a rank whose log cannot grow dies"), hint),
                 (1.., ..1024) => return CheckResult::fail(what, hint),
@@ -30,7 +30,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 _ => told.push(what),
             }
         }
-        if told.is_empty() { CheckResult::skipped("df told nothing") } else { CheckResult::pass(told.join(", ")) }
+        if told.is_empty() { CheckResult::skipped("df printed nothing") } else { CheckResult::pass(told.join(", ")) }
     })
 }
 

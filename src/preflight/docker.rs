@@ -10,7 +10,7 @@ use crate::plan::facts::DockerStatus;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "docker",
     area: CheckArea::Docker,
-    description: "docker is missing, does not run, or may not be used",
+    description: "docker is missing, not running, or the ssh user may not use it",
     probes: &[],
     judge,
 };

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "ecc",
     area: CheckArea::Gpu,
-    description: "a GPU has memory errors that could not be corrected, or ECC is on only on some hosts",
+    description: "a GPU has uncorrected memory errors, or ECC is enabled on some hosts only",
     probes: &[Probe::Gpus],
     judge,
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let mut cells =
-        context.compare_hosts(Level::Warn, "`sudo nvidia-smi -e 1` there, then reboot it", |host| match gpu_skip_result(host) {
+        context.compare_hosts(Level::Warn, "run `sudo nvidia-smi -e 1` on that host, then reboot it", |host| match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "ecc.mode.current").map(|mode| format!("ECC {mode}")),
         });
@@ -31,7 +31,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if !bad.is_empty() {
             *cell = CheckResult::warn(
                 format!("uncorrected memory errors on GPU {bad}"),
-                format!("`nvidia-smi -q -d ECC,ROW_REMAPPER -i {bad}` there; reset or replace it"),
+                format!("see `nvidia-smi -q -d ECC,ROW_REMAPPER -i {bad}` on that host; reset or replace the GPU"),
             );
         }
     }

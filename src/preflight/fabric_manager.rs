@@ -8,7 +8,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "fabric-manager",
     area: CheckArea::Gpu,
-    description: "a machine with NVSwitches does not run nvidia-fabricmanager: CUDA fails with error 802",
+    description: "nvidia-fabricmanager does not run on a host with NVSwitches: CUDA fails with error 802",
     probes: &[Probe::Gpus],
     judge,
 };
@@ -20,10 +20,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         match host.probe_output.last_value("fabric_manager") {
             Some("active") => CheckResult::pass("active"),
-            Some(state) => {
-                CheckResult::fail(format!("nvidia-fabricmanager is {state}"), "`sudo systemctl enable --now nvidia-fabricmanager` there")
-            }
-            None => CheckResult::skipped("there is no systemctl to ask"),
+            Some(state) => CheckResult::fail(
+                format!("nvidia-fabricmanager is {state}"),
+                "run `sudo systemctl enable --now nvidia-fabricmanager` on that host",
+            ),
+            None => CheckResult::skipped("no systemctl on this host: state unknown"),
         }
     })
 }

@@ -16,10 +16,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    context.compare_hosts(Level::Warn, "kernels must be compiled for all of them (TORCH_CUDA_ARCH_LIST)", |host| {
-        match gpu_skip_result(host) {
-            Some(cell) => Err(cell),
-            None => gpu_field(host, "compute_cap"),
-        }
+    context.compare_hosts(Level::Warn, "compile kernels for all of them (TORCH_CUDA_ARCH_LIST)", |host| match gpu_skip_result(host) {
+        Some(cell) => Err(cell),
+        None => gpu_field(host, "compute_cap"),
     })
 }

@@ -10,19 +10,18 @@ use crate::plan::fact_rules::required_gpu_count;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-count",
     area: CheckArea::Gpu,
-    description: "a host has fewer GPUs than the inventory or the ranks need, or (a warning) another number than the others",
+    description: "a host has fewer GPUs than the inventory or the ranks need, or (a warning) a different number than the other hosts",
     probes: &[],
     judge,
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let mut cells =
-        context.compare_hosts(Level::Warn, "`nvidia-smi -L` there; `dmesg | grep -i xid` may say where the others went", |host| {
-            if !host.wants_gpus() {
-                return Err(CheckResult::skipped("no GPUs are used"));
-            }
-            Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
-        });
+    let mut cells = context.compare_hosts(Level::Warn, "see `nvidia-smi -L` and `dmesg | grep -i xid` on that host", |host| {
+        if !host.wants_gpus() {
+            return Err(CheckResult::skipped("no GPUs are used"));
+        }
+        Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
+    });
     for (host, cell) in context.hosts.iter().zip(&mut cells) {
         if !host.wants_gpus() {
             continue;
@@ -36,8 +35,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if there < needed.max(1) {
             let why = host.facts.gpu_error.as_ref().map_or_else(String::new, |e| format!(": {e}"));
             *cell = CheckResult::fail(
-                format!("{there} of {needed} GPUs are there{why}"),
-                "`nvidia-smi -L` there; `dmesg | grep -i xid` may say where the others went; or lower launch.nproc_per_node and hosts[].gpus",
+                format!("{there} of {needed} GPUs found{why}"),
+                "see `nvidia-smi -L` and `dmesg | grep -i xid` on that host; or lower launch.nproc_per_node and hosts[].gpus",
             );
         }
     }

@@ -15,7 +15,7 @@ const MAX_COMMAND_CHARS: usize = 60;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-idle",
     area: CheckArea::Gpu,
-    description: "a process that is not this run's computes on a GPU that the job may use",
+    description: "a process of another job uses a GPU that this job may use",
     probes: &[Probe::Gpus],
     judge,
 };
@@ -49,10 +49,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 .filter(|gpu| !foreign.iter().any(|(i, _)| gpu.get("index") == Some(&i.as_str())))
                 .count();
             if idle >= *count as usize {
-                return CheckResult::pass(format!("{idle} idle, {count} are taken of them"));
+                return CheckResult::pass(format!("{idle} idle, the job takes {count} of them"));
             }
         }
-        let Some((_, first)) = foreign.first() else { return CheckResult::pass("nobody computes there") };
+        let Some((_, first)) = foreign.first() else { return CheckResult::pass("GPUs are idle") };
         let mut gpus: Vec<&str> = foreign.iter().map(|(i, _)| i.as_str()).collect();
         gpus.dedup();
         let more = match foreign.len() {
@@ -72,7 +72,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             .map(|(i, a)| format!("GPU {i}: pid {} {} {} MiB {}", a.pid, a.user, a.mib, shorten_to_chars(a.command, MAX_COMMAND_CHARS)));
         CheckResult::fail(
             what,
-            "wait for it, talk to its owner, give hosts[].gpus a list of free ones, or skip this check: checks: { skip: [gpu-idle] }",
+            "wait for it, ask its owner, list free GPUs in hosts[].gpus, or skip this check: checks: { skip: [gpu-idle] }",
         )
         .with_evidence(lines)
     })

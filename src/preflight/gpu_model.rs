@@ -7,11 +7,16 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 
 /// See its `looks`.
-pub(crate) const CHECK: PreflightCheck =
-    PreflightCheck { name: "gpu-model", area: CheckArea::Gpu, description: "GPUs are of different models", probes: &[Probe::Gpus], judge };
+pub(crate) const CHECK: PreflightCheck = PreflightCheck {
+    name: "gpu-model",
+    area: CheckArea::Gpu,
+    description: "hosts have different GPU models",
+    probes: &[Probe::Gpus],
+    judge,
+};
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    context.compare_hosts(Level::Warn, "the slowest GPU sets the pace of all; leave the odd host out with --limit", |host| {
+    context.compare_hosts(Level::Warn, "the slowest GPU slows down all ranks; exclude the odd host with --limit", |host| {
         match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "name"),

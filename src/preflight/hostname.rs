@@ -9,7 +9,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "hostname",
     area: CheckArea::Network,
-    description: "without GPUs (gloo) a host's own name resolves to a loopback address or not at all, and GLOO_SOCKET_IFNAME is not set",
+    description: "without GPUs (gloo): the host's own name resolves to a loopback address or not at all, and GLOO_SOCKET_IFNAME is not set",
     probes: &[Probe::Host],
     judge,
 };
@@ -21,7 +21,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("all ranks are on one machine");
         }
         if host.wants_gpus() {
-            return CheckResult::skipped("NCCL does not go by the host's name");
+            return CheckResult::skipped("not needed: NCCL does not use the host name");
         }
         let inside = host.container().and_then(|c| c.env.get("GLOO_SOCKET_IFNAME"));
         if let Some(name) = host.job_host.env.get("GLOO_SOCKET_IFNAME").or(inside) {
@@ -29,11 +29,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         let own = host.probe_output.last_value("hostname").unwrap_or("its name");
         let interface = host.fabric_address.and_then(|a| host.facts.interface_for(a)).unwrap_or("eth0");
-        let hint = format!("correct /etc/hosts there, or env: {{ GLOO_SOCKET_IFNAME: {interface} }}");
+        let hint = format!("correct /etc/hosts on that host, or set env: {{ GLOO_SOCKET_IFNAME: {interface} }}");
         match host.probe_output.last_value("own_name") {
-            None => CheckResult::warn(format!("{own} does not resolve on itself: gloo takes the loopback address"), hint),
+            None => CheckResult::warn(format!("{own} does not resolve on the host itself: gloo will use the loopback address"), hint),
             Some(all) if all.split_whitespace().all(is_loopback) => {
-                CheckResult::warn(format!("{own} resolves to {all} on itself: gloo takes that"), hint)
+                CheckResult::warn(format!("{own} resolves to {all} on the host itself: gloo will use that address"), hint)
             }
             Some(all) => CheckResult::pass(format!("{own} is {all}")),
         }

@@ -10,7 +10,7 @@ use crate::plan::action::pull::short_image_id;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "image",
     area: CheckArea::Image,
-    description: "the image has different ids on the hosts that have it, or is not there and may not be pulled",
+    description: "the image has different ids on the hosts that have it, or is missing and container.pull is never",
     probes: &[],
     judge,
 };
@@ -20,13 +20,15 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.compare_hosts(Level::Fail, hint, |host| {
         let Some(container) = host.container() else { return Err(CheckResult::skipped("bare host")) };
         match (&host.facts.image_id, container.pull) {
-            (_, PullPolicy::Always) => Err(CheckResult::skipped("it is pulled anew in any case")),
+            (_, PullPolicy::Always) => Err(CheckResult::skipped("will be pulled in any case")),
             (Some(id), _) => Ok(short_image_id(id)),
-            (None, PullPolicy::Missing) => Err(CheckResult::skipped("not there yet: it will be pulled; the registry is not asked before")),
+            (None, PullPolicy::Missing) => {
+                Err(CheckResult::skipped("not there yet: will be pulled (the registry is not checked in advance)"))
+            }
             // The step that gets the image tells it.
             (None, PullPolicy::Never) if context.before_launch => Err(CheckResult::skipped("")),
             (None, PullPolicy::Never) => {
-                Err(CheckResult::fail(format!("{} is not there", container.image), "load it there, or set container.pull: missing"))
+                Err(CheckResult::fail(format!("{} is missing", container.image), "load it on that host, or set container.pull: missing"))
             }
         }
     })

@@ -9,7 +9,7 @@ use crate::model::level::Level;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "image-versions",
     area: CheckArea::Image,
-    description: "python, torch, CUDA, NCCL, accelerate, deepspeed, transformers, jax or numpy differ between the hosts; those that talk to each other are a failure",
+    description: "versions of python, torch, CUDA, NCCL, accelerate, deepspeed, transformers, jax or numpy differ between hosts (a failure for those that communicate with each other)",
     probes: &[Probe::Environment],
     judge,
 };
@@ -27,8 +27,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     }
     let mut cells =
         context.check_each_host(|host| match (host.probe_output.last_value("inside_failed"), host.probe_output.last_value("no_python")) {
-            (Some(_), _) => CheckResult::skipped("the image could not be looked into"),
-            (None, Some(python)) => CheckResult::skipped(format!("there is no {python} in it")),
+            (Some(_), _) => CheckResult::skipped("could not inspect the image"),
+            (None, Some(python)) => CheckResult::skipped(format!("no {python} in the image")),
             (None, None) => CheckResult::pass(host.probe_output.values("version").join(", ")),
         });
     for name in names {

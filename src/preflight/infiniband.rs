@@ -18,7 +18,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     if context.hosts.iter().all(|h| h.probe_output.values("ib").is_empty()) {
         return context.check_each_host(|_| CheckResult::skipped("no InfiniBand"));
     }
-    context.compare_hosts(Level::Warn, "`ibstat` there; look at cable and switch, or narrow NCCL_IB_HCA", |host| {
+    context.compare_hosts(Level::Warn, "see `ibstat` on that host; check cable and switch, or restrict NCCL_IB_HCA", |host| {
         let mut ports: Vec<String> = host
             .probe_output
             .values("ib")

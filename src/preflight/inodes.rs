@@ -9,7 +9,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "inodes",
     area: CheckArea::Host,
-    description: "less than 2 % of the inodes are free where logs or results go; none is a failure",
+    description: "less than 2 % of the inodes are free under run_dir or a writable mount (a failure if none is free)",
     probes: &[Probe::Host],
     judge,
 };
@@ -21,13 +21,13 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             // A file system that makes them as they are needed tells none.
             let (Some(all), Some(free)) = (row.total_inodes.filter(|n| *n > 0), row.free_inodes) else { continue };
             let what = format!("{free} of {all} inodes free under {}", row.path);
-            let hint = "remove small files there: `du --inodes -d1` shows where they are";
+            let hint = "remove small files on that host: `du --inodes -d1` shows where they are";
             match free {
                 0 => return CheckResult::fail(what, hint),
                 _ if free < all / 50 => return CheckResult::warn(what, hint),
                 _ => told.push(what),
             }
         }
-        if told.is_empty() { CheckResult::skipped("no file system here counts inodes") } else { CheckResult::pass(told.join(", ")) }
+        if told.is_empty() { CheckResult::skipped("these file systems do not count inodes") } else { CheckResult::pass(told.join(", ")) }
     })
 }

@@ -8,7 +8,7 @@ use crate::plan::labeled_resources::ContainerFacts;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "leftovers",
     area: CheckArea::Docker,
-    description: "a container or keeper of this name is there and no run of it is live, or a smoke of it; what is kept on purpose passes",
+    description: "a container or keeper of an earlier run, check or smoke test of this name is left (containers kept on purpose pass)",
     probes: &[],
     judge,
 };
@@ -20,19 +20,19 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         let hint = "`orchestrate down` fetches its logs and removes it";
         if host.facts.has_leftover_smoke {
-            return CheckResult::warn("a smoke was cut off here, or is under way", hint);
+            return CheckResult::warn("a smoke test was interrupted here, or is still running", hint);
         }
         if let [first, ..] = host.facts.orphans.check_containers.as_slice()
             && !context.before_launch
         {
             return CheckResult::warn(
-                format!("a check was cut off here, or is under way: {}", first.name_and_status()),
+                format!("a check was interrupted here, or is still running: {}", first.name_and_status()),
                 "`orchestrate down` removes it",
             );
         }
         // What stands in the way of a launch is cleared away by it.
         if context.before_launch {
-            return CheckResult::pass("cleared away by the launch");
+            return CheckResult::pass("the launch removes it");
         }
         let containers: Vec<String> = host.facts.containers.iter().map(ContainerFacts::name_and_status).collect();
         match (containers.as_slice(), host.facts.keep_container) {

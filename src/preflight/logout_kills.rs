@@ -8,7 +8,7 @@ use crate::plan::logind::{SystemdScope, SystemdUnitKind};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "logout-kills",
     area: CheckArea::Host,
-    description: "systemd-logind ends the ranks of a bare host (KillUserProcesses=yes) or a rootless docker when the ssh user logs out, and the user does not linger",
+    description: "systemd-logind ends the ranks of a bare host (KillUserProcesses=yes) or a rootless docker when the ssh user logs out, and lingering is off for the user",
     // A fact of the host; whether docker is rootless is judged where docker was asked.
     probes: &[],
     judge,
@@ -19,23 +19,23 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
 }
 
 fn linger_hint(host: &CheckedHost<'_>) -> String {
-    format!("`loginctl enable-linger {}` there", host.facts.user)
+    format!("run `loginctl enable-linger {}` on that host", host.facts.user)
 }
 
 fn judge_bare_host(host: &CheckedHost<'_>) -> CheckResult {
     let (logind, user) = (&host.facts.logind, &host.facts.user);
     if !logind.in_session {
-        return CheckResult::pass("the connection belongs to no session of systemd-logind");
+        return CheckResult::pass("the connection is not in a systemd-logind session");
     }
     match (logind.kills_processes_of(user), host.facts.systemd_scope()) {
-        (None, _) => CheckResult::skipped("systemd-logind does not say what it ends at log-out"),
-        (Some(false), _) => CheckResult::pass(format!("systemd-logind ends nothing of {user} at log-out")),
+        (None, _) => CheckResult::skipped("systemd-logind does not report what it ends at logout"),
+        (Some(false), _) => CheckResult::pass(format!("systemd-logind ends no processes of {user} at logout")),
         (Some(true), Some(SystemdScope::User)) => {
-            CheckResult::pass(format!("{user} lingers: ranks start in a scope of the user's manager"))
+            CheckResult::pass(format!("lingering is on for {user}: ranks start in a scope of the user's systemd manager"))
         }
-        (Some(true), Some(_)) => CheckResult::pass("ranks start in a scope of the system"),
+        (Some(true), Some(_)) => CheckResult::pass("ranks start in a system scope"),
         (Some(true), None) => CheckResult::fail(
-            format!("systemd-logind ends all processes of {user} at log-out (KillUserProcesses=yes): ranks would end with the connection"),
+            format!("systemd-logind ends all processes of {user} at logout (KillUserProcesses=yes): ranks would end with the connection"),
             format!("{}; or KillUserProcesses=no in /etc/systemd/logind.conf", linger_hint(host)),
         ),
     }
@@ -43,26 +43,26 @@ fn judge_bare_host(host: &CheckedHost<'_>) -> CheckResult {
 
 fn judge_docker_host(host: &CheckedHost<'_>) -> CheckResult {
     let Some(info) = host.probe_output.last_value("docker_info") else {
-        return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker was not asked").to_owned());
+        return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker was not queried").to_owned());
     };
     if !info.rsplit('|').next().is_some_and(|options| options.contains("name=rootless")) {
-        return CheckResult::pass("docker runs as a service of the system");
+        return CheckResult::pass("docker runs as a system service");
     }
     let (logind, user) = (&host.facts.logind, &host.facts.user);
     let ends = format!("rootless docker, and every container with it, ends when {user} logs out");
     match (logind.dockerd_unit, logind.linger) {
-        (Some(SystemdUnitKind::Session), _) if logind.kills_processes_of(user) == Some(true) => CheckResult::fail(
-            ends,
-            format!("run it by the user's manager (`systemctl --user enable --now docker`), and {}", linger_hint(host)),
-        ),
+        (Some(SystemdUnitKind::Session), _) if logind.kills_processes_of(user) == Some(true) => {
+            CheckResult::fail(ends, format!("run it as a user service (`systemctl --user enable --now docker`), and {}", linger_hint(host)))
+        }
         (Some(SystemdUnitKind::Other | SystemdUnitKind::Session), _) => {
-            CheckResult::pass(format!("rootless docker outlives a log-out of {user}"))
+            CheckResult::pass(format!("rootless docker keeps running after {user} logs out"))
         }
-        (_, Some(true)) => CheckResult::pass(format!("rootless docker, and {user} lingers")),
+        (_, Some(true)) => CheckResult::pass(format!("rootless docker, and lingering is on for {user}")),
         (Some(SystemdUnitKind::UserManager), Some(false)) => CheckResult::fail(ends, linger_hint(host)),
-        (None, Some(false)) => {
-            CheckResult::warn(format!("rootless docker, and {user} does not linger: it may end when {user} logs out"), linger_hint(host))
-        }
-        (_, None) => CheckResult::skipped("systemd-logind does not say whether the user lingers"),
+        (None, Some(false)) => CheckResult::warn(
+            format!("rootless docker, and lingering is off for {user}: it may end when {user} logs out"),
+            linger_hint(host),
+        ),
+        (_, None) => CheckResult::skipped("systemd-logind does not report whether lingering is on"),
     }
 }

@@ -17,12 +17,12 @@ fn assert_third_host(inventory: &str, name: &str, changes: &[(&str, &str)], expe
 fn bare_host_killing_ranks_at_logout_fails() {
     let bare = TEST_INVENTORY.replace("container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n", "");
     for (lines, level, says) in [
-        ("", Pass, "no session"),
-        ("session=yes KillUserProcesses=yes Linger=no", Fail, "ends all processes of li at log-out (KillUserProcesses=yes)"),
+        ("", Pass, "not in a systemd-logind session"),
+        ("session=yes KillUserProcesses=yes Linger=no", Fail, "ends all processes of li at logout (KillUserProcesses=yes)"),
         ("session=yes KillUserProcesses=yes", Fail, "ends all processes of li"),
-        ("session=yes KillUserProcesses=yes Linger=yes", Pass, "li lingers"),
-        ("session=yes KillUserProcesses=no Linger=no", Pass, "ends nothing of li"),
-        ("session=yes", Skipped, "does not say"),
+        ("session=yes KillUserProcesses=yes Linger=yes", Pass, "lingering is on for li"),
+        ("session=yes KillUserProcesses=no Linger=no", Pass, "ends no processes of li"),
+        ("session=yes", Skipped, "does not report"),
     ] {
         let lines: String = lines.split_whitespace().map(|line| format!("\nlogind {line}")).collect();
         assert_third_host(&bare, "logout-kills", &[("user li", &format!("user li\nuid 1000{lines}"))], (level, says));
@@ -33,17 +33,17 @@ fn bare_host_killing_ranks_at_logout_fails() {
 fn rootless_docker_ending_at_logout_fails() {
     for (lines, level, says) in [
         ("engine=manager Linger=no", Fail, "rootless docker, and every container with it, ends when li logs out"),
-        ("engine=manager Linger=yes", Pass, "li lingers"),
-        ("engine=session KillUserProcesses=no", Pass, "outlives"),
+        ("engine=manager Linger=yes", Pass, "lingering is on for li"),
+        ("engine=session KillUserProcesses=no", Pass, "keeps running after"),
         ("engine=session KillUserProcesses=yes", Fail, "ends when li logs out"),
-        ("engine=other Linger=no", Pass, "outlives"),
-        ("Linger=no", Warn, "does not linger"),
-        ("", Skipped, "does not say whether the user lingers"),
+        ("engine=other Linger=no", Pass, "keeps running after"),
+        ("Linger=no", Warn, "lingering is off"),
+        ("", Skipped, "does not report whether lingering is on"),
     ] {
         let lines: String = lines.split_whitespace().map(|line| format!("\nlogind {line}")).collect();
         let told = format!("user li{lines}");
         assert_third_host(TEST_INVENTORY, "logout-kills", &[("name=seccomp", "name=rootless"), ("user li", &told)], (level, says));
-        assert_third_host(TEST_INVENTORY, "logout-kills", &[("user li", &told)], (Pass, "service of the system"));
+        assert_third_host(TEST_INVENTORY, "logout-kills", &[("user li", &told)], (Pass, "system service"));
     }
 }
 
@@ -51,7 +51,7 @@ fn rootless_docker_ending_at_logout_fails() {
 fn userns_remap_conflicts_with_host_network() {
     let remapped = &[("name=seccomp", "name=userns")][..];
     let with = |line: &str| TEST_INVENTORY.replace("  image: x", &format!("  image: x\n  {line}"));
-    assert_third_host(TEST_INVENTORY, "userns-remap", remapped, (Fail, "starts no container with the host's network"));
+    assert_third_host(TEST_INVENTORY, "userns-remap", remapped, (Fail, "refuses containers with the host's network"));
     assert_third_host(&with("args: [--userns=host]"), "userns-remap", remapped, (Pass, "--userns=host"));
-    assert_third_host(&with("network: bridge"), "userns-remap", remapped, (Warn, "belong to others"));
+    assert_third_host(&with("network: bridge"), "userns-remap", remapped, (Warn, "belong to other user ids"));
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "master-address",
     area: CheckArea::Network,
-    description: "the master's address is a loopback address, resolves to one on some host, resolves differently, or not at all",
+    description: "the master's address is a loopback address, or resolves to one, to different addresses, or not at all on some host",
     probes: &[Probe::Network],
     judge,
 };
@@ -20,11 +20,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         return context.check_each_host(|_| CheckResult::skipped("the master's address is not known"));
     };
     if context.inventory.hosts.len() == 1 {
-        return context.check_each_host(|_| CheckResult::pass("one host alone"));
+        return context.check_each_host(|_| CheckResult::pass("only one host"));
     }
     // Hosts that are all reached at a loopback address are one machine.
     let one_machine = context.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
-    let hint = "set the master's fabric_address to an address that all hosts reach";
+    let hint = "set the master's fabric_address to an address that all hosts can reach";
     if address.parse::<IpAddr>().is_ok() {
         let cell = if is_loopback(address) && !one_machine {
             CheckResult::fail(format!("{address} is a loopback address"), hint)
@@ -33,22 +33,26 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         };
         return context.check_each_host(|_| cell.clone());
     }
-    context.compare_hosts(Level::Fail, "correct /etc/hosts or DNS there, or give the master a fabric_address in numbers", |host| {
-        let found = host.probe_output.values_starting_with("resolves", address).next().unwrap_or_default();
-        if found.is_empty() {
-            return Err(CheckResult::fail(
-                format!("{address} does not resolve"),
-                "correct /etc/hosts or DNS there, or give the master a fabric_address in numbers",
-            ));
-        }
-        match found.split_whitespace().find(|a| is_loopback(a)) {
-            Some(loopback) if !one_machine => Err(CheckResult::fail(
-                format!("{address} resolves to {loopback}"),
-                "take the name from the 127.* line of /etc/hosts there, or give the master a fabric_address in numbers",
-            )),
-            _ => Ok(format!("{address} is {found}")),
-        }
-    })
+    context.compare_hosts(
+        Level::Fail,
+        "correct /etc/hosts or DNS on that host, or set the master's fabric_address to an IP address",
+        |host| {
+            let found = host.probe_output.values_starting_with("resolves", address).next().unwrap_or_default();
+            if found.is_empty() {
+                return Err(CheckResult::fail(
+                    format!("{address} does not resolve"),
+                    "correct /etc/hosts or DNS on that host, or set the master's fabric_address to an IP address",
+                ));
+            }
+            match found.split_whitespace().find(|a| is_loopback(a)) {
+                Some(loopback) if !one_machine => Err(CheckResult::fail(
+                    format!("{address} resolves to {loopback}"),
+                    "remove the name from the 127.* line of /etc/hosts on that host, or set the master's fabric_address to an IP address",
+                )),
+                _ => Ok(format!("{address} is {found}")),
+            }
+        },
+    )
 }
 
 /// `127.*` or `::1`.

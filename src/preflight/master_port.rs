@@ -9,7 +9,7 @@ use crate::plan::fact_rules::master_port_in_use;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "master-port",
     area: CheckArea::Network,
-    description: "something listens on the master's port (a failure), or the kernel may give it to anybody: it lies in ip_local_port_range (a warning)",
+    description: "the master's port is in use (a failure), or the kernel may assign it to any process: it lies in ip_local_port_range (a warning)",
     probes: &[Probe::Host],
     judge,
 };
@@ -19,7 +19,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.index != 0 {
             return CheckResult::skipped("");
         }
-        let Some(port) = context.job.launch.master_port else { return CheckResult::pass("a free one is chosen") };
+        let Some(port) = context.job.launch.master_port else { return CheckResult::pass("a free port is chosen at launch") };
         if host.has_live_run {
             return CheckResult::pass(format!("{port}: a run of this name is live"));
         }
@@ -31,7 +31,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if let (Some(low), Some(high)) = (range.next(), range.next())
             && (low..=high).contains(&port)
         {
-            let what = format!("port {port} is one that the kernel gives to outgoing connections ({low} to {high})");
+            let what = format!("port {port} is in the kernel's range for outgoing connections ({low} to {high})");
             return CheckResult::warn(what, format!("choose a launch.master_port below {low}"));
         }
         CheckResult::pass(format!("port {port} is free"))

@@ -9,7 +9,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "memory",
     area: CheckArea::Host,
-    description: "less than 10 % of the memory is available, a host has 10 % less than the most common, or shm_size is more than there is",
+    description: "less than 10 % of the memory is available, a host has 10 % less memory than most, or shm_size exceeds the memory",
     probes: &[Probe::Host],
     judge,
 };
@@ -20,7 +20,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     all.sort_unstable();
     let middle = all.get(all.len() / 2).copied().unwrap_or(0);
     context.check_each_host(|host| {
-        let Some(total) = total(host) else { return CheckResult::skipped("there is no /proc/meminfo to read") };
+        let Some(total) = total(host) else { return CheckResult::skipped("no /proc/meminfo on this host") };
         let free = host
             .probe_output
             .last_number("memory_MemAvailable")
@@ -29,17 +29,17 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let what = format!("{} of {} available", format_kib(free), format_kib(total));
         let shm = host.container().and_then(|c| parse_size_kib(&c.shm_size)).unwrap_or(0);
         if free < total / 10 {
-            return CheckResult::warn(what, "`ps aux --sort=-rss | head` there shows who has it");
+            return CheckResult::warn(what, "`ps aux --sort=-rss | head` on that host shows what uses it");
         }
         if shm > total {
-            let hint = "lower container.shm_size: what is written there is memory";
-            return CheckResult::warn(format!("shm_size is {}, the memory {}", format_kib(shm), format_kib(total)), hint);
+            let hint = "lower container.shm_size: shared memory uses RAM";
+            return CheckResult::warn(format!("shm_size is {}, but the host has {} of memory", format_kib(shm), format_kib(total)), hint);
         }
         if total < middle / 10 * 9 {
             let agree = all.iter().filter(|n| **n >= middle / 10 * 9).count();
             let cell = CheckResult::warn(
                 format!("{} instead of {}", format_kib(total), format_kib(middle)),
-                "look for a failed module: `dmidecode -t memory` there",
+                "check for a failed memory module: run `dmidecode -t memory` on that host",
             );
             return CheckResult { majority_size: agree, ..cell };
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mig",
     area: CheckArea::Gpu,
-    description: "a GPU that the job may use is cut into MIG devices: a rank would get a slice of it, and slices cannot talk to each other by NCCL",
+    description: "a GPU that the job may use has MIG enabled: a rank would get one MIG device, and NCCL does not work between MIG devices",
     probes: &[Probe::Gpus],
     judge,
 };
@@ -21,7 +21,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if cut.is_empty() {
             CheckResult::pass("off")
         } else {
-            CheckResult::warn(format!("on, on GPU {cut}"), format!("`sudo nvidia-smi -i {cut} -mig 0` there, with nobody on it"))
+            CheckResult::warn(
+                format!("on, on GPU {cut}"),
+                format!("run `sudo nvidia-smi -i {cut} -mig 0` on that host while the GPU is idle"),
+            )
         }
     })
 }

@@ -127,7 +127,7 @@ pub(crate) const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
 pub(crate) fn select_checks(only: &[String], skip: &[String], skipped: &[String]) -> Result<Vec<PreflightCheck>, String> {
     let known = |word: &&String| ALL_CHECKS.iter().all(|c| c.name != word.as_str() && c.area.as_str() != word.as_str());
     if let Some(word) = only.iter().chain(skip).find(known) {
-        return Err(format!("there is no check `{word}`; {}", suggest_check_name(word)));
+        return Err(format!("unknown check `{word}`; {}", suggest_check_name(word)));
     }
     let named = |list: &[String], check: &PreflightCheck| list.iter().any(|word| word == check.name || word == check.area.as_str());
     let wanted = |check: &&PreflightCheck| (only.is_empty() || named(only, check)) && !named(skip, check);

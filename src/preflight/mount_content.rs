@@ -11,7 +11,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mount-content",
     area: CheckArea::Files,
-    description: "a read-only mount's source has other files, or files of other sizes, on some hosts",
+    description: "a read-only mount's source differs in files or file sizes between hosts",
     probes: &[Probe::Files],
     judge,
 };

@@ -12,7 +12,7 @@ use crate::model::level::Level;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mount-system",
     area: CheckArea::Files,
-    description: "a mount's source lies on another kind of file system on some hosts (a local folder where the others have the network's)",
+    description: "a mount's source has a different file system type on some hosts (a local directory where others have a network mount)",
     probes: &[Probe::Files],
     judge,
 };
@@ -21,7 +21,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     compare_mounts(
         context,
         |_| true,
-        "mount the same there: `df -T` shows what it is",
+        "mount the same file system on that host: `df -T` shows what is mounted",
         |host, at| probed_file_value(host, at, "system").map(str::to_owned),
     )
 }
@@ -39,11 +39,11 @@ pub(crate) fn compare_mounts(
             targets.push(&mount.target);
         }
     }
-    let mut cells = context.check_each_host(|_| CheckResult::skipped("no such mounts"));
+    let mut cells = context.check_each_host(|_| CheckResult::skipped("no mounts to compare"));
     for target in targets {
         let compared = context.compare_hosts(Level::Warn, hint, |host| {
             let at = host.container().and_then(|c| c.mounts.iter().position(|m| m.target == *target));
-            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("it could not be looked at"))
+            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("could not read its file system type"))
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {
             found.message = format!("{target}: {}", found.message);

@@ -18,18 +18,18 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let writes = writable_mounts(context.job, host.index);
         if writes.is_empty() {
-            return CheckResult::skipped("no mounts to write to");
+            return CheckResult::skipped("no writable mounts");
         }
         if host.probe_output.last_value("inside_failed").is_some() {
-            return CheckResult::skipped("the image could not be looked into");
+            return CheckResult::skipped("could not inspect the image");
         }
         let user = host.probe_output.last_value("inside_user").unwrap_or("?");
         for (at, path) in writes.iter().enumerate() {
             let at = at.to_string();
             if let Some(why) = host.probe_output.values_starting_with("write", &at).find_map(|v| v.strip_prefix("no ")) {
                 return CheckResult::fail(
-                    format!("{path} cannot be written by {user} inside: {}", why.trim()),
-                    "make it writable there, set container.user, or mount it `:ro` where nothing is to be written",
+                    format!("{user} cannot write to {path} inside the container: {}", why.trim()),
+                    "make it writable on that host, set container.user, or mount it `:ro` if nothing writes to it",
                 );
             }
         }

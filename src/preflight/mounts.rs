@@ -10,7 +10,7 @@ use crate::plan::fact_rules::mount_missing;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mounts",
     area: CheckArea::Files,
-    description: "a mount's source is not on the host (unless `create: true`), or does not answer",
+    description: "a mount's source is missing on the host (unless `create: true`), or does not respond",
     probes: &[Probe::Files],
     judge,
 };
@@ -29,8 +29,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 }
                 Some("hung") => {
                     return CheckResult::fail(
-                        format!("{} does not answer within 5 s: a stale network mount?", mount.source),
-                        format!("`umount -l` it there and mount it again; `df {}` shows whether it answers", mount.source),
+                        format!("{} does not respond within 5 s (stale network mount?)", mount.source),
+                        format!("run `umount -l` for it on that host and mount it again; `df {}` shows whether it responds", mount.source),
                     );
                 }
                 _ => {}

@@ -8,7 +8,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "nic",
     area: CheckArea::Network,
-    description: "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names no interface of the host, or the way to the others leaves by another card than the one with the fabric address",
+    description: "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME matches no interface of the host, or the route to the other hosts uses another interface than the fabric address's",
     probes: &[Probe::Host, Probe::Network],
     judge,
 };
@@ -24,28 +24,28 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 })
             {
                 return CheckResult::fail(
-                    format!("{name}={value} fits none of {}", cards.join(" ")),
+                    format!("{name}={value} matches none of {}", cards.join(" ")),
                     "correct it in env, or in this host's env",
                 );
             }
         }
-        let Some(address) = host.fabric_address else { return CheckResult::skipped("its address is not known") };
+        let Some(address) = host.fabric_address else { return CheckResult::skipped("its address is unknown") };
         let Some(card) = host.facts.interface_for(address) else {
-            return CheckResult::skipped(format!("no interface of it is known to have {address}"));
+            return CheckResult::skipped(format!("no known interface has {address}"));
         };
         let peers = context.fabric_addresses.iter().filter(|a| a.as_str() != address);
         for route in peers.filter_map(|peer| host.probe_output.values_starting_with("route", peer).next()) {
             let device = route.split(' ').next().unwrap_or("-");
             if device == "-" {
                 return CheckResult::fail(
-                    "there is no route to another host's fabric address",
-                    "`ip route get ADDRESS` there; set fabric_address to addresses of one network",
+                    "no route to another host's fabric address",
+                    "see `ip route get ADDRESS` on that host; set fabric_address to addresses of one network",
                 );
             }
             if device != card && device != "lo" {
                 return CheckResult::warn(
-                    format!("{address} is on {card}, but the way to the others leaves by {device}"),
-                    format!("set fabric_address to the one on {device}, or env: {{ NCCL_SOCKET_IFNAME: {card} }}"),
+                    format!("{address} is on {card}, but the route to the other hosts uses {device}"),
+                    format!("set fabric_address to the address of {device}, or env: {{ NCCL_SOCKET_IFNAME: {card} }}"),
                 );
             }
         }

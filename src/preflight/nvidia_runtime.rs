@@ -8,7 +8,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "nvidia-runtime",
     area: CheckArea::Image,
-    description: "a container of the image cannot be started, or sees fewer GPUs than the ranks need",
+    description: "a container of the image does not start, or sees fewer GPUs than the ranks need",
     probes: &[Probe::Environment],
     judge,
 };
@@ -21,11 +21,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.probe_output.last_value("inside_failed").is_some() {
             let says = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
             let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
-                "install nvidia-container-toolkit there and restart docker, or set container.gpus: none"
+                "install nvidia-container-toolkit on that host and restart docker, or set container.gpus: none"
             } else {
-                "try the image by hand: `docker run --rm --gpus all IMAGE nvidia-smi -L`"
+                "try the image yourself: `docker run --rm --gpus all IMAGE nvidia-smi -L`"
             };
-            return CheckResult::fail(format!("no container of the image starts: {says}"), hint);
+            return CheckResult::fail(format!("a container of the image does not start: {says}"), hint);
         }
         if !host.wants_gpus() {
             return CheckResult::skipped("no GPUs are used");
@@ -33,8 +33,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let needed = u64::from(context.job.nproc_per_node.unwrap_or(1));
         if let Some(devices) = host.probe_output.last_number("inside_devices") {
             return match devices >= needed {
-                true => CheckResult::pass(format!("{devices} GPU devices inside (no nvidia-smi there)")),
-                false => CheckResult::skipped("there is no nvidia-smi in the image to count them with"),
+                true => CheckResult::pass(format!("{devices} GPU devices inside (no nvidia-smi in the image)")),
+                false => CheckResult::skipped("no nvidia-smi in the image: GPUs not counted"),
             };
         }
         let (count, says) = host.probe_output.last_value("inside_gpus").map_or((0, ""), |v| {
@@ -46,8 +46,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             false => {
                 let says = if says.is_empty() { String::new() } else { format!(": {says}") };
                 CheckResult::fail(
-                    format!("{count} of {needed} GPUs are seen inside{says}"),
-                    "check nvidia-container-toolkit there: `nvidia-container-cli info`",
+                    format!("{count} of {needed} GPUs are visible inside{says}"),
+                    "check nvidia-container-toolkit on that host: `nvidia-container-cli info`",
                 )
             }
         }

@@ -10,7 +10,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "persistence",
     area: CheckArea::Gpu,
-    description: "persistence mode is off: the driver is loaded anew for each first process, which takes seconds and forgets settings",
+    description: "persistence mode is off: the driver is reloaded for each first process, which takes seconds and loses settings",
     probes: &[Probe::Gpus],
     judge,
 };
@@ -24,7 +24,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if off.is_empty() {
             CheckResult::pass("on")
         } else {
-            CheckResult::warn(format!("off on GPU {off}"), "`sudo nvidia-smi -pm 1` there, or enable nvidia-persistenced")
+            CheckResult::warn(format!("off on GPU {off}"), "run `sudo nvidia-smi -pm 1` on that host, or enable nvidia-persistenced")
         }
     })
 }

@@ -93,7 +93,7 @@ pub(crate) fn host_probe_command(context: &HostContext, job: &Job, host: usize, 
         };
         body.push_str(&format!("(\n{set}{text}) &\n"));
     }
-    (!body.is_empty()).then(|| probe_command("look at the host", context, &format!("{body}wait\n"), Duration::from_secs(60)))
+    (!body.is_empty()).then(|| probe_command("probe the host", context, &format!("{body}wait\n"), Duration::from_secs(60)))
 }
 
 fn probe_command(title: &str, context: &HostContext, body: &str, timeout: Duration) -> RemoteCommand {
@@ -123,7 +123,7 @@ pub(crate) fn abbreviate_script(script: &str) -> String {
 /// The script that asks a host how it sees the others.
 pub(crate) fn network_probe_command(context: &HostContext, names: &[String], peers: &[String]) -> RemoteCommand {
     let set = format!("names={}\npeers={}\n", quote(&names.join(" ")), quote(&peers.join(" ")));
-    probe_command("look at the network", context, &format!("{set}{}", include_str!("../../assets/check/net.sh")), Duration::from_secs(30))
+    probe_command("probe the network", context, &format!("{set}{}", include_str!("../../assets/check/net.sh")), Duration::from_secs(30))
 }
 
 /// The stream that listens on a port of the kernel's choice, and on `given` where it is not 0, until its input ends.
@@ -143,7 +143,7 @@ pub(crate) fn connectivity_probe_command(context: &HostContext, targets: &[(Stri
     let words: Vec<String> = targets.iter().map(|(label, address, port)| format!("{label},{address},{port}")).collect();
     let set = format!("targets={}\nseconds={}\n", quote(&words.join(" ")), CONNECT_TIMEOUT.as_secs());
     probe_command(
-        "try the ways",
+        "try connections between hosts",
         context,
         &format!("{set}{}", include_str!("../../assets/check/reach.sh")),
         CONNECT_TIMEOUT * 2 + Duration::from_secs(5),
@@ -188,7 +188,7 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
         let dir = part.and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, Some(facts)));
         let cd = dir.map_or_else(String::new, |dir| format!("cd {} 2>/dev/null\n", quote(&dir)));
         let shell = if setup.is_empty() { format!("{cd}{within}") } else { wrap_in_bash(&format!("{cd}{setup}\n"), &within) };
-        return probe_command("look from inside", site, &shell, Duration::from_secs(120));
+        return probe_command("check the container's environment", site, &shell, Duration::from_secs(120));
     };
     let name = format!("orch-check-{}-{}-{nonce}", site.name, site.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     let mut flags = container::remove_memlock_flag(probe_container_flags(site, spec, facts, &name));
@@ -215,7 +215,7 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
         quote(&within),
         attempt = memlock::START_WITH_MEMLOCK_SH,
     );
-    probe_command("look into the image", site, &body, Duration::from_secs(180))
+    probe_command("inspect the image", site, &body, Duration::from_secs(180))
 }
 
 /// Lines that only bash understands, before the questions.

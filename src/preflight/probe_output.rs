@@ -52,7 +52,7 @@ impl ProbeOutput {
         self.connections.push(attempt);
     }
 
-    /// What came of the first connection to there; `None`: it was not tried.
+    /// What came of the first connection to there; `None`: not tried.
     pub(crate) fn connection(&self, target: ConnectionTarget) -> Option<&ConnectionAttempt> {
         self.connections.iter().find(|attempt| attempt.target == target)
     }
@@ -82,7 +82,7 @@ impl ProbeOutput {
 
     /// Why it was not.
     pub(crate) fn missing_reason(&self, probe: Probe) -> String {
-        self.missing_reasons.get(&probe).cloned().unwrap_or_else(|| "the host did not answer this question".to_owned())
+        self.missing_reasons.get(&probe).cloned().unwrap_or_else(|| "the probe returned no answer".to_owned())
     }
 
     /// The values of a key, in their order.

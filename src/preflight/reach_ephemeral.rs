@@ -10,7 +10,7 @@ use crate::model::tcp_reachability::PathState;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "reach-ephemeral",
     area: CheckArea::Network,
-    description: "between the master and a worker, or from a host to the next, a connection to a port of the kernel's choice does not come about",
+    description: "a connection to an ephemeral port fails between the master and a worker, or from a host to the next",
     probes: &[Probe::Connectivity],
     judge,
 };
@@ -23,8 +23,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             let Some(attempt) = host.probe_output.connection(ConnectionTarget::EphemeralPort(n)) else { continue };
             match attempt.path_state() {
                 PathState::Open => open += 1,
-                PathState::Rejected => bad.push((n, "refused though it listens (REJECT)".to_owned())),
-                PathState::Dropped(why) => bad.push((n, format!("{why} (DROP?)"))),
+                PathState::Rejected => bad.push((n, "refused although it listens (firewall REJECT?)".to_owned())),
+                PathState::Dropped(why) => bad.push((n, format!("{why} (firewall DROP?)"))),
                 PathState::Unknown(why) => untold = Some(why.to_owned()),
             }
         }
@@ -33,18 +33,18 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             let more = if names.len() > 4 { format!(" and {} more", names.len() - 4) } else { String::new() };
             return CheckResult::fail(
                 format!(
-                    "no way to {}{more} on a port of the kernel's choice: {why}",
+                    "cannot connect to {}{more} on an ephemeral port: {why}",
                     names.iter().take(4).copied().collect::<Vec<_>>().join(", ")
                 ),
-                "let all TCP between the hosts through their firewalls: NCCL and gloo listen on ports that the kernel chooses",
+                "allow all TCP between the hosts in their firewalls: NCCL and gloo listen on ephemeral ports",
             )
             .with_evidence(bad.iter().map(|(n, why)| format!("to {}: {why}", name(*n))));
         }
         match (open, untold, context.inventory.hosts.len()) {
-            (_, _, 1) => CheckResult::skipped("one host alone"),
+            (_, _, 1) => CheckResult::skipped("only one host"),
             (0, Some(why), _) => CheckResult::skipped(why),
-            (0, None, _) => CheckResult::skipped("it was not tried"),
-            (n, _, _) => CheckResult::pass(format!("{n} ways open")),
+            (0, None, _) => CheckResult::skipped("not tried"),
+            (n, _, _) => CheckResult::pass(format!("{n} connections possible")),
         }
     })
 }

@@ -24,14 +24,14 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("");
         }
         let Some(attempt) = host.probe_output.connection(ConnectionTarget::MasterPort) else {
-            return CheckResult::skipped("it was not tried");
+            return CheckResult::skipped("not tried");
         };
         let failed = |what: String| CheckResult::fail(what, master_port_hint(port, master));
         match attempt.path_state() {
             PathState::Open if attempt.has_listener => CheckResult::pass(format!("{master}:{port} answers")),
-            PathState::Open => CheckResult::pass(format!("{master}:{port} can be reached")),
-            PathState::Rejected => failed(format!("{master}:{port} is refused though it listens (REJECT)")),
-            PathState::Dropped(why) => failed(format!("no answer from {master}:{port}: {why} (DROP?)")),
+            PathState::Open => CheckResult::pass(format!("{master}:{port} is reachable")),
+            PathState::Rejected => failed(format!("{master}:{port} is refused although it listens (firewall REJECT?)")),
+            PathState::Dropped(why) => failed(format!("no answer from {master}:{port}: {why} (firewall DROP?)")),
             PathState::Unknown(why) => CheckResult::skipped(why),
         }
     })

@@ -9,7 +9,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "row-remap",
     area: CheckArea::Gpu,
-    description: "a row of GPU memory waits for a reset to be replaced (a warning), or could not be replaced",
+    description: "a row of GPU memory needs a reset to be remapped (a warning), or could not be remapped",
     probes: &[Probe::Gpus],
     judge,
 };
@@ -28,17 +28,17 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let (pending, failed) = (of(1), of(2));
         if !failed.is_empty() {
             return CheckResult::fail(
-                format!("memory rows of GPU {} could not be replaced", failed.join(",")),
-                "have this GPU replaced; leave the host out with --limit",
+                format!("memory rows of GPU {} could not be remapped", failed.join(",")),
+                "have this GPU replaced; exclude the host with --limit",
             );
         }
         if !pending.is_empty() {
             return CheckResult::warn(
-                format!("memory rows of GPU {} wait for a reset", pending.join(",")),
-                format!("`sudo nvidia-smi -r -i {}` there, with nobody on it", pending.join(",")),
+                format!("memory rows of GPU {} need a reset to be remapped", pending.join(",")),
+                format!("run `sudo nvidia-smi -r -i {}` on that host while the GPU is idle", pending.join(",")),
             );
         }
-        if rows.is_empty() { CheckResult::skipped("this nvidia-smi does not tell of it") } else { CheckResult::pass("none") }
+        if rows.is_empty() { CheckResult::skipped("this nvidia-smi does not report it") } else { CheckResult::pass("none") }
     })
 }
 

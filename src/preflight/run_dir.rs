@@ -8,7 +8,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "run-dir",
     area: CheckArea::Docker,
-    description: "run_dir lies on NFS or Lustre and ranks run in containers: a server that squashes root keeps docker out of it",
+    description: "run_dir is on NFS or Lustre and ranks run in containers: if the server squashes root, docker cannot mount it",
     probes: &[Probe::Host],
     judge,
 };
@@ -20,10 +20,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         let run_dir = &host.facts.run_dir;
         match host.probe_output.last_value("run_dir_system") {
-            None | Some("-" | "") => CheckResult::skipped("its file system could not be looked at"),
+            None | Some("-" | "") => CheckResult::skipped("could not read its file system type"),
             // Who owns the directory does not matter: it is 0700, and the daemon mounts it as root.
             Some(system) if system.starts_with("nfs") || system == "lustre" => CheckResult::warn(
-                format!("{run_dir} lies on {system}: if the server squashes root (root_squash, the default), docker cannot mount it"),
+                format!("{run_dir} is on {system}: if the server squashes root (root_squash, the default), docker cannot mount it"),
                 "set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
             ),
             Some(system) => CheckResult::pass(format!("{run_dir} on {system}")),

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "paths",
     area: CheckArea::Files,
-    description: "a path of checks.paths is missing, or has other files or sizes than on the other hosts",
+    description: "a path of checks.paths is missing, or its files or file sizes differ between hosts",
     probes: &[Probe::Files],
     judge,
 };
@@ -22,21 +22,20 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let paths = &context.job.checks.same_content_paths;
     let mut cells = context.check_each_host(|_| {
-        if paths.is_empty() { CheckResult::skipped("checks.paths is empty") } else { CheckResult::pass("the same everywhere") }
+        if paths.is_empty() { CheckResult::skipped("checks.paths is empty") } else { CheckResult::pass("equal on all hosts") }
     });
     for (n, path) in paths.iter().enumerate() {
         let place = |host: &CheckedHost<'_>| checked_paths(context.job, host.index).len() - paths.len() + n;
-        let compared =
-            context.compare_hosts(Level::Fail, "copy what is missing, or mount the same there", |host| {
-                match probed_file_value(host, place(host), "type") {
-                    Some("missing") => Err(CheckResult::fail(format!("{path} is not there"), "copy it there, or mount it")),
-                    Some("hung") => {
-                        Err(CheckResult::fail(format!("{path} does not answer within 5 s: a stale network mount?"), "mount it again"))
-                    }
-                    _ => content_summary(host, place(host))
-                        .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
+        let compared = context.compare_hosts(Level::Fail, "copy what is missing to that host, or mount the same file system", |host| {
+            match probed_file_value(host, place(host), "type") {
+                Some("missing") => Err(CheckResult::fail(format!("{path} is missing"), "copy it to that host, or mount it")),
+                Some("hung") => {
+                    Err(CheckResult::fail(format!("{path} does not respond within 5 s (stale network mount?)"), "mount it again"))
                 }
-            });
+                _ => content_summary(host, place(host))
+                    .ok_or_else(|| CheckResult::skipped(format!("{path} could not be listed within 20 s"))),
+            }
+        });
         let lists: Vec<BTreeSet<&String>> =
             context.hosts.iter().map(|h| h.probe_output.values(&format!("in{}", place(h))).iter().collect()).collect();
         let model = compared.iter().position(|c| c.level == Level::Pass);

@@ -1,4 +1,4 @@
-//! `same`: `checks.same`: commands that must say the same everywhere.
+//! `same`: `checks.same`: commands that must say equal on all hosts.
 
 use super::context::CheckContext;
 use super::probe::Probe;
@@ -9,7 +9,7 @@ use crate::model::level::Level;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "same",
     area: CheckArea::Files,
-    description: "a command of checks.same fails, or says something else than on the other hosts",
+    description: "a command of checks.same fails, or its output differs between hosts",
     probes: &[Probe::Environment],
     judge,
 };
@@ -17,17 +17,17 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let commands = &context.job.checks.same_output_commands;
     let mut cells = context.check_each_host(|_| {
-        if commands.is_empty() { CheckResult::skipped("checks.same is empty") } else { CheckResult::pass("the same everywhere") }
+        if commands.is_empty() { CheckResult::skipped("checks.same is empty") } else { CheckResult::pass("equal on all hosts") }
     });
     for (n, command) in commands.iter().enumerate() {
         let n = n.to_string();
         let short: String = command.chars().take(40).collect();
-        let compared = context.compare_hosts(Level::Fail, "make it say the same on all hosts, or take it out of checks.same", |host| {
+        let compared = context.compare_hosts(Level::Fail, "make its output equal on all hosts, or remove it from checks.same", |host| {
             if host.probe_output.last_value("inside_failed").is_some() {
-                return Err(CheckResult::skipped("the image could not be looked into"));
+                return Err(CheckResult::skipped("could not inspect the image"));
             }
             let Some(told) = host.probe_output.values_starting_with("same", &n).next() else {
-                return Err(CheckResult::skipped("it was not run"));
+                return Err(CheckResult::skipped("not run"));
             };
             let mut words = told.splitn(3, ' ');
             let (code, digest, text) =
@@ -35,7 +35,9 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             match code {
                 "0" if text.chars().count() < 100 => Ok(text.to_owned()),
                 "0" => Ok(format!("{}… ({digest})", text.chars().take(60).collect::<String>())),
-                code => Err(CheckResult::fail(format!("`{short}` ends with {code}: {text}"), "correct checks.same, or what it looks at")),
+                code => {
+                    Err(CheckResult::fail(format!("`{short}` ends with {code}: {text}"), "correct checks.same, or what the command reads"))
+                }
             }
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {

@@ -9,7 +9,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "shm",
     area: CheckArea::Host,
-    description: "less than 1 GiB of shared memory where ranks run",
+    description: "ranks have less than 1 GiB of shared memory",
     probes: &[Probe::Host],
     judge,
 };
@@ -22,10 +22,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let hosts = host.container().is_none_or(|c| c.docker_args.iter().any(|a| a == "--ipc=host"));
         let planned = host.container().and_then(|c| parse_size_kib(&c.shm_size));
         let Some(kib) = own("inside_shm").filter(|_| !hosts).or(if hosts { own("shm") } else { planned }) else {
-            return CheckResult::skipped("df tells nothing of /dev/shm");
+            return CheckResult::skipped("df does not report /dev/shm");
         };
         let what = format!("{} of shared memory", format_kib(kib));
-        let hint = if hosts { "`mount -o remount,size=32g /dev/shm` there" } else { "raise container.shm_size, for example to 32g" };
+        let hint =
+            if hosts { "run `mount -o remount,size=32g /dev/shm` on that host" } else { "raise container.shm_size, for example to 32g" };
         if kib < MIN_SHM_KIB { CheckResult::warn(what, hint) } else { CheckResult::pass(what) }
     })
 }

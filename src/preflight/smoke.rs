@@ -14,13 +14,13 @@ pub(crate) const CHECK_NAME: &str = "smoke";
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: CHECK_NAME,
     area: CheckArea::Network,
-    description: "only with --smoke: an all-reduce of about 30 s over all hosts in the image (NCCL, without GPUs gloo): who does not arrive, what stops, how fast the ring and each pair of hosts are",
+    description: "only with --smoke: an all-reduce of about 30 s over all hosts in the image (NCCL, or gloo without GPUs) shows missing hosts, where it blocks, and the bandwidth of the ring and of each pair",
     probes: &[],
     judge,
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    context.check_each_host(|_| CheckResult::skipped("it runs with --smoke"))
+    context.check_each_host(|_| CheckResult::skipped("runs only with --smoke"))
 }
 
 /// What each process runs: the job's interpreter with our script, or the word that there is none. `None` stands for the interpreter.
@@ -206,7 +206,7 @@ pub(crate) fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog])
     if first.stage < SmokeStage::StoreReady && first.failure.is_some() {
         // Without the store nobody can arrive: the others are not to blame.
         return result_per_host(context, |host| {
-            if host == first.host { missing_rank_result(context, first, "") } else { CheckResult::skipped("the store did not begin") }
+            if host == first.host { missing_rank_result(context, first, "") } else { CheckResult::skipped("the store did not start") }
         });
     }
     if ranks.iter().any(|rank| rank.stage < SmokeStage::Arrived) && ranks.iter().all(|rank| rank.stage < SmokeStage::GroupReady) {
@@ -220,7 +220,7 @@ fn result_per_host(context: &SmokeContext<'_>, result_for: impl FnMut(usize) -> 
 }
 
 fn not_started_message(context: &SmokeContext<'_>) -> String {
-    format!("it did not begin: {}", if context.failure_reason.is_empty() { "no rank told anything" } else { context.failure_reason })
+    format!("did not start: {}", if context.failure_reason.is_empty() { "no rank reported anything" } else { context.failure_reason })
 }
 
 fn host_name<'a>(context: &SmokeContext<'a>, host: usize) -> &'a str {
@@ -235,9 +235,9 @@ fn missing_dependency_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]
         match skip {
             Some(what) if all => CheckResult::skipped(text(what)),
             Some(what) => {
-                CheckResult::fail(format!("{}, and others have it", text(what)), "use one image, or one environment, on all hosts")
+                CheckResult::fail(format!("{}, but other hosts have it", text(what)), "use one image, or one environment, on all hosts")
             }
-            None => CheckResult::skipped("others could not take part"),
+            None => CheckResult::skipped("other hosts could not take part"),
         }
     })
 }
@@ -270,7 +270,7 @@ fn speed_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Chec
         let of = ranks.iter().filter(|rank| rank.host == host);
         if context.uses_gpus && backend != "nccl" && of.clone().any(|rank| rank.torch.as_ref().is_none_or(|(_, gpus)| *gpus == 0)) {
             let torch = of.filter_map(|rank| rank.torch.as_ref()).map(|(torch, _)| torch.as_str()).next().unwrap_or("torch");
-            let what = format!("torch {torch} sees no GPU, so it went over {found}");
+            let what = format!("torch {torch} sees no GPU, so the test used {found}");
             return CheckResult::warn(
                 what,
                 "use an image whose torch is built for CUDA; `orchestrate check --only nvidia-runtime,image-versions`",
@@ -307,17 +307,19 @@ fn missing_rank_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> V
 fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &str) -> CheckResult {
     let store = context.store_address;
     let network =
-        "let the hosts connect to each other on every port: `orchestrate check --only reach-master,reach-ephemeral` tries the ways";
+        "let the hosts connect to each other on every port: `orchestrate check --only reach-master,reach-ephemeral` tries the connections";
     let (why, hint) = match &rank.failure {
         Some((phase, why)) if phase == "import" => {
             (format!("torch cannot be imported: {why}"), "try `import torch` in the image on that host".to_owned())
         }
-        Some((_, why)) if rank.host == 0 => (format!("no store at {store}: {why}"), "`ss -ltnp` there shows who listens".to_owned()),
+        Some((_, why)) if rank.host == 0 => {
+            (format!("no store at {store}: {why}"), "`ss -ltnp` on that host shows what listens".to_owned())
+        }
         Some((_, why)) => (why.clone(), network.to_owned()),
         None if rank.stage == SmokeStage::NotStarted => {
-            ("torch was not imported in time".to_owned(), "look for a slow disk or a hung mount: `orchestrate exec -- uptime`".to_owned())
+            ("importing torch took too long".to_owned(), "check for a slow disk or a hung mount: `orchestrate exec -- uptime`".to_owned())
         }
-        None => (format!("it did not reach the store at {store}"), network.to_owned()),
+        None => (format!("could not reach the store at {store}"), network.to_owned()),
     };
     let waiting = if names.is_empty() { String::new() } else { format!("; waiting for: {names}") };
     CheckResult::fail(format!("did not arrive: {why}{waiting}"), hint).with_evidence(last_log_lines(rank))
@@ -325,19 +327,19 @@ fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &
 
 /// All arrived, and then something stopped.
 fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
-    let ways = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } tells more";
+    let ways = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } shows more";
     let between: Vec<(usize, usize)> = ranks.iter().filter_map(|rank| rank.testing_pair).collect();
     if !between.is_empty() {
         let texts: Vec<String> =
             between.iter().map(|(one, two)| format!("{} and {}", host_name(context, *one), host_name(context, *two))).collect();
-        let what = format!("nothing comes through between {}", texts.join(", "));
+        let what = format!("no data passes between {}", texts.join(", "));
         return result_per_host(context, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
             true => CheckResult::fail(what.clone(), ways).with_evidence(rank_on_host(ranks, host).map_or(Vec::new(), last_log_lines)),
             false => CheckResult::pass("arrived"),
         });
     }
     let made = ranks.iter().any(|rank| rank.stage >= SmokeStage::GroupReady);
-    let what = if made { "the all-reduce did not end" } else { "the process group was not made" };
+    let what = if made { "the all-reduce did not finish" } else { "the process group was not created" };
     // Who says why is worth more than who waited for the others in vain.
     let speaks = |rank: &&SmokeRankLog| rank.failure.as_ref().is_some_and(|(_, why)| !why.starts_with("no end"));
     let any = ranks.iter().any(|rank| speaks(&rank));
@@ -346,10 +348,10 @@ fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Ch
         let Some(rank) = own.clone().find(|rank| speaks(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
         match &rank.failure {
             Some((_, why)) if speaks(&rank) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
-            _ if any => CheckResult::skipped("another host tells why"),
+            _ if any => CheckResult::skipped("see the finding of another host"),
             Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
             None => CheckResult::fail(
-                format!("{what}: {}", if context.failure_reason.is_empty() { "its rank is gone" } else { context.failure_reason }),
+                format!("{what}: {}", if context.failure_reason.is_empty() { "its rank exited" } else { context.failure_reason }),
                 ways,
             )
             .with_evidence(last_log_lines(rank)),

@@ -49,7 +49,7 @@ fn successful_smoke_is_one_line() {
     // Ranks that were to have GPUs and found none.
     let found = evaluate_logs(SmokeContext { uses_gpus: true, ..TEST_CONTEXT }, &[&first, &complete_log(&[ring])]);
     assert_eq!(found[0].0, Level::Warn);
-    assert!(found[0].1.starts_with("torch 2.6.0 sees no GPU, so it went over gloo, 2 ranks"), "{found:?}");
+    assert!(found[0].1.starts_with("torch 2.6.0 sees no GPU, so the test used gloo, 2 ranks"), "{found:?}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn missing_rank_is_named_with_its_reason() {
     let found = evaluate_logs(TEST_CONTEXT, &[&waits, &blocked, "Illegal instruction\n"]);
     assert_eq!(found[0], (Level::Pass, "arrived; waiting for: gpu02 gpu03".to_owned()));
     assert_eq!(found[1], (Level::Fail, "did not arrive: no answer from 10.0.0.1:29501 in 30 s; waiting for: gpu02 gpu03".to_owned()));
-    assert_eq!(found[2], (Level::Fail, "did not arrive: torch was not imported in time; waiting for: gpu02 gpu03".to_owned()));
+    assert_eq!(found[2], (Level::Fail, "did not arrive: importing torch took too long; waiting for: gpu02 gpu03".to_owned()));
     // It failed before the master's patience was at its end.
     let stopped = smoke_lines(&[IMPORTED, r#""store""#]);
     let found = evaluate_logs(TEST_CONTEXT, &[&stopped, &blocked]);
@@ -99,20 +99,20 @@ fn stall_after_rendezvous_names_its_phase() {
     assert_eq!(found[0].0, Level::Skipped);
     assert_eq!(
         found[1],
-        (Level::Fail, "the process group was not made: RuntimeError: connect [10.0.0.1]:4711: Connection refused".to_owned())
+        (Level::Fail, "the process group was not created: RuntimeError: connect [10.0.0.1]:4711: Connection refused".to_owned())
     );
     let hung = arrived_log(&[GROUP, r#""failed", "phase": "ring", "why": "no end within its time""#]);
     let found = evaluate_logs(TEST_CONTEXT, &[&hung, &hung]);
-    assert_eq!(found[1], (Level::Fail, "the all-reduce did not end: no end within its time".to_owned()));
+    assert_eq!(found[1], (Level::Fail, "the all-reduce did not finish: no end within its time".to_owned()));
     // A process that is gone without a word.
     let why = SmokeContext { failure_reason: "rank 1 on gpu02 failed: SIGSEGV", ..TEST_CONTEXT };
     let found = evaluate_logs(why, &[&complete_log(&[]), &arrived_log(&[GROUP])]);
     assert_eq!(found[0].0, Level::Pass);
-    assert_eq!(found[1], (Level::Fail, "the all-reduce did not end: rank 1 on gpu02 failed: SIGSEGV".to_owned()));
+    assert_eq!(found[1], (Level::Fail, "the all-reduce did not finish: rank 1 on gpu02 failed: SIGSEGV".to_owned()));
     let between = arrived_log(&[GROUP, r#""trying", "pair": [1, 2]"#, r#""failed", "phase": "pairs", "why": "no end within its time""#]);
     let found = evaluate_logs(TEST_CONTEXT, &[&hung, &between, &hung]);
     assert_eq!(found[0].0, Level::Pass);
-    assert_eq!(found[2], (Level::Fail, "nothing comes through between gpu02 and gpu03".to_owned()));
+    assert_eq!(found[2], (Level::Fail, "no data passes between gpu02 and gpu03".to_owned()));
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn smoke_without_torch_is_skipped() {
     let skipped = (Level::Skipped, "the image has no torch".to_owned());
     assert_eq!(evaluate_logs(TEST_CONTEXT, &[&none, &none]), [skipped.clone(), skipped]);
     let found = evaluate_logs(TEST_CONTEXT, &[&smoke_lines(&[IMPORTED, r#""store""#]), &none]);
-    assert_eq!(found[1], (Level::Fail, "the image has no torch, and others have it".to_owned()));
+    assert_eq!(found[1], (Level::Fail, "the image has no torch, but other hosts have it".to_owned()));
     let found = evaluate_logs(SmokeContext { failure_reason: "the launcher on gpu01 failed: exit 125", ..TEST_CONTEXT }, &["", ""]);
-    assert_eq!(found[0], (Level::Fail, "it did not begin: the launcher on gpu01 failed: exit 125".to_owned()));
+    assert_eq!(found[0], (Level::Fail, "did not start: the launcher on gpu01 failed: exit 125".to_owned()));
     assert_eq!(evaluate_logs(TEST_CONTEXT, &[]), []);
 }
 

@@ -36,7 +36,7 @@ fn checks_are_selected_by_name_and_area() {
     assert_eq!(names(&["files"], &["paths"], &["same"]), ["mounts", "mount-system", "mount-content", "mount-write"]);
     assert_eq!(names(&["same"], &[], &["same"]), ["same"], "asked for by its name");
     let error = select_checks(&words(&["gpu-idel"]), &[], &[]).expect_err("no such check");
-    assert!(error.contains("no check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
+    assert!(error.contains("unknown check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
 }
 
 pub(crate) const TEST_INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, address: 10.0.0.1 }\n- { name: gpu02, address: 10.0.0.2 }\n\
@@ -150,7 +150,7 @@ fn inventory_settings_change_check_results() {
             &[],
             2,
             Fail,
-            "GLOO_SOCKET_IFNAME=eth7 fits none of bond0",
+            "GLOO_SOCKET_IFNAME=eth7 matches none of bond0",
         ),
         (&TEST_INVENTORY.replace("checks: {", "env: { NCCL_SOCKET_IFNAME: bond }\nchecks: {"), "nic", &[], 2, Pass, "bond0"),
         (

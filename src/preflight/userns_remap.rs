@@ -8,7 +8,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "userns-remap",
     area: CheckArea::Docker,
-    description: "dockerd maps users (userns-remap): it starts no container with the host's network, and users of a container are others in mounts",
+    description: "dockerd remaps users (userns-remap): it refuses containers with the host's network, and container users own mounted files under other ids",
     probes: &[Probe::Docker],
     judge,
 };
@@ -17,19 +17,21 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let Some(container) = host.container() else { return CheckResult::skipped("bare host") };
         let Some(info) = host.probe_output.last_value("docker_info") else {
-            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info told nothing").to_owned());
+            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info printed nothing").to_owned());
         };
         let remapped = info.rsplit('|').next().is_some_and(|options| options.contains("name=userns"));
         if !remapped {
-            return CheckResult::pass("users are not mapped");
+            return CheckResult::pass("users are not remapped");
         }
         let hint = "container.args: [--userns=host]";
         match container.docker_args.iter().any(|arg| arg == "--userns=host") {
             true => CheckResult::pass("not for this container (--userns=host)"),
             false if container.network == "host" => {
-                CheckResult::fail("users are mapped (userns-remap): dockerd starts no container with the host's network", hint)
+                CheckResult::fail("users are remapped (userns-remap): dockerd refuses containers with the host's network", hint)
             }
-            false => CheckResult::warn("users are mapped (userns-remap): files that ranks write into mounts belong to others", hint),
+            false => {
+                CheckResult::warn("users are remapped (userns-remap): files that ranks write into mounts belong to other user ids", hint)
+            }
         }
     })
 }

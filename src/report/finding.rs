@@ -30,7 +30,7 @@ pub struct FindingReport {
     /// Log lines that support the finding.
     pub evidence: Vec<String>,
     /// Ranks that failed as a consequence.
-    #[serde(rename = "felt")]
+    #[serde(alias = "felt")]
     pub affected: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! The journal: one event per line, for replay and for the list of past runs.
 //!
 //! It holds log ranges, never log bytes. Samples go to a file of their own, one per kind and host in ten seconds.
-//! A reader skips unknown kinds, refuses another major format, and tolerates a last line that a crash truncated.
+//! A reader skips unknown kinds, refuses a newer major format, and tolerates a last line that a crash truncated.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -212,7 +212,7 @@ pub enum JournalError {
     #[error("{path} is not a journal: {what}")]
     NotAJournal { path: String, what: String },
     /// A newer version wrote it.
-    #[error("{path} has format {format}, this program reads {JOURNAL_FORMAT}")]
+    #[error("{path} has format {format}, this version reads formats 1.0 to {JOURNAL_FORMAT}: install a newer orchestrate")]
     UnsupportedFormat { path: String, format: String },
 }
 
@@ -231,7 +231,7 @@ pub struct JournalReader<R> {
 
 impl JournalReader<io::BufReader<File>> {
     /// # Errors
-    /// When the file cannot be read, is not a journal, or has another major format.
+    /// When the file cannot be read, is not a journal, or has a newer major format.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let name = path.display().to_string();
         match private_options(OpenOptions::new().read(true)).open(path) {
@@ -245,7 +245,7 @@ impl<R: BufRead> JournalReader<R> {
     /// Reads from anything; `path` is for messages.
     ///
     /// # Errors
-    /// When the input does not begin with a header of our major format.
+    /// When it does not begin with a header of a format that this version reads.
     pub fn new(mut input: R, path: &str) -> Result<Self, JournalError> {
         let mut line = Vec::new();
         let path = path.to_owned();
@@ -276,7 +276,7 @@ impl<R: BufRead> JournalReader<R> {
     /// The next event; `None` at the end.
     ///
     /// # Errors
-    /// When the file cannot be read, or continues in another major format.
+    /// When the file cannot be read, or continues in a newer major format.
     pub fn next_event(&mut self) -> Result<Option<Event>, JournalError> {
         loop {
             self.line.clear();
@@ -324,8 +324,8 @@ impl<R: BufRead> JournalReader<R> {
 }
 
 fn check_format(path: &str, header: &JournalHeader) -> Result<(), JournalError> {
-    let major = |format: &str| format.split('.').next().map(str::to_owned);
-    if major(&header.format) == major(JOURNAL_FORMAT) {
+    let major = |format: &str| format.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if major(&header.format).is_some_and(|found| found >= 1 && Some(found) <= major(JOURNAL_FORMAT)) {
         return Ok(());
     }
     Err(JournalError::UnsupportedFormat { path: path.to_owned(), format: header.format.chars().take(20).collect() })

@@ -149,7 +149,14 @@ fn unknown_kinds_skip_and_unknown_formats_fail() {
     let mut reader = JournalReader::new(format!("{header}{body}").into_bytes().leak() as &[u8], "x").expect("our major");
     assert_eq!((reader.read_all().expect("readable").len(), reader.unknown_records, reader.damaged_lines), (1, 1, 1));
     for (text, message) in [
-        ("{\"format\":\"2.0\",\"orchestrate\":\"9\"}\n", "x has format 2.0, this program reads 1.6"),
+        (
+            "{\"format\":\"3.0\",\"orchestrate\":\"9\"}\n",
+            "x has format 3.0; this version reads formats 1.0 to 2.0: install a newer orchestrate",
+        ),
+        (
+            "{\"format\":\"0.9\",\"orchestrate\":\"0\"}\n",
+            "x has format 0.9; this version reads formats 1.0 to 2.0: install a newer orchestrate",
+        ),
         ("", "x is not a journal: it is empty"),
         ("hello\n", "x is not a journal: its first line has no format"),
     ] {
@@ -165,4 +172,52 @@ fn secrets_are_masked_in_journal() {
     journal.record_event(&event(1, 1, kind)).expect("written");
     assert!(std::fs::read_to_string(dir.path().join(JOURNAL_FILE)).expect("there").contains("login *** refused"));
     assert_eq!(read_journal(dir.path()).len(), 1);
+}
+
+/// Format 1 had other names for some kinds, keys and values: the left of each pair.
+#[test]
+fn journals_of_format_1_are_read() {
+    let pairs = [
+        (r#""phase-started","phase":"prove""#, r#""phase-started","phase":"environment""#),
+        (
+            r#""checked","check":"clock","level":"pass","hosts":[0],"what":"2 ms","hint":"""#,
+            r#""check-finished","check":"clock","level":"pass","hosts":[0],"message":"2 ms","hint":"""#,
+        ),
+        (r#""node-started","host":0"#, r#""launcher-started","host":0"#),
+        (r#""node-exited","host":0,"exit":{"code":1},"when":5"#, r#""launcher-exited","host":0,"exit":{"code":1},"ended_at":5"#),
+        (r#""rank-started","host":0,"rank":1,"restart":0,"when":4"#, r#""rank-started","host":0,"rank":1,"restart":0,"started_at":4"#),
+        (
+            r#""rank-exited","host":0,"rank":1,"restart":0,"exit":"killed","when":6,"uncertainty":1"#,
+            r#""rank-exited","host":0,"rank":1,"restart":0,"exit":"killed","ended_at":6,"uncertainty":1"#,
+        ),
+        (
+            r#""hang","sign":"gone","hosts":[],"ranks":[1],"since":3,"evidence":[]"#,
+            r#""hang","symptom":"rank-exited","hosts":[],"ranks":[1],"since":3,"evidence":[]"#,
+        ),
+        (r#""hang-over""#, r#""hang-ended""#),
+        (r#""run-found","end":"ok","when":8"#, r#""run-end-reported","end":"ok","ended_at":8"#),
+        (r#""signalled","host":0,"signal":"TERM""#, r#""ranks-signaled","host":0,"signal":"TERM""#),
+        (r#""log-shrunk","host":0,"file":"node","size":9"#, r#""log-truncated","host":0,"file":"launcher","size":9"#),
+        (
+            r#""gpus","host":0,"gpus":[{"index":0,"clock":1980.0,"clock_max":1985.0,"reasons":4,"mig":false}]"#,
+            r#""gpus","host":0,"gpus":[{"index":0,"sm_clock":1980.0,"sm_clock_max":1985.0,"throttle_reasons":4,"mig_enabled":false}]"#,
+        ),
+        (r#""gpus-unread","host":0,"error":"no""#, r#""gpus-unavailable","host":0,"error":"no""#),
+        (
+            r#""vitals","host":0,"vitals":{"load":1.5,"cpu":40.0,"memory_total":2,"memory_available":1,"networks":[]}"#,
+            r#""host-metrics","host":0,"metrics":{"load_average":1.5,"cpu_percent":40.0,"memory_total":2,"memory_available":1,"networks":[]}"#,
+        ),
+        (r#""disk","host":0,"free":1,"total":2"#, r#""disk-space","host":0,"free":1,"total":2"#),
+        (r#""aftermath","host":0,"lines":["docker x"]"#, r#""postmortem","host":0,"lines":["docker x"]"#),
+        (r#""goal-changed","goal":"stop","why":"Ctrl-C""#, r#""goal-changed","goal":"stop","reason":"Ctrl-C""#),
+        (r#""run-finished","outcome":"ok","why":"""#, r#""run-finished","outcome":"ok","reason":"""#),
+    ];
+    let read = |format: &str, kind: &str| {
+        let text = format!("{{\"format\":\"{format}\",\"orchestrate\":\"0.1.0\"}}\n{{\"seq\":1,\"at\":1,\"kind\":{kind}}}\n");
+        let mut reader = JournalReader::new(text.as_bytes(), "x").expect("a journal");
+        reader.next_event().expect("readable").unwrap_or_else(|| panic!("{kind} is no event of format {format}"))
+    };
+    for (old, new) in pairs {
+        assert_eq!(read("1.5", old), read(JOURNAL_FORMAT, new));
+    }
 }

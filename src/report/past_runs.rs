@@ -113,7 +113,8 @@ pub struct RunReport {
     pub attempt: u32,
     /// The outcome of that operation; `None` if it has not ended.
     pub outcome: Option<Outcome>,
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
     /// How the run ended, or that it is running; `None` if it did not begin, or a version before 1.5 wrote this.
     #[serde(default)]
     pub run_end: Option<RunOutcome>,
@@ -129,7 +130,7 @@ pub struct RunReport {
     pub hosts: Vec<HostReport>,
     pub ranks: Vec<RankReport>,
     /// The ranks that failed first.
-    #[serde(rename = "culprit")]
+    #[serde(alias = "culprit")]
     pub first_failed_ranks: Vec<u32>,
     /// The first cause comes first.
     #[serde(default)]
@@ -162,7 +163,7 @@ pub struct RankReport {
     pub exit: Option<Exit>,
     /// In milliseconds.
     pub duration: Option<i64>,
-    #[serde(rename = "bytes")]
+    #[serde(alias = "bytes")]
     pub log_bytes: u64,
 }
 
@@ -194,7 +195,7 @@ pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunRepor
         command: state.info.command.clone(),
         attempt: state.info.attempt,
         outcome: state.outcome.as_ref().map(|(outcome, _)| outcome.clone()),
-        why: state.outcome.as_ref().map_or_else(String::new, |(_, why)| why.clone()),
+        reason: state.outcome.as_ref().map_or_else(String::new, |(_, reason)| reason.clone()),
         run_end: state.run_end(),
         run_began: state.run_started_at(),
         run_ended: state.run_ended_at(),
@@ -234,7 +235,7 @@ fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
     }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
-        (now.outcome, now.why) = (before.outcome, before.why);
+        (now.outcome, now.reason) = (before.outcome, before.reason);
     }
     if before.attempt == now.attempt {
         for rank in before.ranks {

@@ -188,7 +188,7 @@ impl<O: LineOutput> PlainSink<O> {
             })
             .collect();
         let time = self.style.paint(Tone::Dim, &format!("({})", style::format_duration(at - tally.started_at)));
-        self.out.write_line(&format!("{:<10} {} {time}", phase.name(), texts.join("; ")))
+        self.out.write_line(&format!("{:<11} {} {time}", phase.name(), texts.join("; ")))
     }
 
     fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
@@ -294,7 +294,7 @@ impl<O: LineOutput> PlainSink<O> {
     fn write_ready(&mut self, state: &RunState) -> io::Result<()> {
         let hosts: BTreeSet<u32> = state.ranks.values().map(|rank| rank.host).collect();
         let text = format!(
-            "ready      {} on {} ({})",
+            "ready       {} on {} ({})",
             style::count_noun(state.ranks.len(), "rank"),
             style::count_noun(hosts.len(), "host"),
             style::format_duration(state.elapsed())

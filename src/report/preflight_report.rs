@@ -209,7 +209,7 @@ pub(crate) fn render_json(context: &PreflightReportContext<'_>, reports: &[Check
         serde_json::json!({
             "hosts": names(&group.hosts),
             "level": group.result.level,
-            "what": context.sanitizer.sanitize_line(&group.result.message),
+            "message": context.sanitizer.sanitize_line(&group.result.message),
             "agree": group.result.majority_size,
             "hint": context.sanitizer.sanitize_line(&group.result.hint),
             "evidence": group.result.evidence.iter().map(|line| context.sanitizer.sanitize_line(line)).collect::<Vec<_>>(),

@@ -71,7 +71,8 @@ fn signal_name(number: i32) -> &'static str {
 
 /// `1 host`, `2 hosts`.
 pub(crate) fn count_noun(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+    let plural = if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) { "es" } else { "s" };
+    format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
 /// `0.3 s`, `12 s`, `4m05s`, `2h13m`.

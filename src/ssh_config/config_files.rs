@@ -32,7 +32,7 @@ fn read_config_files_from(config: Option<&Path>, home: &Path, system: &Path) -> 
     if let Some(config) = config {
         return match reader.read_file(config, false) {
             Ok(Some(source)) => Ok(vec![source]),
-            Ok(None) => Err(format!("there is no {}", display_path(config, home))),
+            Ok(None) => Err(format!("{} not found", display_path(config, home))),
             Err(what) => Err(what),
         };
     }
@@ -64,10 +64,10 @@ impl SshConfigReader<'_> {
         let name = display_path(path, self.home);
         let Some(text) = read_text(path, guard).map_err(|what| format!("{name}: {what}"))? else { return Ok(None) };
         if self.include_stack.len() > MAX_INCLUDE_DEPTH {
-            return Err(format!("more than {MAX_INCLUDE_DEPTH} files include one another, the last {name}"));
+            return Err(format!("Include is nested more than {MAX_INCLUDE_DEPTH} levels deep, at {name}"));
         }
         if self.parsed_files.len() >= MAX_FILES {
-            return Err(format!("more than {MAX_FILES} files are included, the last {name}"));
+            return Err(format!("more than {MAX_FILES} included files, at {name}"));
         }
         self.include_stack.push(path.to_owned());
         let lines = config_line::parse_config_lines(&text, |words| self.resolve_include(words));
@@ -88,7 +88,7 @@ impl SshConfigReader<'_> {
                 if let Some(at) = self.include_stack.iter().position(|p| *p == path) {
                     let chain: Vec<String> =
                         self.include_stack.iter().skip(at).chain([&path]).map(|p| display_path(p, self.home)).collect();
-                    return Err(format!("Include leads in a circle: {}", chain.join(" → ")));
+                    return Err(format!("Include forms a cycle: {}", chain.join(" → ")));
                 }
                 sources.extend(self.read_file(&path, true).map_err(|what| format!("Include: {what}"))?);
             }
@@ -100,7 +100,7 @@ impl SshConfigReader<'_> {
     fn expand_include(&self, word: &str) -> Result<Vec<PathBuf>, String> {
         let path = match word.strip_prefix('~') {
             Some(_) if !self.is_user_config => {
-                return Err(format!("Include `{word}`: a file of the system may not speak of a home folder"));
+                return Err(format!("Include `{word}`: the system-wide file may not use ~"));
             }
             Some(rest) => {
                 let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
@@ -132,7 +132,7 @@ impl SshConfigReader<'_> {
 
 /// The text of a file; nothing where there is none, and an empty one for a folder.
 fn read_text(path: &Path, guard: bool) -> Result<Option<String>, String> {
-    let failed = |e: std::io::Error| format!("it could not be read: {e}");
+    let failed = |e: std::io::Error| format!("could not be read: {e}");
     let mut file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -140,7 +140,7 @@ fn read_text(path: &Path, guard: bool) -> Result<Option<String>, String> {
     };
     let meta = file.metadata().map_err(failed)?;
     if guard && !has_safe_permissions(&meta) {
-        return Err("others can write it, so ssh does not trust it (chmod go-w, and it must be yours)".to_owned());
+        return Err("other users can write it, so ssh rejects it (run chmod go-w; you must own it)".to_owned());
     }
     if meta.is_dir() {
         return Ok(Some(String::new()));
@@ -148,7 +148,7 @@ fn read_text(path: &Path, guard: bool) -> Result<Option<String>, String> {
     let mut bytes = Vec::new();
     file.by_ref().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("it is longer than {MAX_FILE_BYTES} bytes"));
+        return Err(format!("longer than {MAX_FILE_BYTES} bytes"));
     }
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
@@ -229,7 +229,7 @@ mod tests {
     fn include_cycle_reports_its_chain() {
         let home = create_home(&[("config", "\nInclude a\n"), ("a", "Host x\n Include b\n"), ("b", "Include a\n")]);
         let told = files_and_errors(&read_home(&home).expect("read"));
-        assert_eq!(told.last().map(String::as_str), Some("~/.ssh/b:1: Include leads in a circle: ~/.ssh/a → ~/.ssh/b → ~/.ssh/a"));
+        assert_eq!(told.last().map(String::as_str), Some("~/.ssh/b:1: Include forms a cycle: ~/.ssh/a → ~/.ssh/b → ~/.ssh/a"));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             let mut files: Vec<(&str, &str)> = names.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
             files[0].0 = "config";
             let told = files_and_errors(&read_home(&create_home(&files)).expect("read"));
-            assert_eq!(told.iter().any(|t| t.contains("more than 16 files include one another")), !fine, "{depth}: {told:?}");
+            assert_eq!(told.iter().any(|t| t.contains("nested more than 16 levels deep")), !fine, "{depth}: {told:?}");
         }
     }
 
@@ -250,10 +250,10 @@ mod tests {
         let mode = |name: &str, mode| std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).expect("set");
         mode("a", 0o666);
         let said = files_and_errors(&read_home(&home).expect("read")).join("\n");
-        assert!(said.contains("~/.ssh/config:1: Include: ~/.ssh/a: others can write it"), "{said}");
+        assert!(said.contains("~/.ssh/config:1: Include: ~/.ssh/a: other users can write it"), "{said}");
         mode("a", 0o600);
         mode("config", 0o622);
-        assert!(read_home(&home).expect_err("refused").starts_with("~/.ssh/config: others can write it"));
+        assert!(read_home(&home).expect_err("refused").starts_with("~/.ssh/config: other users can write it"));
         assert!(
             read_config_files_from(Some(&path("config")), home.path(), Path::new("/nowhere")).is_ok(),
             "a file that was named is not judged"
@@ -262,7 +262,7 @@ mod tests {
         std::fs::remove_file(path("a")).expect("removed");
         symlink(path("a"), path("a")).expect("linked");
         let said = files_and_errors(&read_home(&home).expect("read")).join("\n");
-        assert!(said.contains("~/.ssh/config:1: Include: ~/.ssh/a: it could not be read: "), "{said}");
+        assert!(said.contains("~/.ssh/config:1: Include: ~/.ssh/a: could not be read: "), "{said}");
     }
 
     #[test]
@@ -270,6 +270,6 @@ mod tests {
         let home = create_home(&[]);
         assert!(read_home(&home).expect("nothing to read").is_empty());
         let error = read_config_files_from(Some(&home.path().join("x")), home.path(), Path::new("/nowhere")).expect_err("named");
-        assert_eq!(error, "there is no ~/x");
+        assert_eq!(error, "~/x not found");
     }
 }

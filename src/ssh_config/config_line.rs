@@ -60,10 +60,10 @@ fn parse_statement(
         return None;
     }
     Some(split_keyword(line).and_then(|(keyword, rest)| {
-        let words = split_words(rest).ok_or_else(|| format!("a quote behind {keyword} is not closed"))?;
+        let words = split_words(rest).ok_or_else(|| format!("unclosed quote after {keyword}"))?;
         let Some(known) = keywords::find_keyword(keyword) else { return Ok(SshConfigStatement::Unknown(keyword.to_ascii_lowercase())) };
         let full =
-            |words: &[String]| if words.iter().any(String::is_empty) { Err(format!("{} wants a value", known.name)) } else { Ok(()) };
+            |words: &[String]| if words.iter().any(String::is_empty) { Err(format!("{} needs a value", known.name)) } else { Ok(()) };
         match known.name {
             "Host" => full(&words).map(|()| SshConfigStatement::Host(words.iter().map(|w| SshPattern::parse(w)).collect())),
             "Match" => MatchCondition::parse(&words).map(SshConfigStatement::Match),
@@ -81,7 +81,7 @@ fn split_keyword(line: &str) -> Result<(&str, &str), String> {
     };
     let after = after.trim_start_matches(BLANKS);
     let rest = after.strip_prefix('=').unwrap_or(after).trim_start_matches(BLANKS);
-    if rest.is_empty() { Err(format!("{keyword} wants a value")) } else { Ok((keyword, rest)) }
+    if rest.is_empty() { Err(format!("{keyword} needs a value")) } else { Ok((keyword, rest)) }
 }
 
 /// Splits words as OpenSSH does: quotes of both kinds, within words too; a backslash before a quote, a backslash or, outside quotes, a blank;
@@ -165,15 +165,15 @@ mod tests {
     #[test]
     fn invalid_lines_report_the_problem() {
         for (line, says) in [
-            ("Port", "! Port wants a value"),
-            ("Port =", "! Port wants a value"),
-            ("Port # 22", "! Port wants a value"),
-            ("IdentityFile \"a b", "! a quote behind IdentityFile is not closed"),
+            ("Port", "! Port needs a value"),
+            ("Port =", "! Port needs a value"),
+            ("Port # 22", "! Port needs a value"),
+            ("IdentityFile \"a b", "! unclosed quote after IdentityFile"),
             ("\"User li", "! a quote is not closed"),
-            ("Host a \"\"", "! Host wants a value"),
-            ("Match", "! Match wants a value"),
-            ("Match # all", "! Match wants a criterion, such as `host` or `all`"),
-            ("Include \"\"", "! Include wants a value"),
+            ("Host a \"\"", "! Host needs a value"),
+            ("Match", "! Match needs a value"),
+            ("Match # all", "! Match needs a criterion, such as `host` or `all`"),
+            ("Include \"\"", "! Include needs a value"),
         ] {
             assert_eq!(describe_line(line), says);
         }

@@ -163,7 +163,7 @@ impl SshKeyword {
             return JumpHost::parse_list(text).map(|_| vec![text.to_owned()]);
         }
         let Some(first) = words.first().filter(|_| words.iter().all(|w| !w.is_empty())) else {
-            return Err(format!("{name} wants a value"));
+            return Err(format!("{name} needs a value"));
         };
         let most = match self.value_kind {
             KeywordValueKind::Words => usize::MAX,
@@ -171,9 +171,9 @@ impl SshKeyword {
             _ => 1,
         };
         if let Some(extra) = words.get(most) {
-            return Err(format!("{name} takes one value, and `{extra}` is left over; write quotes around a value with blanks"));
+            return Err(format!("{name} takes one value, `{extra}` is extra; put quotes around a value with spaces"));
         }
-        let wrong = |wanted: &str| format!("{name} wants {wanted}, not `{first}`");
+        let wrong = |wanted: &str| format!("{name} needs {wanted}, not `{first}`");
         let one = |value: String| Ok(vec![value]);
         match self.value_kind {
             KeywordValueKind::Flag => parse_choice(first, &["yes", "no"]).map_or_else(|| Err(wrong("yes or no")), one),
@@ -187,11 +187,11 @@ impl SshKeyword {
                 None => Err(wrong("a port from 1 to 65535, or a service of /etc/services")),
             },
             KeywordValueKind::Time if first == "none" => Ok(Vec::new()),
-            KeywordValueKind::Time => parse_seconds(first).map_or_else(|| Err(wrong("a time such as 10 or 1m30s, or none")), one),
+            KeywordValueKind::Time => parse_seconds(first).map_or_else(|| Err(wrong("a duration such as 10 or 1m30s, or none")), one),
             KeywordValueKind::Words if words.len() > 1 && words.iter().any(|w| w.eq_ignore_ascii_case("none")) => {
                 Err(format!("{name}: `none` must stand alone"))
             }
-            KeywordValueKind::Rekey => parse_rekey_limit(&words).ok_or_else(|| wrong("an amount such as 1G, and a time if need be")),
+            KeywordValueKind::Rekey => parse_rekey_limit(&words).ok_or_else(|| wrong("an amount such as 1G, and optionally a time")),
             KeywordValueKind::Text
             | KeywordValueKind::Repeated
             | KeywordValueKind::Words
@@ -299,16 +299,16 @@ mod tests {
     #[test]
     fn invalid_values_name_valid_ones() {
         for (keyword, words, says) in [
-            ("Port", vec!["0"], "Port wants a port from 1 to 65535, or a service of /etc/services, not `0`"),
-            ("Port", vec!["sssh"], "Port wants a port from 1 to 65535, or a service of /etc/services, not `sssh`"),
-            ("Port", vec![], "Port wants a value"),
-            ("User", vec![""], "User wants a value"),
-            ("IdentityFile", vec!["a", "b"], "IdentityFile takes one value, and `b` is left over; write quotes around a value with blanks"),
-            ("BatchMode", vec!["perhaps"], "BatchMode wants yes or no, not `perhaps`"),
-            ("AddressFamily", vec!["v4"], "AddressFamily wants one of any, inet, inet6, not `v4`"),
-            ("ServerAliveCountMax", vec!["-1"], "ServerAliveCountMax wants a number, not `-1`"),
-            ("ConnectTimeout", vec!["5y"], "ConnectTimeout wants a time such as 10 or 1m30s, or none, not `5y`"),
-            ("RekeyLimit", vec!["4"], "RekeyLimit wants an amount such as 1G, and a time if need be, not `4`"),
+            ("Port", vec!["0"], "Port needs a port from 1 to 65535, or a service of /etc/services, not `0`"),
+            ("Port", vec!["sssh"], "Port needs a port from 1 to 65535, or a service of /etc/services, not `sssh`"),
+            ("Port", vec![], "Port needs a value"),
+            ("User", vec![""], "User needs a value"),
+            ("IdentityFile", vec!["a", "b"], "IdentityFile takes one value, `b` is extra; put quotes around a value with spaces"),
+            ("BatchMode", vec!["perhaps"], "BatchMode needs yes or no, not `perhaps`"),
+            ("AddressFamily", vec!["v4"], "AddressFamily needs one of any, inet, inet6, not `v4`"),
+            ("ServerAliveCountMax", vec!["-1"], "ServerAliveCountMax needs a number, not `-1`"),
+            ("ConnectTimeout", vec!["5y"], "ConnectTimeout needs a duration such as 10 or 1m30s, or none, not `5y`"),
+            ("RekeyLimit", vec!["4"], "RekeyLimit needs an amount such as 1G, and optionally a time, not `4`"),
             ("UserKnownHostsFile", vec!["a", "none"], "UserKnownHostsFile: `none` must stand alone"),
             ("ProxyJump", vec!["b:0"], "`b:0` is not a jump host ([user@]host[:port])"),
         ] {

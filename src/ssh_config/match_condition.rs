@@ -96,7 +96,7 @@ impl MatchCondition {
                     let value = value.or_else(|| words.next());
                     // An empty value is one that OpenSSH takes for tags and commands alone.
                     let full = |v: &&str| !v.is_empty() || matches!(other, "tagged" | "command");
-                    let value = value.filter(full).ok_or_else(|| format!("Match: `{name}` wants a value"))?;
+                    let value = value.filter(full).ok_or_else(|| format!("Match: `{name}` needs a value"))?;
                     let test = match other {
                         "host" => MatchCriterion::Host(parse_pattern_list(value, true)),
                         "originalhost" => MatchCriterion::OriginalHost(parse_pattern_list(value, true)),
@@ -104,7 +104,7 @@ impl MatchCondition {
                         "localuser" => MatchCriterion::LocalUser(parse_pattern_list(value, false)),
                         other => match SSH_ONLY_CRITERIA.into_iter().find(|n| *n == other) {
                             Some(name) => MatchCriterion::NeedsSsh(name),
-                            None => return Err(format!("Match: `{name}` is no criterion")),
+                            None => return Err(format!("Match: unknown criterion `{name}`")),
                         },
                     };
                     tests.push((negated, test));
@@ -112,7 +112,7 @@ impl MatchCondition {
             }
         }
         if tests.is_empty() {
-            Err("Match wants a criterion, such as `host` or `all`".to_owned())
+            Err("Match needs a criterion, such as `host` or `all`".to_owned())
         } else {
             Ok(MatchCondition { criteria: tests, needs_final_pass: wants_second })
         }
@@ -203,9 +203,9 @@ mod tests {
     #[test]
     fn invalid_criteria_are_reported() {
         for (text, says) in [
-            ("", "Match wants a criterion, such as `host` or `all`"),
-            ("host", "Match: `host` wants a value"),
-            ("address 10.0.0.1", "Match: `address` is no criterion"),
+            ("", "Match needs a criterion, such as `host` or `all`"),
+            ("host", "Match: `host` needs a value"),
+            ("address 10.0.0.1", "Match: unknown criterion `address`"),
             ("host a user b all", "Match: `all` must stand alone"),
             ("all host a", "Match: `all` must stand alone"),
         ] {

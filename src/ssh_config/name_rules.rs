@@ -22,7 +22,7 @@ pub(crate) fn validate_user(text: &str) -> Result<(), String> {
 
 fn reject_unsafe_chars(text: &str, refused: impl Fn(char, Option<char>) -> bool) -> Result<(), String> {
     if text.starts_with('-') {
-        return Err(format!("`{}` begins with `-`: a command would take it for an option", escape_for_display(text)));
+        return Err(format!("`{}` begins with `-`: a command would read it as an option", escape_for_display(text)));
     }
     let bad = text.char_indices().find(|(at, c)| refused(*c, text[at + c.len_utf8()..].chars().next()));
     bad.map_or(Ok(()), |(_, c)| Err(format!("`{}` holds {}, which a shell would interpret", escape_for_display(text), quote_char(c))))

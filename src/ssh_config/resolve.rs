@@ -99,7 +99,7 @@ impl HostResolver<'_> {
                         .is_some_and(|list| patterns_match(&match_condition::parse_pattern_list(list, true), keyword));
                     // Behind a line that only ssh can judge nobody knows what is ignored.
                     if !ignored && self.needs_ssh.is_none() {
-                        self.errors.push(format!("{}: there is no keyword `{keyword}`", place()));
+                        self.errors.push(format!("{}: unknown keyword `{keyword}`", place()));
                     }
                 }
             }
@@ -197,7 +197,7 @@ fn expand_host_name(text: &str, alias: &str) -> Result<String, String> {
             '%' => match chars.next() {
                 Some('h') => out.push_str(alias),
                 Some('%') => out.push('%'),
-                other => return Err(format!("`{text}`: the token %{} has no meaning here", other.map(String::from).unwrap_or_default())),
+                other => return Err(format!("`{text}`: unknown token %{}", other.map(String::from).unwrap_or_default())),
             },
             c => out.push(c),
         }

@@ -91,7 +91,7 @@ impl PercentTokens<'_> {
             let (before, after) = rest.split_at(at);
             out.push_str(before);
             if let Some(inner) = after.strip_prefix("${").filter(|_| variables) {
-                let (name, behind) = inner.split_once('}').ok_or_else(|| format!("`{text}`: a `}}` is missing"))?;
+                let (name, behind) = inner.split_once('}').ok_or_else(|| format!("`{text}`: missing `}}`"))?;
                 out.push_str(&(self.env)(name).ok_or_else(|| format!("`{text}`: the variable {name} is not set"))?);
                 rest = behind;
                 continue;
@@ -102,7 +102,7 @@ impl PercentTokens<'_> {
                 let known = token.filter(|t| *t == '%' || allowed.contains(*t)).and_then(|t| self.token_value(t));
                 let known = known.or_else(|| more.iter().find(|(t, _)| Some(*t) == token).map(|(_, value)| (*value).to_owned()));
                 let name = || token.map(String::from).unwrap_or_default();
-                out.push_str(&known.ok_or_else(|| format!("`{text}`: the token %{} has no meaning here", name()))?);
+                out.push_str(&known.ok_or_else(|| format!("`{text}`: unknown token %{}", name()))?);
             } else {
                 out.push('$');
             }
@@ -138,7 +138,7 @@ impl PercentTokens<'_> {
     fn expand_tilde(&self, text: &str) -> Result<String, String> {
         let Some(rest) = text.strip_prefix('~') else { return Ok(text.to_owned()) };
         let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
-        let home = home_dir(user, self.home).ok_or_else(|| format!("`{text}`: there is no user {user}"))?;
+        let home = home_dir(user, self.home).ok_or_else(|| format!("`{text}`: unknown user {user}"))?;
         Ok(home.join(rest.trim_start_matches('/')).to_string_lossy().into_owned())
     }
 }
@@ -183,10 +183,10 @@ mod tests {
         assert_eq!(tokens.expand_path("%d/%u-%i-%r-%p-%j").as_deref(), Ok(Path::new("/home/li/li-1000-root-22-b1")));
         assert_eq!(tokens.expand_path("${KEYS}/id$").as_deref(), Ok(Path::new("/keys/id$")));
         assert_eq!(tokens.expand_path("${NOPE}/id"), Err("`${NOPE}/id`: the variable NOPE is not set".to_owned()));
-        assert_eq!(tokens.expand_path("/x/%X"), Err("`/x/%X`: the token %X has no meaning here".to_owned()));
-        assert_eq!(tokens.expand_path("/x/%"), Err("`/x/%`: the token % has no meaning here".to_owned()));
+        assert_eq!(tokens.expand_path("/x/%X"), Err("`/x/%X`: unknown token %X".to_owned()));
+        assert_eq!(tokens.expand_path("/x/%"), Err("`/x/%`: unknown token %".to_owned()));
         assert_eq!(tokens.expand_path("~root/id").as_deref(), Ok(Path::new("/root/id")));
-        assert_eq!(tokens.expand_path("~no-such-user/id"), Err("`~no-such-user/id`: there is no user no-such-user".to_owned()));
+        assert_eq!(tokens.expand_path("~no-such-user/id"), Err("`~no-such-user/id`: unknown user no-such-user".to_owned()));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) fn parse_destination(text: &str) -> Result<SshDestination, String> {
         None => (None, text),
     };
     if user.is_some_and(|user| user.is_empty() || user.starts_with('-') || user.contains(|c: char| c.is_whitespace() || c.is_control())) {
-        return Err("the user before the @ is not a name".to_owned());
+        return Err("the user before the @ is invalid".to_owned());
     }
     let (host, port) = if let Some((inner, tail)) =
         rest.strip_prefix('[').and_then(|rest| rest.split_once(']')).filter(|(inner, _)| inner.contains(':'))
@@ -62,9 +62,9 @@ pub(crate) fn expand_pattern(pattern: &str) -> Result<Vec<String>, String> {
     let mut rest = pattern;
     while let Some((before, tail)) = rest.split_once('[') {
         if before.contains(']') {
-            return Err("a ] without its [".to_owned());
+            return Err("a ] without [".to_owned());
         }
-        let Some((inner, tail)) = tail.split_once(']') else { return Err("a [ without its ]".to_owned()) };
+        let Some((inner, tail)) = tail.split_once(']') else { return Err("a [ without ]".to_owned()) };
         let parts = expand_ranges(inner)?;
         if names.len() * parts.len() > MAX_HOSTS {
             return Err(format!("more than {MAX_HOSTS} names"));
@@ -73,7 +73,7 @@ pub(crate) fn expand_pattern(pattern: &str) -> Result<Vec<String>, String> {
         rest = tail;
     }
     if rest.contains(']') {
-        return Err("a ] without its [".to_owned());
+        return Err("a ] without [".to_owned());
     }
     for name in &mut names {
         name.push_str(rest);
@@ -88,10 +88,10 @@ fn expand_ranges(inner: &str) -> Result<Vec<String>, String> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
         let (Some(first), Some(last)) = (number(from), number(to)) else {
-            return Err(format!("`{part}` is not a range of numbers"));
+            return Err(format!("`{part}` is not a numeric range"));
         };
         if first > last {
-            return Err(format!("the range `{part}` runs backwards"));
+            return Err(format!("the range `{part}` is descending"));
         }
         if last - first >= MAX_HOSTS as u64 {
             return Err(format!("more than {MAX_HOSTS} names"));
@@ -146,7 +146,7 @@ pub(crate) fn compress_to_pattern(names: &[String]) -> String {
 pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>, (String, String)> {
     let parts: Vec<&str> = split_commas(pattern).into_iter().map(str::trim).filter(|part| !part.is_empty()).collect();
     if parts.is_empty() {
-        return Err(("the pattern is empty".to_owned(), "name hosts like gpu01, gpu[01-03], gpu* or !gpu02".to_owned()));
+        return Err(("the pattern is empty".to_owned(), "write hosts, for example gpu01, gpu[01-03], gpu* or !gpu02".to_owned()));
     }
     let mut kept = vec![parts.iter().all(|part| part.starts_with('!')); names.len()];
     for part in parts {
@@ -162,14 +162,14 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
                 }
             }
             if !hit {
-                return Err((format!("no host is called `{want}`"), format!("the hosts are {}", compress_to_pattern(names))));
+                return Err((format!("no host is named `{want}`"), format!("the hosts are {}", compress_to_pattern(names))));
             }
         }
     }
     if kept.contains(&true) {
         Ok(kept)
     } else {
-        Err((format!("`{pattern}` leaves no host"), format!("the hosts are {}", compress_to_pattern(names))))
+        Err((format!("`{pattern}` matches no host"), format!("the hosts are {}", compress_to_pattern(names))))
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(chosen("gpu*,!gpu02").as_deref(), Ok("gpu01 gpu03"));
         assert_eq!(chosen("!login").as_deref(), Ok("gpu01 gpu02 gpu03"));
         assert_eq!(chosen("login, gpu0?").as_deref(), Ok("gpu01 gpu02 gpu03 login"));
-        assert_eq!(chosen("gpu9"), Err(("no host is called `gpu9`".to_owned(), "the hosts are gpu[01-03],login".to_owned())));
+        assert_eq!(chosen("gpu9"), Err(("no host is named `gpu9`".to_owned(), "the hosts are gpu[01-03],login".to_owned())));
         assert!(chosen("*,!*").is_err());
         assert!(chosen(" , ").is_err());
     }

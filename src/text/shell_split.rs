@@ -96,9 +96,8 @@ impl WordSplitter {
         }
         let word = std::mem::take(&mut self.word);
         if !std::mem::take(&mut self.quoted) && is_operator(&word) {
-            let hint =
-                "output is kept anyway; for a real script use launch.shell with `with: script`, for the plain word write it in quotes";
-            return Err((format!("`{word}` means nothing here: the command is split into words, no shell runs it"), hint.to_owned()));
+            let hint = "output is kept anyway; for a shell script use launch.shell with `with: script`; for the literal text use quotes";
+            return Err((format!("`{word}` has no effect here: the command is split into arguments, no shell runs it"), hint.to_owned()));
         }
         self.words.push(word);
         Ok(())
@@ -106,7 +105,7 @@ impl WordSplitter {
 
     fn finish(mut self) -> Result<Vec<String>, (String, String)> {
         if let Some(quote) = self.open_quote {
-            return Err((format!("a {quote} without its partner"), "close the quote, or write the command as a list".to_owned()));
+            return Err((format!("unclosed {quote}"), "close the quote, or write the command as a list".to_owned()));
         }
         self.flush_escape();
         if !self.word.is_empty() {

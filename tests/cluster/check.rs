@@ -26,7 +26,7 @@ impl JsonCheckResults {
         }
         // For the table of docs/checks.md.
         for told in results.as_array().expect("results").iter().filter(|told| told["level"] == level) {
-            println!("{level} | `{name}` | {}: {} | {}", told["hosts"], told["what"], told["hint"]);
+            println!("{level} | `{name}` | {}: {} | {}", told["hosts"], told["message"], told["hint"]);
         }
         self
     }
@@ -124,7 +124,11 @@ fn network_faults_are_found() {
         .assert_check("reach-ephemeral", "pass", &[]);
     cluster.inject_fault("gpu01", &["undrop-port", "29500"]);
     cluster.inject_fault("gpu01", &["reject-port", "29500"]);
-    run_check(&laptop, &file, 3, network).assert_check("reach-master", "fail", &["gpu01:29500 is refused though it listens (REJECT)"]);
+    run_check(&laptop, &file, 3, network).assert_check(
+        "reach-master",
+        "fail",
+        &["gpu01:29500 is refused although it listens (firewall REJECT?)"],
+    );
     cluster.inject_fault("gpu01", &["unreject-port", "29500"]);
     // Only ports of the kernel's choice: the rendezvous works, NCCL would not.
     cluster.mark_for_healing("gpu02");
@@ -132,7 +136,7 @@ fn network_faults_are_found() {
     run_check(&laptop, &file, 3, network).assert_check("reach-master", "pass", &[]).assert_check(
         "reach-ephemeral",
         "fail",
-        &["gpu01", "no way to gpu02 on a port of the kernel's choice", "DROP"],
+        &["gpu01", "cannot connect to gpu02 on an ephemeral port", "DROP"],
     );
     cluster.heal_faults();
     // A name that means another machine on one host.
@@ -198,7 +202,7 @@ fn clock_image_and_engine_faults_are_found() {
     cluster.run_hosts_script(&["gpu-runtime", "gpu02", "on"]);
     cluster.inject_fault("gpu02", &["stop-dockerd"]);
     let found = run_check(&laptop, &file, 3, "docker,image");
-    found.assert_check("docker", "fail", &["gpu02", "does not answer", "systemctl start docker"]);
+    found.assert_check("docker", "fail", &["gpu02", "does not respond", "systemctl start docker"]);
     cluster.assert_hosts_unchanged();
 }
 
@@ -226,17 +230,17 @@ fn file_disk_and_gpu_faults_are_found() {
     cluster.exec_on("gpu02", app);
     let found = run_check(&laptop, &file, 3, "mounts,mount-content,paths,gpu-count,gpu-idle");
     cluster.exec_on("gpu02", "kill $(cat /srv/check/app.pid); rm -f /srv/check/app.pid");
-    found.assert_check("mounts", "fail", &["gpu02", "/srv/check/only is not there"]);
+    found.assert_check("mounts", "fail", &["gpu02", "/srv/check/only is missing"]);
     found.assert_check("mount-content", "warn", &["/data: 1 files"]);
     found.assert_check("paths", "fail", &["gpu02", "/srv/check/models: 2 files", "has b 5"]);
-    found.assert_check("gpu-count", "fail", &["gpu02", "7 of 8 GPUs are there"]);
+    found.assert_check("gpu-count", "fail", &["gpu02", "7 of 8 GPUs found"]);
     found.assert_check("gpu-idle", "fail", &["gpu02", "GPU 0: root runs `sleep 600`", "4096 MiB"]);
     // Nothing can be written to: neither the results nor the logs.
     cluster.exec_on("gpu02", "mkdir -p /srv/check/only; mount -t tmpfs -o ro,size=1m orch-small /srv/check/out");
     cluster.inject_fault("gpu02", &["small-disk", "/home/dev", "1m"]);
     let found = run_check(&laptop, &file, 3, "disk,mount-write");
     found.assert_check("disk", "fail", &["gpu02", "MiB free under /home/dev", "1 GiB needed"]);
-    found.assert_check("mount-write", "fail", &["gpu02", "/out cannot be written by 0:0 inside", "Read-only file system"]);
+    found.assert_check("mount-write", "fail", &["gpu02", "0:0 cannot write to /out inside the container", "Read-only file system"]);
     cluster.heal_faults();
     for host in ["gpu01", "gpu02"] {
         cluster.exec_on(host, "rm -rf /srv/check");

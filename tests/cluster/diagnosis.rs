@@ -46,7 +46,7 @@ impl FailedRun {
     /// These only felt it.
     #[track_caller]
     fn assert_affected(&self, ranks: &[u32], words: &str) -> &FailedRun {
-        assert_eq!(self.report["findings"][0]["felt"], Value::from(ranks));
+        assert_eq!(self.report["findings"][0]["affected"], Value::from(ranks));
         self.up.assert_contains(&format!("  affected  {words}"));
         self
     }
@@ -111,7 +111,7 @@ mod whole {
         let nowhere = cluster.network_address(250);
         // The job's own: every rank fails alike.
         let told = run_failing_job(&cluster, "wrong-address", &format!("{PATIENT_ENV}NOWHERE: {nowhere}\n"));
-        let all = "ranks 0-3 on gpu[01-02]: another host cannot be reached from this";
+        let all = "ranks 0-3 on gpu[01-02]: another host is unreachable from this";
         told.assert_cause("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.assert_contains(&format!("one: {nowhere}"));
         // The inventory's: nothing begins.
         let laptop = Laptop::new();
@@ -119,7 +119,7 @@ mod whole {
         let up = laptop.run(&["up", path_str(&cluster.write_inventory(&laptop, &job))]);
         up.assert_exit_code(3)
             .assert_contains(&format!("FAILED gpu02 preflight: reach the master: {nowhere}:"))
-            .assert_contains("cannot be reached: no route to host");
+            .assert_contains("is unreachable: no route to host");
         cluster.assert_hosts_unchanged();
     }
 }

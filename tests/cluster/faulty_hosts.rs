@@ -65,7 +65,9 @@ fn foreign_container_with_our_name_is_untouched() {
         "gpu02",
         "docker run -d --network host --name orch-taken-gpu02 --entrypoint sleep orchestrate-busybox:test 1000 >/dev/null",
     );
-    run_refused_up(&cluster, &JobSpec::busybox("taken"), 3).assert_contains("orch-taken-gpu02").assert_contains("not ours");
+    run_refused_up(&cluster, &JobSpec::busybox("taken"), 3)
+        .assert_contains("orch-taken-gpu02")
+        .assert_contains("orchestrate did not create");
     let laptop = Laptop::new();
     let file = cluster.write_inventory(&laptop, &JobSpec::busybox("taken"));
     laptop.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0);
@@ -148,7 +150,7 @@ fn externally_removed_container_fails_the_run() {
     let mut up = laptop.start(&["up", path_str(&file)]);
     up.wait_until("both ranks run", || (0..2).all(|rank| laptop.read_log_text(&format!("rank-{rank}.log")).contains("here")).then_some(()));
     cluster.exec_on("gpu02", "docker rm -f orch-gone-gpu02");
-    up.wait_for_exit().assert_exit_code(1).assert_contains("gpu02: the container was removed while the run was in it");
+    up.wait_for_exit().assert_exit_code(1).assert_contains("gpu02: the container was removed during the run");
     cluster.assert_hosts_unchanged();
 }
 

@@ -112,7 +112,7 @@ fn missing_script_or_bad_flag_fails_before_launch() {
     let laptop = Laptop::new();
     for (name, command, launch, words) in [
         ("no-script", "/mnt/no-such.py", "", "there is no /mnt/no-such.py in the container"),
-        ("old-flag", "/mnt/world.py", "args: [--not-a-flag=1]\n", "does not know --not_a_flag"),
+        ("old-flag", "/mnt/world.py", "args: [--not-a-flag=1]\n", "does not support --not_a_flag"),
     ] {
         let file = cluster.write_inventory(&laptop, &launcher_job(name, "torchrun", &[command, "torch"], launch));
         laptop.run(&["up", path_str(&file)]).assert_exit_code(3).assert_contains(words);

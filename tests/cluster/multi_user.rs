@@ -30,7 +30,9 @@ fn users_with_one_run_name_stay_isolated() {
     two.run(&["down", "--yes", path_str(&theirs)]).assert_exit_code(0).assert_contains("/tmp/owners belongs to dev: it is left alone");
     // A place of one's own, and the same name of a container.
     let apart = cluster.write_inventory(&two, &job("").with_user("noisy"));
-    two.run(&["up", path_str(&apart)]).assert_exit_code(3).assert_contains("is taken on gpu01 by a container that is not ours");
+    two.run(&["up", path_str(&apart)])
+        .assert_exit_code(3)
+        .assert_contains("is taken on gpu01 by a container that orchestrate did not create");
     two.run(&["down", "--yes", path_str(&apart)]).assert_exit_code(0).assert_contains("with its files in /tmp: it is left alone");
     assert_eq!(runs(), "orch-owners-gpu01", "the first one's run goes on");
     one.run(&["down", "--yes", path_str(&mine)]).assert_exit_code(0).assert_contains("nothing is left");

@@ -101,7 +101,7 @@ mod whole {
         cluster.exec_on("gpu02", "umount /dev/shm");
         let up = laptop.run(&["up", path_str(&file)]);
         cluster.exec_on("gpu02", "mount -t tmpfs -o nosuid,nodev,noexec,size=64m shm /dev/shm");
-        up.assert_exit_code(3).assert_contains("no folder in memory on gpu02").assert_contains("mount -t tmpfs tmpfs /dev/shm");
+        up.assert_exit_code(3).assert_contains("no tmpfs on gpu02").assert_contains("mount -t tmpfs tmpfs /dev/shm");
         assert_eq!(password_traces(&cluster, "gpu02"), "");
         remove_image(&cluster);
         cluster.set_registry_login(false);

@@ -134,7 +134,7 @@ out=$("$SANDBOX_HOST/bin/docker" "$@"); rc=$?; case "$*" in *info*) out=$(printf
     assert_check(&all, "persistence", "warn", &["off on GPU 0"]);
     assert_check(&all, "mig", "warn", &["on, on GPU 0"]);
     assert_check(&all, "ecc", "warn", &["uncorrected memory errors on GPU 0"]);
-    assert_check(&all, "row-remap", "warn", &["wait for a reset"]);
+    assert_check(&all, "row-remap", "warn", &["need a reset to be remapped"]);
     assert_check(&all, "gpu-idle", "fail", &["GPU 0", "4096 MiB", "runs `"]);
     assert_check(&all, "xid", "fail", &["Xid 79: the GPU fell off the bus", "fallen off the bus."]);
     assert_check(&all, "image", "fail", &["0123456789ab instead of", "\"agree\":2"]);
@@ -175,14 +175,14 @@ async fn slow_link_raises_no_false_alarm() {
     );
     bench.set_faults("gpu02", &faults);
     let all = run_check(&laptop, &file, 3, &["--only", "gpu"]).await;
-    assert_check(&all, "gpu-count", "fail", &["0 of 1 GPUs are there", "GPU is lost"]);
+    assert_check(&all, "gpu-count", "fail", &["0 of 1 GPUs found", "GPU is lost"]);
     assert_check(&all, "driver", "pass", &["GPU is lost"]);
     // Unknown check names.
     laptop
         .run(&["check", path_str(&file), "--only", "gpu-idel"])
         .await
         .assert_exit_code(2)
-        .assert_contains("no check `gpu-idel`")
+        .assert_contains("unknown check `gpu-idel`")
         .assert_contains("did you mean `gpu-idle`?");
     laptop.run(&["check", path_str(&file), "--skip", "nonsense"]).await.assert_exit_code(2).assert_contains("check --list");
     laptop.run(&["check", "--list"]).await.assert_exit_code(0).assert_contains("reach-ephemeral").assert_contains("NVSwitch");

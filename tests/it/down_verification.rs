@@ -12,7 +12,7 @@ async fn down_reports_hosts_it_could_not_inspect() {
     bench.set_faults("gpu02", &Faults { docker_down: true, ..Faults::default() });
     let down = laptop.run(&["down", path_str(&file)]).await;
     down.assert_exit_code(5)
-        .assert_contains("could not list containers: the docker daemon on gpu02 does not answer")
+        .assert_contains("could not list containers: the docker daemon on gpu02 does not respond")
         .assert_not_contains("nothing of unseen");
     bench.set_faults("gpu02", &Faults::default());
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing of unseen is on any host");

@@ -76,7 +76,7 @@ async fn failed_launch_is_rolled_back() {
     let none = "command: [--no_python, /no/such/program, x]\n";
     let script = |text: &str, more: &str| format!("with: script\nshell: |\n  {text}\ngate: port\n{more}");
     let cases = [
-        ("program", none.to_owned(), (3, "REFUSED"), vec!["/no/such/program not found in the container", "use an image that has it"]),
+        ("program", none.to_owned(), (3, "REFUSED"), vec!["/no/such/program not found in the container", "use an image that contains it"]),
         ("dies", script("echo the first words; exit 5", ""), (1, "FAILED"), vec!["the master's launcher has ended", "the first words"]),
         ("silent", script("sleep 1000", "master_timeout: 1s\n"), (1, "FAILED"), vec!["did not listen within 1 s", "launch.master_timeout"]),
     ];

@@ -60,7 +60,7 @@ async fn silent_gang_is_stopped_when_configured() {
         .assert_contains("CAUSE     gpu[01-02]: no rank has written for");
     let lines: Vec<serde_json::Value> = ended.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let hang = lines.iter().find(|line| line["kind"] == "hang").expect("a hang event");
-    assert_eq!(hang["sign"], "silent");
+    assert_eq!(hang["symptom"], "silent");
     assert_eq!(lines.iter().find(|line| line["kind"] == "finding").expect("a finding")["rule"], "hang-silent");
     for rank in 0..4 {
         assert!(bench.term_received_at(rank).is_some(), "rank {rank} was given time to save");

@@ -26,8 +26,8 @@ async fn unfit_host_is_named_with_the_fix() {
     let bench = SandboxFixture::with_hosts(2).await;
     let laptop = bench.new_laptop("laptop");
     let cases = [
-        (faults_with(|f| f.docker_missing = true), 3, ["there is no docker on gpu02", "install docker there"]),
-        (faults_with(|f| f.docker_down = true), 3, ["the docker daemon on gpu02 does not answer", "systemctl start docker"]),
+        (faults_with(|f| f.docker_missing = true), 3, ["docker is not installed on gpu02", "install docker on that host"]),
+        (faults_with(|f| f.docker_down = true), 3, ["the docker daemon on gpu02 does not respond", "systemctl start docker"]),
         (faults_with(|f| f.docker_permission_denied = true), 3, ["may not use docker on gpu02", "usermod -aG docker"]),
         (faults_with(|f| f.no_gpu_runtime = true), 3, ["could not select device driver", "nvidia-container-toolkit"]),
         (faults_with(|f| f.run_fails = Some("no space left on device".to_owned())), 3, ["no space left on device", "docker system df"]),
@@ -69,7 +69,7 @@ async fn inventory_not_fitting_the_hosts_is_refused() {
         &laptop,
         &JobSpec { nproc_per_node: 3, ..JobSpec::default() },
         2,
-        &["launch.nproc_per_node: 3 processes a host, but gpu01 gives 2"],
+        &["launch.nproc_per_node: 3 processes per host, but gpu01 has 2"],
     )
     .await;
     // The inventory requires more than the hosts have.
@@ -85,12 +85,12 @@ async fn inventory_not_fitting_the_hosts_is_refused() {
     bench.assert_no_leftovers().await;
     let file = bench.write_inventory("mount", &JobSpec::default());
     let ended = laptop.run(&["up", path_str(&file), "--set", "container.mounts=[/no/such/folder:/data]"]).await;
-    ended.assert_exit_code(3).assert_contains("/no/such/folder is not on gpu").assert_contains("create: true");
+    ended.assert_exit_code(3).assert_contains("/no/such/folder is missing on gpu").assert_contains("create: true");
     bench.assert_no_leftovers().await;
     let file = bench.write_inventory("image", &JobSpec::default());
     for (image, pull, code, words) in [
         ("nobody/has:1", "missing", 3, ["could not pull nobody/has:1", "docker login"]),
-        ("nobody/has:1", "never", 3, ["the image nobody/has:1 is not on gpu", "container.pull: missing"]),
+        ("nobody/has:1", "never", 3, ["the image nobody/has:1 is missing on gpu", "container.pull: missing"]),
     ] {
         let (image, pull) = (format!("container.image={image}"), format!("container.pull={pull}"));
         let ended = laptop.run(&["up", path_str(&file), "--set", &image, "--set", &pull]).await;
@@ -127,7 +127,7 @@ async fn foreign_ports_and_containers_are_untouched() {
     let ended = laptop.run(&["up", path_str(&file)]).await;
     ended
         .assert_exit_code(3)
-        .assert_contains("orch-taken-gpu02 is taken on gpu02 by a container that is not ours")
+        .assert_contains("orch-taken-gpu02 is taken on gpu02 by a container that orchestrate did not create")
         .assert_contains("docker inspect orch-taken-gpu02");
     laptop.run(&["down", path_str(&file), "--yes"]).await.assert_exit_code(0);
     assert_eq!(bench.containers(1), theirs, "it is still there");

@@ -228,16 +228,25 @@ async fn plan_prints_every_command_and_changes_nothing() {
         bench.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
     }
     let plan = laptop.run(&["plan", file, "-v"]).await;
-    for text in
-        ["preflight", "pull", "container", "prove", "master", "workers", "docker", "demo/train:1", "torchrun", "WORDS='a '\\''b'\\'' $c'"]
-    {
+    for text in [
+        "preflight",
+        "pull",
+        "container",
+        "environment",
+        "master",
+        "workers",
+        "docker",
+        "demo/train:1",
+        "torchrun",
+        "WORDS='a '\\''b'\\'' $c'",
+    ] {
         plan.assert_exit_code(0).assert_contains(text);
     }
     plan.assert_not_contains("open-sesame").assert_contains("checks: run before anything changes").assert_contains("kernel_log");
     let short = laptop.run(&["plan", file]).await;
     short
         .assert_exit_code(0)
-        .assert_contains("  gpu[01-02]: look at the host\n")
+        .assert_contains("  gpu[01-02]: probe the host\n")
         .assert_contains("# (assets/check/host.sh)")
         .assert_not_contains("kernel_log");
     let ssh = plan.stdout.split("\npreflight").next().unwrap_or_default();
@@ -247,7 +256,7 @@ async fn plan_prints_every_command_and_changes_nothing() {
     assert!(ssh.lines().any(|l| l.contains("StrictHostKeyChecking  yes") && l.ends_with("/ssh_defaults:8")), "{ssh}");
     let never = ["--set", "container.pull=never"];
     let plan = laptop.run(&[&["plan", file, "-v"][..], &never].concat()).await;
-    plan.assert_exit_code(0).assert_contains("look for the image").assert_not_contains("docker pull").assert_not_contains("D pull");
+    plan.assert_exit_code(0).assert_contains("check the image").assert_not_contains("docker pull").assert_not_contains("D pull");
     let render = laptop.run(&[&["render", file, "--set", "launch.master_port=29500"][..], &never].concat()).await;
     render.assert_not_contains("docker pull");
     laptop.run(&["plan", file, "--facts"]).await.assert_exit_code(4);

@@ -176,8 +176,8 @@ async fn missing_container_names_the_next_command() {
         .run(&words("gpu01"))
         .await
         .assert_exit_code(3)
-        .assert_contains("gpu01: there is no container of none")
-        .assert_contains("` makes one; `orchestrate exec ");
+        .assert_contains("gpu01: no container of none")
+        .assert_contains("` creates one; `orchestrate exec ");
     laptop.run(&words("0")).await.assert_exit_code(3).assert_contains("no run of none is known").assert_contains("orchestrate ps");
     laptop
         .run(&words("gpu9"))

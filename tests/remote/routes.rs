@@ -37,13 +37,13 @@ async fn invalid_ssh_config_is_reported_with_line() {
     let sshd = Sshd::start();
     let host = sshd.host("gpu01");
     for (config, says) in [
-        ("Host *\n NoSuchWord yes\n", "ssh_config:2: there is no keyword `nosuchword`"),
+        ("Host *\n NoSuchWord yes\n", "ssh_config:2: unknown keyword `nosuchword`"),
         (
             "Host *\n Port 0\n Compression perhaps\n",
-            "ssh_config:2: Port wants a port from 1 to 65535, or a service of /etc/services, not `0`; ",
+            "ssh_config:2: Port needs a port from 1 to 65535, or a service of /etc/services, not `0`; ",
         ),
-        ("Host *\n Port 0\n Compression perhaps\n", "ssh_config:3: Compression wants yes or no, not `perhaps`"),
-        ("Host *\n ProxyCommand nc %h %z\n", "ssh_config:2: ProxyCommand: `nc %h %z`: the token %z has no meaning here"),
+        ("Host *\n Port 0\n Compression perhaps\n", "ssh_config:3: Compression needs yes or no, not `perhaps`"),
+        ("Host *\n ProxyCommand nc %h %z\n", "ssh_config:2: ProxyCommand: `nc %h %z`: unknown token %z"),
         ("Host *\n RevokedHostKeys /x\n", "ssh_config:2: RevokedHostKeys /x: there is no such file"),
         (
             "Host *\n Ciphers aes256-ctr,aes256-gcm\n",
@@ -57,7 +57,7 @@ async fn invalid_ssh_config_is_reported_with_line() {
         ("Host *\n BindInterface nosuch0\n", "BindInterface nosuch0"),
         ("Host *\n ProxyJump bastion\n", "ssh_config:2: the jump hosts of gpu01 lead in a circle: bastion → bastion"),
         ("Host gpu01\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n", "lead in a circle: a → b → a"),
-        ("Host *\n IdentityFile /x/%X\n", "ssh_config:2: IdentityFile: `/x/%X`: the token %X has no meaning here"),
+        ("Host *\n IdentityFile /x/%X\n", "ssh_config:2: IdentityFile: `/x/%X`: unknown token %X"),
         ("Match exec true\n NoSuchWord yes\n", "Bad configuration option"),
     ] {
         sshd.write("ssh_config", config);

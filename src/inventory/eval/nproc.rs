@@ -80,7 +80,7 @@ impl Evaluator<'_> {
         if let Some(other) = all.iter().position(|gpus| *gpus != all.first().copied().unwrap_or(0)) {
             let (first, name) = (self.host_name(0), self.host_name(other));
             let says = format!(
-                "{first} gives {} GPUs and {name} gives {}, and `with: {}` has one number for all: there is no default",
+                "{first} gives {} GPUs and {name} gives {}, and `with: {}` needs one number for all hosts: there is no default",
                 all.first().unwrap_or(&0),
                 all.get(other).unwrap_or(&0),
                 self.launcher_name()
@@ -89,7 +89,7 @@ impl Evaluator<'_> {
             return NprocValue::Invalid;
         }
         if least == 0 {
-            self.report(&place, "no GPU is given to the hosts: there is no default", "set launch.nproc_per_node");
+            self.report(&place, "the hosts have no GPUs: there is no default", "set launch.nproc_per_node");
             return NprocValue::Invalid;
         }
         NprocValue::Known(least)

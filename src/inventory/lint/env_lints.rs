@@ -57,50 +57,46 @@ pub(super) fn lint_env(context: &mut LintContext<'_>) {
             context.report("cuda-arch-list", place, ARCH_MESSAGE, ARCH_HINT);
         }
         if let Some((_, new)) = RENAMED_VARIABLES.iter().find(|(old, _)| old == name) {
-            context.report(
-                "renamed-variable",
-                place,
-                format!("`{name}` was renamed: newer versions do not read it"),
-                format!("write {new}"),
-            );
+            context.report("renamed-variable", place, format!("`{name}` was renamed: newer versions ignore it"), format!("write {new}"));
         }
         if DEBUG_VARIABLES.iter().any(|(key, on)| key == name && on == text) {
-            let says = format!("`{name}={text}` is for finding a fault: it slows every run");
-            context.report("nccl-diagnosis-left", place, says, "leave it out once the fault is found");
+            let says = format!("`{name}={text}` is a debugging aid: it slows every run");
+            context.report("nccl-diagnosis-left", place, says, "remove it after debugging");
         }
         if name == "GLOO_SOCKET_IFNAME" && text.contains(['^', '=']) {
-            let says = "gloo takes the name of one interface: ^ and = are NCCL's";
-            context.report("gloo-ifname-syntax", place, says, "write the name alone, or leave it out: it is found on each host");
+            let says = "gloo expects the name of one interface: ^ and = work only for NCCL";
+            context.report("gloo-ifname-syntax", place, says, "write the name only, or remove it: orchestrate detects it on each host");
         }
         if name == "NCCL_DEBUG" && matches!(text.as_str(), "INFO" | "TRACE") && value("NCCL_DEBUG_FILE").is_none() {
-            let says = format!("NCCL_DEBUG={text} writes hundreds of lines a rank into its log");
+            let says = format!("NCCL_DEBUG={text} writes hundreds of lines per rank into its log");
             context.report("nccl-debug-stdout", place, says, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
         }
         if name == "TORCH_NCCL_BLOCKING_WAIT" && text == "1" {
-            let says = "blocking waits make every collective a barrier of the CPU";
-            context.report("blocking-wait", place, says, "leave it out; TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
+            let says = "blocking waits make the CPU wait for every collective";
+            context.report("blocking-wait", place, says, "remove it: TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
         }
         if name == "XLA_PYTHON_CLIENT_MEM_FRACTION" && value("XLA_PYTHON_CLIENT_PREALLOCATE").is_some_and(|v| v == "false") {
-            let says = "the fraction is for preallocated memory, and preallocation is off";
-            context.report("xla-mem-fraction", place, says, "leave one of the two out");
+            let says = "the fraction applies to preallocated memory, but preallocation is off";
+            context.report("xla-mem-fraction", place, says, "remove one of the two");
         }
         if name.starts_with("SLURM_") {
-            let says = format!("`{name}` makes programs believe that they run under SLURM");
-            context.report("slurm-env", place, says, "leave it out");
+            let says = format!("`{name}` makes programs detect SLURM");
+            context.report("slurm-env", place, says, "remove it");
         }
         if matches!(name.as_str(), "http_proxy" | "https_proxy" | "all_proxy" | "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY")
             && value("no_proxy").or_else(|| value("NO_PROXY")).is_none()
             && context.host_count > 1
         {
-            let says = "with a proxy and no exception for the hosts, gRPC (JAX's coordinator) goes through the proxy and hangs";
+            let says = "without an exception for the hosts, gRPC (JAX's coordinator) uses the proxy and hangs";
             context.report("proxy-without-no-proxy", place, says, "set no_proxy to the hosts' addresses as well");
         }
     }
 }
 
 pub(super) const ARCH_MESSAGE: &str =
-    "extensions are compiled for older GPUs only: on an H100, H200 or H20 (9.0) they end with `no kernel image is available`";
-pub(super) const ARCH_HINT: &str = "add the hosts' own (`nvidia-smi --query-gpu=compute_cap --format=csv`), or end the list with +PTX";
+    "extensions are compiled for older GPUs only: on an H100, H200 or H20 (9.0) they fail with `no kernel image is available`";
+pub(super) const ARCH_HINT: &str =
+    "add the hosts' capability (`nvidia-smi --query-gpu=compute_cap --format=csv`), or end the list with +PTX";
 
 /// Whether a list of compute capabilities leaves out Hopper and whatever comes after it. PTX is compiled for newer ones when it is loaded.
 pub(super) fn lacks_hopper(list: &str) -> bool {
@@ -119,24 +115,19 @@ fn lint_visible_devices(context: &mut LintContext<'_>, variable: &EnvVariable) {
     if let (Some(list), Some(given)) = (&list, given)
         && let Some(beyond) = list.iter().find(|index| **index >= given)
     {
-        let says = format!("GPU {beyond} is not there: hosts have {given}, numbered from 0 (CUDA error: invalid device ordinal)");
-        return context.report(
-            "device-ordinal",
-            place,
-            says,
-            "leave it out: CUDA numbers the GPUs of each host from 0, not those of the gang",
-        );
+        let says = format!("GPU {beyond} does not exist: hosts have {given}, numbered from 0 (CUDA error: invalid device ordinal)");
+        return context.report("device-ordinal", place, says, "remove it: CUDA numbers the GPUs of each host from 0");
     }
     let nproc = context.job.nproc_per_node.unwrap_or(0) as usize;
     if let Some(list) = list.filter(|list| list.len() < nproc && context.launcher != "script") {
         let says = format!("{} GPUs are visible to {nproc} processes", list.len());
-        return context.report("device-ordinal", place, says, "leave it out, or lower launch.nproc_per_node");
+        return context.report("device-ordinal", place, says, "remove it, or lower launch.nproc_per_node");
     }
-    let says = "every process sees these, and preflight does not know of them";
+    let says = "every process sees these GPUs, and preflight does not check them";
     context.report(
         "cuda-visible-devices",
         place,
         says,
-        "say which GPUs with hosts[].gpus or container.gpus; with processes, gpu_visibility: own gives each its own",
+        "select GPUs with hosts[].gpus or container.gpus; `with: processes`, gpu_visibility: own gives each process its own",
     );
 }

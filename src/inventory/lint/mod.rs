@@ -90,11 +90,11 @@ pub struct LintFinding {
 pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
     let Some(node) = tree.get("lints") else { return };
     if !matches!(node.kind, YamlKind::Map(_)) {
-        errors.report(&node.location, format!("{} where a mapping is expected", node.describe()), "write it like { rdzv-id-date: deny }");
+        errors.report(&node.location, format!("expected a mapping, found {}", node.describe()), "for example { rdzv-id-date: deny }");
     }
     for entry in node.entries() {
         if LINTS.iter().all(|(name, _)| *name != entry.key) {
-            errors.report(&entry.location, format!("there is no lint `{}`", shorten(&entry.key)), suggest_lint_name(&entry.key));
+            errors.report(&entry.location, format!("unknown lint `{}`", shorten(&entry.key)), suggest_lint_name(&entry.key));
         }
         errors.read_choice(&entry.value, &[("allow", Allow), ("warn", Warn), ("deny", Deny)]);
     }
@@ -116,9 +116,7 @@ impl Inventory {
     pub fn run_lints(&self, runtime: &RuntimeValues, deny: &[String]) -> Result<Vec<LintFinding>, Vec<InventoryProblem>> {
         let unknown = deny.iter().filter(|name| *name != "warnings" && LINTS.iter().all(|(lint, _)| lint != name));
         let unknown: Vec<InventoryProblem> = unknown
-            .map(|name| {
-                SourceLocation::whole_file("--deny").problem(format!("there is no lint `{}`", shorten(name)), suggest_lint_name(name))
-            })
+            .map(|name| SourceLocation::whole_file("--deny").problem(format!("unknown lint `{}`", shorten(name)), suggest_lint_name(name)))
             .collect();
         if !unknown.is_empty() {
             return Err(unknown);

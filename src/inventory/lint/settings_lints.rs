@@ -25,13 +25,13 @@ fn lint_addresses(context: &mut LintContext<'_>) {
     let (text, place) = (text.clone(), node.location.clone());
     match text.parse::<IpAddr>() {
         Err(_) => {
-            let says = format!("`{text}` is a name: each host resolves it by itself, some to 127.0.1.1");
-            context.report("master-name", &place, says, "write the address, or leave it out: it is found on the host");
+            let says = format!("`{text}` is a name: each host resolves it, some to 127.0.1.1");
+            context.report("master-name", &place, says, "write the IP address, or remove it: orchestrate detects it");
         }
         Ok(address) if address.is_loopback() => {
             let own = |host: usize| context.evaluator.inputs().fabric_addresses.get(host).copied().flatten();
             if (1..context.host_count).any(|host| own(host) != own(0)) {
-                let says = format!("the others would find themselves at {text}, not the master");
+                let says = format!("on the other hosts {text} is the host itself, not the master");
                 context.report("master-loopback", &place, says, "write the address at which the other hosts reach the master");
             }
         }
@@ -48,28 +48,28 @@ fn lint_container(context: &mut LintContext<'_>) {
         _ => "~/.orchestrate".to_owned(),
     };
     for setting in container.host_exposures(&run_dir) {
-        let says = format!("with {} a rank can become root on its host, or change what the host says of the run", shorten(&setting));
-        context.report("host-access", &block, says, "leave it out or mount less; else the ranks must be trusted like the ssh user");
+        let says = format!("with {} a rank can become root on its host, or forge what the host reports about the run", shorten(&setting));
+        context.report("host-access", &block, says, "remove it or mount less; otherwise the ranks must be as trusted as the ssh user");
     }
     let nproc = context.job.nproc_per_node.unwrap_or(2);
     if let Some(size) = parse_size(&container.shm_size).filter(|size| *size < 1 << 30 && nproc > 1)
         && container.gpus != crate::inventory::ContainerGpus::None
     {
         let says = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders die with bus errors", size >> 20);
-        context.report("small-shm", &at(context, "shm_size"), says, "leave it out: 32g are only taken where they are used");
+        context.report("small-shm", &at(context, "shm_size"), says, "remove it: the default of 32g is only used as far as needed");
     }
     if container.docker_args.iter().any(|arg| arg == "--ipc=host") {
-        let says = "with the host's IPC shm_size has no effect, and what a killed rank leaves in /dev/shm stays on the host";
-        context.report("ipc-host", &at(context, "args"), says, "leave it out: the container has a /dev/shm of its own, of shm_size");
+        let says = "with ipc: host shm_size has no effect, and files of a killed rank stay in the host's /dev/shm";
+        context.report("ipc-host", &at(context, "args"), says, "remove it: the container then has its own /dev/shm of shm_size");
     }
     if container.network != "host" && context.host_count > 1 {
         let says = format!("ranks of other hosts cannot reach a container on the network `{}`", container.network);
-        context.report("network-not-host", &at(context, "network"), says, "leave it out: host is the default");
+        context.report("network-not-host", &at(context, "network"), says, "remove it: host is the default");
     }
     let tag = container.image.rsplit('/').next().unwrap_or_default();
     if context.host_count > 1 && !tag.contains('@') && (!tag.contains(':') || tag.ends_with(":latest")) {
-        let says = format!("`{}` is whatever each host pulled last", container.image);
-        context.report("unpinned-image", &at(context, "image"), says, "name a tag or a digest, so that all hosts run the same");
+        let says = format!("`{}` differs by when each host pulled it", container.image);
+        context.report("unpinned-image", &at(context, "image"), says, "use a tag or a digest, so that all hosts run the same image");
     }
 }
 
@@ -79,17 +79,17 @@ fn lint_start(context: &mut LintContext<'_>) {
     if context.needs_rendezvous() && (launch.start == StartOrder::Together || launch.gate == StartGate::None) {
         let key = if launch.start == StartOrder::Together { "start" } else { "gate" };
         let at = key_location(context, &["launch", key]).unwrap_or_else(|| block.clone());
-        let says = "nobody waits until the master listens: a worker that is early gives up after a minute";
-        context.report("no-gate", &at, says, "leave it out: the others start when the master's port listens");
+        let says = "workers do not wait for the master's port: a worker that starts early gives up after a minute";
+        context.report("no-gate", &at, says, "remove it: workers then start when the master's port listens");
     }
     let seconds = launch.stop_grace.as_secs();
     if seconds < 30 && matches!(context.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed") {
         let at = key_location(context, &["launch", "stop_grace"]).unwrap_or_else(|| block.clone());
         let says = format!("after {seconds} s every rank is killed; torchrun itself gives its workers 30 s to save their work");
-        context.report("short-grace", &at, says, "write at least 30s, more where a checkpoint takes longer");
+        context.report("short-grace", &at, says, "use at least 30s, more if a checkpoint takes longer");
     }
     if context.tree.get_path(&["launch", "master_port"]).is_none() && context.needs_rendezvous() {
-        let says = "every run without a port of its own takes 29500: two on one host collide, which preflight finds";
+        let says = "every run without its own port uses 29500: two on one host collide (preflight reports it)";
         context.report("undefined-port", &block, says, "set launch.master_port, or `auto`");
     }
 }

@@ -21,119 +21,119 @@ const SHELL_LINTS: [ShellLint; 17] = [
         lint: "rdzv-id-date",
         pattern: r"--rdzv[-_]id[= ]\S*(\$\(|`)",
         unless: "",
-        message: "the rendezvous id is made on each host: two hosts that differ in it wait for each other until the join times out",
-        hint: "use `with: torchrun`, whose id is made once, or write {{ run.id }}",
+        message: "each host makes its own rendezvous id: hosts with different ids wait for each other until the join times out",
+        hint: "use `with: torchrun`, which makes one id for all, or write {{ run.id }}",
     },
     ShellLint {
         lint: "c10d-node-rank",
         pattern: r"(?s)--node[-_]rank.*rdzv[-_]backend[= ]\\?\s*c10d|rdzv[-_]backend[= ]c10d.*--node[-_]rank",
         unless: "",
         message: "with the c10d rendezvous --node_rank is ignored: any host may get rank 0",
-        hint: "use the static rendezvous (--master_addr, --master_port), or leave --node_rank out",
+        hint: "use the static rendezvous (--master_addr, --master_port), or remove --node_rank",
     },
     ShellLint {
         lint: "date-per-host",
         pattern: r"\$\(\s*date\b|`\s*date\b",
         unless: "",
-        message: "each host makes a date of its own: names differ between hosts",
-        hint: "write {{ run.stamp }}, which is made once for the run",
+        message: "each host evaluates the date itself: names differ between hosts",
+        hint: "write {{ run.stamp }}, which is the same on all hosts",
     },
     ShellLint {
         lint: "torchrun-dashes",
         pattern: r"(torchrun|torch\.distributed\.run)[^;&|]*?--(nproc-per-node|node-rank|master-addr|master-port|rdzv-id|rdzv-backend|rdzv-endpoint|rdzv-conf|max-restarts|no-python)\b",
         unless: "",
-        message: "older torchrun does not know flags that are spelt with dashes",
-        hint: "spell them with underscores, which every version knows: --nproc_per_node",
+        message: "older torchrun does not accept flags written with dashes",
+        hint: "write them with underscores, which every version accepts: --nproc_per_node",
     },
     ShellLint {
         lint: "torch-distributed-launch",
         pattern: r"torch\.distributed\.launch\b",
         unless: "",
-        message: "torch.distributed.launch is the launcher of torch before 1.10: it puts --local_rank, later --local-rank, on each rank's command line",
+        message: "torch.distributed.launch is deprecated: it adds --local_rank (later --local-rank) to each rank's command line",
         hint: "use torchrun, and read LOCAL_RANK from the environment",
     },
     ShellLint {
         lint: "max-restarts-static",
         pattern: r"--max[-_]restarts[= ][1-9]",
         unless: r"rdzv[-_]backend[= ]c10d|--standalone",
-        message: "with the static rendezvous workers cannot be started again over several hosts",
-        hint: "use rendezvous c10d, or leave --max_restarts out",
+        message: "with the static rendezvous workers on several hosts cannot be restarted",
+        hint: "use rendezvous c10d, or remove --max_restarts",
     },
     ShellLint {
         lint: "processes-by-hand",
         pattern: r"\$\(\(\s*\$?\{?(WORLD_SIZE|NNODES|RANK|NODE_RANK|GPU_COUNT|NPROC_PER_NODE)\}?\s*\*",
         unless: "",
-        message: "numbers of processes are worked out by hand, from variables that mean hosts here and processes elsewhere",
+        message: "process counts are computed from variables that mean hosts here and processes elsewhere",
         hint: "use ORCH_WORLD_SIZE (all processes), ORCH_NNODES and ORCH_GPUS_PER_NODE",
     },
     ShellLint {
         lint: "sbatch-in-script",
         pattern: r"(?m)^\s*#SBATCH|^\s*srun\s",
         unless: "",
-        message: "this is for SLURM: no scheduler reads it here",
-        hint: "take the lines out; the list of hosts and launch say where the ranks run",
+        message: "these lines are for SLURM: no scheduler reads them here",
+        hint: "remove them; `hosts` and `launch` define where the ranks run",
     },
     ShellLint {
         lint: "background-command",
         pattern: r"(?m)\bnohup\b|[^&]&\s*\z",
         unless: r"(?m)^\s*wait\b",
-        message: "the script ends while its command goes on in the background: the run counts as ended, and the command is stopped",
-        hint: "leave out nohup and the last &: the run outlives the connection anyway",
+        message: "the script ends while its command runs in the background: the run counts as ended, and the command is stopped",
+        hint: "remove nohup and the last &: the run survives a lost connection anyway",
     },
     ShellLint {
         lint: "redirected-output",
         pattern: r"(^|\s)(1|2|&)?>>?\s*[^\s&|;]*\.(log|out|txt)\b|\|\s*tee\b",
         unless: "",
-        message: "output goes into a file of each host, where nobody follows it",
-        hint: "leave the redirection out: every rank's output is kept and shown",
+        message: "output goes into a file on each host, which `logs` does not show",
+        hint: "remove the redirection: every rank's output is kept and shown",
     },
     ShellLint {
         lint: "count-with-grep",
         pattern: r"ps\s[^\n]*\|\s*grep\s[^\n]*\|\s*wc\s+-l",
         unless: "",
-        message: "counting with ps and grep counts the grep as well",
-        hint: "leave it out: `orchestrate ps` shows how many ranks run",
+        message: "counting with ps and grep also counts the grep",
+        hint: "remove it: `orchestrate ps` shows how many ranks run",
     },
     ShellLint {
         lint: "tail-many",
         pattern: r"-exec\s+tail\s+-[fF]\s+\{\}\s*\\?;|tail\s+-[fF]\s+\S*%[xj]",
         unless: "",
-        message: "tail follows only the first of these files, or a name with its placeholders in it",
-        hint: "leave it out: `orchestrate logs -f` follows every rank",
+        message: "tail follows only the first of these files, or a name with unexpanded placeholders",
+        hint: "remove it: `orchestrate logs -f` follows every rank",
     },
     ShellLint {
         lint: "hard-coded-rank",
         pattern: r"(?m)^\s*(export\s+)?(MASTER_ADDR|MASTER_PORT|RANK|LOCAL_RANK|NODE_RANK|WORLD_SIZE)=([^$\s]|\$\(scontrol)",
         unless: "",
-        message: "a fixed value takes the place of the one that each host is given",
-        hint: "leave the line out: these variables are set on every host",
+        message: "a fixed value overrides the value that orchestrate sets on each host",
+        hint: "remove the line: orchestrate sets these variables on every host",
     },
     ShellLint {
         lint: "unquoted-glob",
         pattern: r#"(?m)\s--\S+[= ][^\s"']*\*[^\s"']*(\s|$)"#,
         unless: "",
-        message: "an unquoted * becomes names of files where some fit",
-        hint: "quote the word: \"832*480\"",
+        message: "the shell expands an unquoted * to matching file names",
+        hint: "put quotes around it: \"832*480\"",
     },
     ShellLint {
         lint: "jax-devices-by-hand",
         pattern: r"(?m)for\s+\w+\s+in\s+[^\n]*;?\s*do[\s\S]*--(local-rank|local_rank|process_id|process-id)[\s\S]*&\s*$",
         unless: "",
-        message: "processes are started in a loop, with ranks worked out by hand",
-        hint: "use `with: processes`: it starts one a GPU and tells each its rank and device",
+        message: "processes are started in a loop, with computed ranks",
+        hint: "use `with: processes`: it starts one process per GPU and sets its rank and device",
     },
     ShellLint {
         lint: "no-errexit",
         pattern: r"\S[^\n]*\n\s*\S",
         unless: r"(?m)^\s*set\s+-\w*e|set\s+-o\s+errexit|(&&|\|\||\\)\s*\n",
-        message: "a line that fails does not end the script: the next ones run all the same",
+        message: "a failing line does not end the script: the next lines still run",
         hint: "begin with `set -euo pipefail`",
     },
     ShellLint {
         lint: "renamed-variable",
         pattern: r"\b(JAX_PLATFORM_NAME|NCCL_ASYNC_ERROR_HANDLING|NCCL_BLOCKING_WAIT)=",
         unless: "",
-        message: "a variable that was renamed: newer versions warn, or do not read it",
+        message: "a renamed variable: newer versions warn about it or ignore it",
         hint: "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
     },
 ];
@@ -163,7 +163,7 @@ fn lint_script(context: &mut LintContext<'_>, text: &str, location: &SourceLocat
     lint_unexported(context, text, location);
     if main && context.host_count > 1 && is_match(text, r"(?m)(^|[\s;&])deepspeed\s") && !text.contains("--no_ssh") {
         let hint = "use `with: deepspeed`, or give it --no_ssh, --node_rank and --hostfile \"$ORCH_HOSTFILE\"";
-        context.report("deepspeed-pdsh", location, "deepspeed over several hosts wants pdsh and ssh between them", hint);
+        context.report("deepspeed-pdsh", location, "deepspeed on several hosts needs pdsh and ssh between them", hint);
     }
 }
 
@@ -205,8 +205,8 @@ fn lint_unexported(context: &mut LintContext<'_>, text: &str, location: &SourceL
         let used = |name: &&str| is_match(text, &format!(r"\$\{{?{name}\b|export\s[^\n]*\b{name}\b"));
         let lost: Vec<&str> = names.iter().filter(|name| !used(name)).copied().collect();
         if meant && !lost.is_empty() && !is_match(text, r"(?m)^\s*set\s+-\w*a") {
-            let says = format!("{} set, but not exported: no program sees it", lost.join(", "));
-            context.report("unexported-assignment", location, says, "write `export` before it, or set it under env");
+            let says = format!("{} set but not exported: programs do not see it", lost.join(", "));
+            context.report("unexported-assignment", location, says, "add `export`, or set it under env");
         }
     }
 }
@@ -227,8 +227,8 @@ fn lint_command_words(context: &mut LintContext<'_>, command: &YamlNode) {
     let all: Vec<&str> = items.iter().map(|(text, _)| text.as_str()).collect();
     let line = all.join(" ");
     if is_match(&line, r"(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\b") {
-        let hint = "give the ranks' own command: containers are kept by orchestrate";
-        context.report("idle-command", &command.location, "a command that does nothing and never ends", hint);
+        let hint = "write the ranks' command: orchestrate keeps the container running";
+        context.report("idle-command", &command.location, "the command does nothing and never ends", hint);
     }
     let shell_at = all.iter().position(|w| matches!(w.rsplit('/').next(), Some("bash" | "sh"))).filter(|_| all.len() > 2);
     let script_at = shell_at.and_then(|at| all.iter().skip(at).position(|w| w.starts_with('-') && w.ends_with('c')).map(|c| at + c + 1));
@@ -236,12 +236,12 @@ fn lint_command_words(context: &mut LintContext<'_>, command: &YamlNode) {
         if Some(index) == script_at {
             lint_script(context, text, place, true);
         } else if is_match(text, r"\$\(|`[^`]+`|\$\{?[A-Z_][A-Z0-9_]*\}?") {
-            let says = format!("`{}` arrives as it stands: no shell reads the command", shorten(text));
+            let says = format!("`{}` is passed on literally: no shell reads the command", shorten(text));
             context.report(
                 "unexpanded-word",
                 place,
                 says,
-                "use a template, like {{ run.stamp }} or {{ host.rank }}, or launch.shell with `with: script`",
+                "use a template, for example {{ run.stamp }} or {{ host.rank }}, or launch.shell with `with: script`",
             );
         }
     }

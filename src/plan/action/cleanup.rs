@@ -23,7 +23,7 @@ impl RemoveContainer {
 
     pub(super) fn observe(&self, facts: &HostFacts) -> Observation {
         if facts.containers.is_empty() && facts.orphans.check_containers.is_empty() && facts.keeper_pid.is_none() {
-            Observation::Satisfied("there is none".to_owned())
+            Observation::Satisfied("not there".to_owned())
         } else {
             Observation::Needed(String::new())
         }
@@ -169,13 +169,13 @@ impl RemoveFiles {
             let text = output.stdout_text();
             let unknown = text.lines().find_map(|line| line.strip_prefix("unknown ")).and_then(|count| count.parse::<u64>().ok());
             ActionResult::changed(
-                unknown.map_or("removed".to_owned(), |count| format!("removed, with {count} files of ranks that are no logs")),
+                unknown.map_or("removed".to_owned(), |count| format!("removed, including {count} files of ranks that are not logs")),
             )
         } else {
             let dir = self.context.dir_prefix();
             ActionResult::failed(
                 format!("could not remove {dir}.*: {}", output.error_line()),
-                format!("remove them by hand on {}: `sudo rm -rf {dir} {dir}.private {dir}.in {dir}.out`", self.context.host),
+                format!("remove them on {}: `sudo rm -rf {dir} {dir}.private {dir}.in {dir}.out`", self.context.host),
             )
         }
     }
@@ -195,7 +195,7 @@ impl VerifyRemoved {
         let mut script = site.script_preamble();
         if site.in_container {
             script.push_str(&format!(
-                "found=$({}) || echo 'left container: docker does not answer'\n\
+                "found=$({}) || echo 'left container: docker does not respond'\n\
                  while IFS='|' read -r r i n; do\n[ -n \"$i\" ] || continue\ncase $r in '' | {}) echo \"left container $n\" ;; esac\ndone <<FOUND\n$found\nFOUND\n",
                 site.list_containers_script(),
                 quote(&site.run_dir_root),
@@ -226,7 +226,7 @@ impl VerifyRemoved {
         let text = output.stdout_text();
         let left: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("left ")).collect();
         if !text.lines().any(|l| l == "looked") {
-            return ActionResult::failed(format!("could not look: {}", output.error_line()), "");
+            return ActionResult::failed(format!("could not verify: {}", output.error_line()), "");
         }
         if left.is_empty() {
             ActionResult::unchanged("nothing is left")

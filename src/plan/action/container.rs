@@ -13,11 +13,11 @@ use crate::plan::host_context::HostContext;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
 use crate::text::shell_quote::{join_quoted, quote};
 
-/// Makes sure that the keeper runs.
+/// Starts the container, or on a bare host the keeper.
 #[derive(Debug, Clone)]
 pub struct StartContainer {
     pub context: HostContext,
-    /// What; `None`: a bare host.
+    /// `None`: a bare host.
     pub spec: Option<inventory::ContainerSettings>,
     /// Decides whether an existing container fits.
     pub container_hash: String,
@@ -61,9 +61,10 @@ impl StartContainer {
         if let Some(labels) = &facts.container_name_holder
             && *labels != format!("{}/{}", self.context.name, self.context.host)
         {
+            let name = self.context.container_name();
             return Observation::Impossible(vec![Issue::new(
-                format!("the name {} is taken on {} by a container that is not ours", self.context.container_name(), self.context.host),
-                format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.context.container_name()),
+                format!("the name {name} is taken on {} by a container that orchestrate did not create", self.context.host),
+                format!("inspect it with `docker inspect {name}`; rename or remove it, or change `name`"),
             )]);
         }
         if let DockerStatus::Unusable(says) = &facts.docker {
@@ -75,8 +76,8 @@ impl StartContainer {
                 Observation::Satisfied(format!("{} runs", c.name))
             }
             Some(c) if self.is_up_to_date(facts) => Observation::Needed(format!("it is {}", c.status)),
-            Some(_) => Observation::Needed("it was made from something else".to_owned()),
-            None => Observation::Needed("there is none".to_owned()),
+            Some(_) => Observation::Needed("created with other settings or another image".to_owned()),
+            None => Observation::Needed("not there".to_owned()),
         }
     }
 
@@ -102,7 +103,7 @@ impl StartContainer {
              '') ;;\n\
              {fits}\" $image \"*) {keep} ;;\n\
              {ours}' '*) D rm -f {container} >/dev/null || exit 78 ;;\n\
-             *) echo 'the name is taken by a container that is not ours' >&2; exit 78 ;;\n\
+             *) echo 'the name is taken by a container that orchestrate did not create' >&2; exit 78 ;;\n\
              esac\n",
             image = quote(&spec.image),
             fits = quote(&format!("{}/{} {}", site.name, site.host, self.container_hash)),
@@ -220,10 +221,10 @@ impl StartContainer {
             let limit = most
                 .parse()
                 .map_or_else(|_| "docker's default limit".to_owned(), |bytes| format!("at most {}", memlock::format_bytes(bytes)));
-            note = format!("{note}; locked memory: {limit}, docker refused to give it without a limit");
+            note = format!("{note}; locked memory: {limit}, docker refused to lift the limit");
             if words.next().is_some() {
                 warning = format!(
-                    "locked memory in the container: {limit}, since docker refused to give it without a limit; InfiniBand needs more; \
+                    "locked memory in the container: {limit}, since docker refused to lift the limit; InfiniBand needs more; \
                      help: give dockerd on {} CAP_SYS_RESOURCE or `LimitMEMLOCK=infinity`; for rootless docker raise memlock in \
                      /etc/security/limits.conf",
                     self.context.host
@@ -245,16 +246,16 @@ impl StartContainer {
         } else if says.contains(&self.context.dir_prefix()) {
             // The ssh user made both directories in this same script's run, so that only the daemon cannot see them.
             format!(
-                "docker cannot reach {}.in and {}.out: a shared home squashes root (NFS root_squash); set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
+                "docker cannot mount {}.in and {}.out: the NFS server squashes root (root_squash); set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
                 self.context.dir_prefix(),
                 self.context.dir_prefix()
             )
         } else if says.contains("bind source path does not exist") || says.contains("invalid mount config") {
-            "make the directory on the host, or give the mount `create: true`".to_owned()
+            "create the directory on the host, or set `create: true` on the mount".to_owned()
         } else if says.contains("no space left") {
             format!("free space on {}: `docker system df` shows what docker uses", self.context.host)
-        } else if says.contains("not ours") {
-            format!("look at it with `docker inspect {}`; rename or remove it, or change `name:`", self.context.container_name())
+        } else if says.contains("orchestrate did not create") {
+            format!("inspect it with `docker inspect {}`; rename or remove it, or change `name`", self.context.container_name())
         } else {
             String::new()
         };
@@ -329,7 +330,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(judged("77 abc\n"), ("pid 77".to_owned(), String::new()));
-        let told = "pid 77; locked memory: at most 8 MiB, docker refused to give it without a limit";
+        let told = "pid 77; locked memory: at most 8 MiB, docker refused to lift the limit";
         assert_eq!(judged("77 abc\nmemlock 8388608 \n"), (told.to_owned(), String::new()));
         let (note, warning) = judged("77 abc\nmemlock default --device=/dev/infiniband\n");
         assert!(note.contains("docker's default limit"), "{note}");

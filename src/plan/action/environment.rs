@@ -67,7 +67,7 @@ impl CheckEnvironment {
             quote(&inner)
         );
         let script = format!("{}{}\n", self.context.script_preamble(), self.context.exec_script(&format!("-c {}", quote(&outer))));
-        RemoteCommand::from_script("look from inside", script, Duration::from_secs(120))
+        RemoteCommand::from_script("check the container's environment", script, Duration::from_secs(120))
     }
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
@@ -75,28 +75,28 @@ impl CheckEnvironment {
         let place = if self.context.in_container { "the container" } else { "the host" };
         if !text.lines().any(|l| l == "looked") {
             return ActionResult::failed(
-                format!("could not look into {place}: {}", output.error_line()),
-                format!("`docker logs {}` on {} may say why it ended", self.context.container_name(), self.context.host),
+                format!("could not check {place}: {}", output.error_line()),
+                format!("`docker logs {}` on {} may show why it ended", self.context.container_name(), self.context.host),
             );
         }
         if text.lines().any(|l| l == "unwritable") {
             return ActionResult::failed(
-                format!("the directory {} cannot be written from inside {place}", self.context.output_dir()),
-                "set container.user to one who may write there, or run_dir to a directory that is not squashed",
+                format!("cannot write to the directory {} inside {place}", self.context.output_dir()),
+                "set container.user to a user who may write there, or run_dir to a directory without root_squash",
             );
         }
         if text.lines().any(|l| l == "workdir") {
             let dir = self.workdir.clone().unwrap_or_default();
-            return ActionResult::failed(format!("there is no directory {dir} in {place}"), "correct `workdir`, or mount it");
+            return ActionResult::failed(format!("directory {dir} not found in {place}"), "correct `workdir`, or mount the directory");
         }
         let lacking: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("lacks ")).collect();
         if !lacking.is_empty() {
             return ActionResult::failed(
                 format!("{} not found in {place}", lacking.join(", ")),
                 match (self.context.in_container, self.has_setup) {
-                    (true, _) => "use an image that has it, or set PATH in `env`",
-                    (false, true) => "install it on the host, or let launch.setup put it on PATH",
-                    (false, false) => "install it on the host, give its path, or let launch.setup activate the environment that has it",
+                    (true, _) => "use an image that contains it, or set PATH in `env`",
+                    (false, true) => "install it on the host, or add it to PATH in launch.setup",
+                    (false, false) => "install it on the host, use its full path, or activate its environment in launch.setup",
                 },
             );
         }
@@ -109,18 +109,18 @@ impl CheckEnvironment {
     /// The script, the config file and the launcher's flags.
     fn judge_files(&self, text: &str, place: &str) -> Option<ActionResult> {
         if let (Some(dir), Some(entry)) = (text.lines().find_map(|l| l.strip_prefix("entry ")), &self.requirements.entry_script) {
-            let under = if entry.starts_with('/') { String::new() } else { format!(" beneath {dir}") };
+            let under = if entry.starts_with('/') { String::new() } else { format!(" under {dir}") };
             let hint = if self.context.in_container {
-                "correct `command` or `workdir`, or mount the folder that has it"
+                "correct `command` or `workdir`, or mount its directory"
             } else {
                 "correct `command` or `workdir`"
             };
-            return Some(ActionResult::failed(format!("there is no {entry}{under} in {place}"), hint));
+            return Some(ActionResult::failed(format!("{entry} not found{under} in {place}"), hint));
         }
         if let Some(config) = &self.requirements.accelerate_config {
             if text.lines().any(|l| l == "noconfig") {
                 let hint = "correct --config_file in launch.args, or mount the file";
-                return Some(ActionResult::failed(format!("accelerate's config file {} is not in {place}", config.path), hint));
+                return Some(ActionResult::failed(format!("accelerate's config file {} not found in {place}", config.path), hint));
             }
             let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("config ")).collect();
             let found = config.find_contradictions(&yaml_pairs::read_yaml_pairs(&lines.join("\n")));
@@ -128,15 +128,15 @@ impl CheckEnvironment {
                 let said: Vec<String> = found.iter().map(|(key, theirs, ours)| format!("{key}: {theirs} (here: {ours})")).collect();
                 return Some(ActionResult::failed(
                     format!("{} contradicts the inventory: {}", config.path, said.join(", ")),
-                    "correct the file, or take these keys out of it: the inventory gives them on the command line",
+                    "correct the file, or remove these keys from it: the inventory sets them on the command line",
                 ));
             }
         }
         let unknown: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("flag ")).collect();
         (!unknown.is_empty()).then(|| {
             ActionResult::failed(
-                format!("the torch in {place} does not know {}", unknown.join(", ")),
-                "take it out of launch.args, use rendezvous: static, or use a newer torch",
+                format!("the torch in {place} does not support {}", unknown.join(", ")),
+                "remove it from launch.args, use rendezvous: static, or use a newer torch",
             )
         })
     }
@@ -147,10 +147,10 @@ impl CheckEnvironment {
         match count.parse::<u32>() {
             Ok(seen) if seen >= self.min_gpus => ActionResult::unchanged(format!("{seen} GPUs")),
             Ok(seen) => ActionResult::failed(
-                format!("{seen} of {} GPUs are seen inside{}{complaint}", self.min_gpus, if complaint.is_empty() { "" } else { ": " }),
+                format!("{seen} of {} GPUs are visible inside{}{complaint}", self.min_gpus, if complaint.is_empty() { "" } else { ": " }),
                 "check `nvidia-smi -L` on the host and nvidia-container-toolkit, or lower launch.nproc_per_node",
             ),
-            Err(_) => ActionResult::unchanged("no nvidia-smi inside: the GPUs were not counted"),
+            Err(_) => ActionResult::unchanged("no nvidia-smi inside: GPUs not counted"),
         }
     }
 }

@@ -77,7 +77,7 @@ impl StartLauncher {
             if output.exit_code == EXIT_NO_SCOPE {
                 self.scope.hint(&self.context.host)
             } else if self.context.in_container {
-                format!("`docker logs {}` on {} may say more", self.context.container_name(), self.context.host)
+                format!("`docker logs {}` on {} may show more", self.context.container_name(), self.context.host)
             } else {
                 String::new()
             },
@@ -118,9 +118,9 @@ impl WaitForMaster {
             0 => ActionResult::unchanged(format!("port {} listens", self.port)),
             70 => ActionResult::failed(
                 format!("port {} on {} did not listen within {} s", self.port, self.context.host, self.timeout.as_secs()),
-                "read the master's log above; a slow start needs a longer launch.master_timeout",
+                "see the master's log above; if it starts slowly, raise launch.master_timeout",
             ),
-            _ => ActionResult::failed(output.error_line(), "read the master's log above"),
+            _ => ActionResult::failed(output.error_line(), "see the master's log above"),
         }
     }
 }
@@ -191,12 +191,12 @@ impl StopRanks {
         if let Some(first) = left.first() {
             return ActionResult::failed(
                 format!("{} of the run's processes did not end: {first}", left.len()),
-                "a process in state D waits for the kernel or a file server; look at `ps -o pid,stat,wchan,args`",
+                "a process in state D waits for the kernel or a file server; check `ps -o pid,stat,wchan,args`",
             );
         }
         match (output.is_success(), text.contains("signalled KILL"), text.contains("signalled TERM")) {
-            (true, true, _) => ActionResult::changed("ended by KILL"),
-            (true, false, true) => ActionResult::changed("ended by TERM"),
+            (true, true, _) => ActionResult::changed("stopped by KILL"),
+            (true, false, true) => ActionResult::changed("stopped by TERM"),
             (true, false, false) => ActionResult::unchanged("nothing ran"),
             // The container ended under the exec: nothing of it can run any more, which the removal verifies.
             (false, ..) if output.exit_code == 137 || output.error_line().contains("is not running") => {

@@ -51,13 +51,13 @@ usable() {
   [ -d "$B" ] || { [ -d "${B%/*}/" ] || mkdir -p "${B%/*}"; mkdir -m 1700 "$B" 2>/dev/null; }
   [ -d "$B" ] || mkdir -p "$B" || exit 73
   look "$B/."
-  case $owner in 0 | "$uid") ;; *) refuse "$B belongs to another user ($(whose "$B/.")), who could replace what is in it" "$own" ;; esac
+  case $owner in 0 | "$uid") ;; *) refuse "$B belongs to another user ($(whose "$B/.")), who could replace its contents" "$own" ;; esac
   private=; case $owner:$mode in "$uid":d???-----[-T]*) private=1 ;; esac
   case $owner:$mode in
     *:d????????[tT]*) ;;
-    *:d???????w*) refuse "in $B any user may rename what belongs to you" "$own" ;;
+    *:d???????w*) refuse "any user may rename your directories in $B" "$own" ;;
     "$uid":*) ;;
-    *:d????w*) refuse "in $B its group may rename what belongs to you" "$own" ;;
+    *:d????w*) refuse "its group may rename your directories in $B" "$own" ;;
   esac
   mkdir -m 1700 "$N" 2>/dev/null && return 0
   [ -e "$N" ] || [ -L "$N" ] || { mkdir "$N" && rmdir "$N" && return 1; exit 73; }
@@ -65,7 +65,7 @@ usable() {
   # Ours by its name, whatever mode it was made with.
   case $N in "$HOME/.orchestrate/"*) chmod 700 "$N" ;; esac
   look "$N"
-  case $private:$mode in 1:* | :d???-----[-T]*) ;; *) refuse "others may enter $N, which was there before" "change name or run_dir; or \`chmod 700 $N\` there, if it holds nothing else" ;; esac
+  case $private:$mode in 1:* | :d???-----[-T]*) ;; *) refuse "$N existed before and other users may enter it" "change name or run_dir; or run \`chmod 700 $N\` on that host if nothing else uses it" ;; esac
 }
 "#;
 
@@ -78,7 +78,7 @@ pub fn acquire_lock_command(context: &HostContext, text: &str) -> RemoteCommand 
          foreign() {{ [ -L \"$1\" ] || {{ [ -e \"$1\" ] && [ ! -O \"$1\" ] && [ -e \"$1\" ]; }}; }}\n\
          for i in 1 2 3 4 5; do\n\
          usable\n\
-         for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || refuse \"$d is not a directory of this user\" 'look at it there; remove it, or change name or run_dir'; done\n\
+         for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || refuse \"$d is not a directory of this user\" 'check it on that host; remove it, or change name or run_dir'; done\n\
          [ -d \"$P\" ] || mkdir \"$P\"\n\
          ln -s {text} \"$P/lock\" 2>/dev/null\n\
          l=$(readlink \"$P/lock\") && break\n\
@@ -106,7 +106,7 @@ pub fn inspect_lock_command(context: &HostContext) -> RemoteCommand {
         context.script_preamble(),
         heartbeat_script()
     );
-    RemoteCommand::from_script("look at the lock", script, LOCK_TIMEOUT)
+    RemoteCommand::from_script("check the lock", script, LOCK_TIMEOUT)
 }
 
 /// Puts another's lock aside, if it is still the one that was judged; taking it is the next step. Its last beat goes with it: the next holder
@@ -216,7 +216,7 @@ mod tests {
         let base = dir.path().join("open");
         std::fs::create_dir(&base).expect("made");
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).expect("its mode");
-        refused("no sticky bit", &base, None, "any user may rename what belongs to you");
+        refused("no sticky bit", &base, None, "any user may rename your directories");
         assert_eq!(file_mode(&base), 0o777);
         // Somebody was faster: `n` leads elsewhere, or others may enter it.
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o1777)).expect("its mode");
@@ -228,7 +228,7 @@ mod tests {
         std::fs::remove_file(base.join("n")).expect("removed");
         std::fs::create_dir(base.join("n")).expect("made");
         std::fs::set_permissions(base.join("n"), std::fs::Permissions::from_mode(0o755)).expect("its mode");
-        refused("what was there before", &base, None, "others may enter");
+        refused("what was there before", &base, None, "other users may enter it");
         assert_eq!(file_mode(&base.join("n")), 0o755);
         // As `ls` shows a directory of another user.
         let programs = dir.path().join("bin");

@@ -55,7 +55,7 @@ impl Action {
             Action::PullImage(a) => a.title(),
             Action::WriteRunFiles(_) => "write the run directory",
             Action::StartContainer(c) => c.title(),
-            Action::CheckEnvironment(_) => "look from inside",
+            Action::CheckEnvironment(_) => "check the container's environment",
             Action::StartLauncher(_) => "start the launcher",
             Action::WaitForMaster(_) => "wait for the master's port",
             Action::StopRanks(_) => "stop the ranks",

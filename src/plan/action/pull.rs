@@ -47,20 +47,20 @@ impl PullImage {
         match (self.policy, &facts.image_id) {
             (inventory::PullPolicy::Always, _) => Observation::Needed("always".to_owned()),
             (_, Some(id)) => Observation::Satisfied(short_image_id(id)),
-            (inventory::PullPolicy::Missing, None) => Observation::Needed("the image is not there".to_owned()),
+            (inventory::PullPolicy::Missing, None) => Observation::Needed("missing".to_owned()),
             (inventory::PullPolicy::Never, None) => Observation::Impossible(vec![self.missing_image_issue()]),
         }
     }
 
     /// What it does, for people.
     pub(super) fn title(&self) -> &'static str {
-        if self.policy == inventory::PullPolicy::Never { "look for the image" } else { "pull the image" }
+        if self.policy == inventory::PullPolicy::Never { "check the image" } else { "pull the image" }
     }
 
     fn missing_image_issue(&self) -> super::Issue {
         super::Issue::new(
-            format!("the image {} is not on {}", self.image, self.context.host),
-            "load it there, or set container.pull: missing",
+            format!("the image {} is missing on {}", self.image, self.context.host),
+            "load it on that host, or set container.pull: missing",
         )
     }
 
@@ -119,7 +119,7 @@ impl PullImage {
         } else if says.contains("http: server gave HTTP response") || says.contains("certificate") {
             format!("add the registry to insecure-registries in /etc/docker/daemon.json on {}", self.context.host)
         } else {
-            format!("check the image's name and that {} reaches its registry, or load the image there", self.context.host)
+            format!("check the image's name and that {} reaches its registry, or load the image on that host", self.context.host)
         };
         ActionResult::failed(format!("could not pull {}: {says}", self.image), hint)
     }
@@ -127,8 +127,8 @@ impl PullImage {
     fn no_memory_dir_result(&self) -> ActionResult {
         let host = &self.context.host;
         ActionResult::failed(
-            format!("no folder in memory on {host} for the registry's password (looked for a tmpfs at /dev/shm and /run/user/<uid>)"),
-            format!("mount one there: `mount -t tmpfs tmpfs /dev/shm`; or load the image on {host} and leave container.registry out"),
+            format!("no tmpfs on {host} for the registry password (tried /dev/shm and /run/user/<uid>)"),
+            format!("mount one: `mount -t tmpfs tmpfs /dev/shm`; or load the image on {host} and remove container.registry"),
         )
     }
 

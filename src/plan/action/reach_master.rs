@@ -24,18 +24,17 @@ impl ReachMaster {
     /// What the connection says; an error: it cannot be told. Before the launch nothing listens there.
     pub(super) fn judge(&self, found: &TcpReachability) -> Result<ActionResult, String> {
         let to = format!("{}:{}", self.address, self.port);
-        let failed =
-            |why: &str| Ok(ActionResult::failed(format!("{to} cannot be reached: {why}"), master_port_hint(self.port, "the master")));
+        let failed = |why: &str| Ok(ActionResult::failed(format!("{to} is unreachable: {why}"), master_port_hint(self.port, "the master")));
         match found.path_state(false) {
-            PathState::Open => Ok(ActionResult::unchanged(format!("{to} can be reached"))),
+            PathState::Open => Ok(ActionResult::unchanged(format!("{to} is reachable"))),
             PathState::Rejected => failed("refused"),
             PathState::Dropped(why) => failed(why),
-            PathState::Unknown(why) => Err(format!("not known: {why}")),
+            PathState::Unknown(why) => Err(format!("unknown: {why}")),
         }
     }
 }
 
 /// What to do where the path to the master's port is closed.
 pub(crate) fn master_port_hint(port: u16, master: &str) -> String {
-    format!("let TCP port {port} through {master}'s firewall, or set the master's fabric_address to one that the workers reach")
+    format!("allow TCP port {port} in {master}'s firewall, or set the master's fabric_address to an address that the workers can reach")
 }

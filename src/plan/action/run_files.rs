@@ -100,13 +100,13 @@ impl WriteRunFiles {
         if output.exit_code == EXIT_NO_ENTRYPOINT {
             return ActionResult::failed(
                 format!("the ranks cannot run through the image's ENTRYPOINT: {says}"),
-                "leave container.entrypoint out, or use an image whose ENTRYPOINT is a list of words that runs what follows it",
+                "remove container.entrypoint, or use an image whose ENTRYPOINT is in exec form and runs its arguments",
             );
         }
         let hint = if says.contains("No space left") {
             format!("free space under {} on {}", self.context.run_dir_root, self.context.host)
         } else {
-            format!("check that {} can be written on {}, or set run_dir", self.context.run_dir_root, self.context.host)
+            format!("check that {} is writable on {}, or set run_dir", self.context.run_dir_root, self.context.host)
         };
         ActionResult::failed(format!("could not write {}: {says}", self.context.run_dir()), hint)
     }
@@ -121,7 +121,7 @@ fn entrypoint_script(image: &str, dir: &str) -> String {
     format!(
         "e=$(D image inspect --format '{{{{range .Config.Entrypoint}}}}{{{{println .}}}}{{{{end}}}}' {} | sed '/^$/d') || exit 78\n\
          case $e in '') echo 'it has none' >&2; exit {EXIT_NO_ENTRYPOINT} ;;\n\
-         */sh'\n'-c'\n'*) echo 'it is in shell form and takes no words' >&2; exit {EXIT_NO_ENTRYPOINT} ;; esac\n\
+         */sh'\n'-c'\n'*) echo 'it is in shell form and takes no arguments' >&2; exit {EXIT_NO_ENTRYPOINT} ;; esac\n\
          {{ printf 'set -- '; printf '%s\\n' \"$e\" | sed \"s/'/'\\\\\\\\''/g; s/.*/'&'/\" | tr '\\n' ' '; printf '\"$@\"\\n'; }} >{dir}/entrypoint || exit 73\n",
         quote(image)
     )

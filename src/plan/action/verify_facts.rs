@@ -88,7 +88,7 @@ impl VerifyHostFacts {
         if let Some(ContainerGpus::Count(count)) = container.map(|c| &c.gpus) {
             let idle = super::container::choose_gpus(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
             if there >= *count && idle < *count as usize {
-                let hint = "wait for the others' work to end (`nvidia-smi` there names it), or lower container.gpus";
+                let hint = "wait for the other jobs to end (`nvidia-smi` on that host lists them), or lower container.gpus";
                 issues.push(Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));
             }
         }
@@ -105,14 +105,14 @@ impl VerifyHostFacts {
         let host = &self.context.host;
         if !facts.is_writable {
             issues.push(Issue::new(
-                format!("{} cannot be made on {host}: {} is not writable for {}", facts.run_dir, facts.nearest_dir, facts.user),
+                format!("cannot create {} on {host}: {} is not writable for {}", facts.run_dir, facts.nearest_dir, facts.user),
                 "set run_dir to a directory that the ssh user owns",
             ));
         }
         if facts.disk_kib.1 > 0 && facts.disk_kib.0 < fact_rules::MIN_FREE_KIB {
             issues.push(Issue::new(
                 format!("{} MiB free under {} on {host}, 1024 needed", facts.disk_kib.0 / 1024, facts.run_dir),
-                "free space there, or set run_dir to another disk",
+                "free space on that host, or set run_dir to another disk",
             ));
         }
     }

@@ -33,14 +33,13 @@ pub struct NetSample {
     /// The interface, or `device/port` of InfiniBand.
     pub name: String,
     /// Bytes in a second.
-    #[serde(rename = "received")]
+    #[serde(alias = "received")]
     pub received_bytes_per_sec: f64,
     /// Bytes in a second.
-    #[serde(rename = "sent")]
+    #[serde(alias = "sent")]
     pub sent_bytes_per_sec: f64,
     /// InfiniBand: the port's state and rate as the kernel tells them, `ACTIVE 400 Gb/sec (4X NDR)`. Empty for others.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[serde(rename = "port")]
+    #[serde(default, alias = "port", skip_serializing_if = "String::is_empty")]
     pub infiniband_port_state: String,
 }
 
@@ -48,10 +47,10 @@ pub struct NetSample {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostMetrics {
     /// Processes that want to run, the mean of a minute.
-    #[serde(rename = "load")]
+    #[serde(alias = "load")]
     pub load_average: Option<f32>,
     /// How busy its processors are, percent of all.
-    #[serde(rename = "cpu")]
+    #[serde(alias = "cpu")]
     pub cpu_percent: Option<f32>,
     pub memory_total: u64,
     /// Memory that programs could still have, bytes.
@@ -72,7 +71,7 @@ pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteComm
     let init = if context.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
     script.push_str(include_str!("../../../assets/vitals.sh"));
-    RemoteCommand::from_script("watch the GPUs", script, Duration::from_secs(20))
+    RemoteCommand::from_script("stream GPU and host metrics", script, Duration::from_secs(20))
 }
 
 /// What `nvidia-smi` prints on a host, for a person. One that hangs is given up after 15 s.

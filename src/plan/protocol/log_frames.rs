@@ -103,7 +103,7 @@ pub fn detach_command(context: &HostContext) -> RemoteCommand {
         quote(&context.run_dir())
     );
     RemoteCommand::from_script(
-        "say that nobody is attached",
+        "record that no one is attached",
         if context.legacy_layout { "exit 0\n".to_owned() } else { script },
         Duration::from_secs(3),
     )
@@ -119,7 +119,7 @@ pub fn stop_check_command(context: &HostContext) -> RemoteCommand {
         quote(&context.run_id)
     );
     RemoteCommand::from_script(
-        "ask who stopped the run",
+        "check whether the run was stopped",
         if context.legacy_layout { "exit 0\n".to_owned() } else { script },
         Duration::from_secs(10),
     )

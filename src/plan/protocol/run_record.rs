@@ -97,7 +97,7 @@ impl RunRecord {
     }
 
     fn validate(&self, run: &str) -> Result<(), String> {
-        let no = |what: &str| Err(format!("{what} in the record of the run is not valid"));
+        let no = |what: &str| Err(format!("{what} in the run's record is invalid"));
         if self.run_id != run || !is_valid_run_id(&self.run_id) {
             return no("the run's id");
         }

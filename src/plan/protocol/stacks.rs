@@ -44,7 +44,7 @@ pub(crate) fn stacks_command(context: &HostContext) -> RemoteCommand {
     let (run_dir, files) = (quote(&context.run_dir()), quote(&context.run_file_prefix()));
     let inner = format!("R={run_dir} F={files} budget={TOOL_BUDGET_SECS}\n{}", include_str!("../../../assets/stacks.sh"));
     let script = format!("{}{}\n", context.script_preamble(), context.exec_script(&format!("-c {}", quote(&inner))));
-    RemoteCommand::from_script("look at the ranks' stacks", script, Duration::from_secs(TOOL_BUDGET_SECS + 20))
+    RemoteCommand::from_script("read the ranks' stacks", script, Duration::from_secs(TOOL_BUDGET_SECS + 20))
         .with_output_limit(MAX_OUTPUT_BYTES)
 }
 

@@ -250,7 +250,7 @@ fn process_lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'sta
         return Vec::new();
     }
     let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
-    let count = style::count_noun(host.gpu_processes.len(), "process").replace("processs", "processes");
+    let count = style::count_noun(host.gpu_processes.len(), "process");
     let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(model, host.gpu_processes_at));
     let mut lines = vec![section_title(model, &head, width)];
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();

@@ -20,7 +20,7 @@ use super::formatting;
 use super::host_list::HostList;
 use super::lines::render_lines;
 
-/// The width of a phase's column.
+/// The least width of a phase's column.
 const PHASE_COLUMN_WIDTH: usize = 10;
 /// The width of a range of hosts.
 const HOST_RANGE_WIDTH: usize = 26;
@@ -45,6 +45,19 @@ struct PhaseRow {
     is_member: bool,
 }
 
+fn column_width(phase: Phase) -> usize {
+    PHASE_COLUMN_WIDTH.max(phase.name().len() + 1)
+}
+
+/// The phases whose columns fit, the current one among them.
+fn visible_phases(phases: &[Phase], current: Option<Phase>, width: usize) -> Vec<Phase> {
+    let total = |phases: &[Phase]| phases.iter().map(|phase| column_width(*phase)).sum::<usize>();
+    let current = current.and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
+    let first = (0..current).find(|first| total(&phases[*first..=current]) <= width).unwrap_or(current);
+    let count = (1..=phases.len() - first.min(phases.len())).rev().find(|count| total(&phases[first..first + count]) <= width).unwrap_or(1);
+    phases.iter().copied().skip(first).take(count).collect()
+}
+
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
     let width = usize::from(area.width);
     let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
@@ -53,17 +66,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     // The names of several hosts in one are as long as there is room.
     let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
     // The phase under way is always among those that fit.
-    let fit = (width.saturating_sub(name + 2) / PHASE_COLUMN_WIDTH).max(1);
-    let current = current_phase(model).and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
-    let first = (current + 1).saturating_sub(fit);
-    let shown: Vec<Phase> = phases.into_iter().skip(first).take(fit).collect();
+    let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2));
     let rows = phase_rows(model, list, &shown, room);
     list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
     let drawn = rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
     let (at, top) = list.rows.set_rows(drawn, room);
     list.rows.set_screen_rows(area.y + 2, room);
-    let left = width.saturating_sub(name + 2 + shown.len() * PHASE_COLUMN_WIDTH);
-    let heads: String = shown.iter().map(|phase| formatting::pad(phase.name(), PHASE_COLUMN_WIDTH)).collect();
+    let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| column_width(*phase)).sum::<usize>());
+    let heads: String = shown.iter().map(|phase| formatting::pad(phase.name(), column_width(*phase))).collect();
     let mut lines = vec![
         Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
         Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), model.theme.header()),
@@ -71,13 +81,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     for (n, row) in rows.iter().enumerate().skip(top).take(room) {
         let label = row_label(model, list, row);
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&label, name)))];
-        for cell in &row.cells {
+        for (phase, cell) in shown.iter().zip(&row.cells) {
+            let column = column_width(*phase);
             match cell {
                 Some(cell) => {
                     spans.push(Span::styled(model.theme.symbol(cell.status), model.theme.status_style(cell.status)));
-                    spans.push(Span::raw(formatting::pad(&format!(" {}", cell.text), PHASE_COLUMN_WIDTH - 1)));
+                    spans.push(Span::raw(formatting::pad(&format!(" {}", cell.text), column - 1)));
                 }
-                None => spans.push(Span::raw(" ".repeat(PHASE_COLUMN_WIDTH))),
+                None => spans.push(Span::raw(" ".repeat(column))),
             }
         }
         spans.push(Span::raw(style::truncate_text(&row.note, left)));

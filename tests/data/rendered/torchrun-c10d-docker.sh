@@ -1,6 +1,6 @@
 #!/bin/sh
-# train on gpu02: node rank 1 of 2; begin with the master, gpu01.
-# By hand: ssh gpu02 sh <gpu02.sh
+# train on gpu02: node rank 1 of 2; start the master first, gpu01.
+# Run it: ssh gpu02 sh <gpu02.sh
 # shellcheck disable=SC2016
 set -eu
 
