@@ -24,7 +24,7 @@ impl App {
             UiCommand::Shell => return self.request_shell(),
             UiCommand::Start => match &offer.start_summary {
                 Some(what) => Dialog::confirm_start(&self.model.sanitize(&self.model.state.info.name), what),
-                None => return self.show_toast("there is no plan that waits for its start"),
+                None => return self.show_toast("no launch is waiting to be started"),
             },
             UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(&self.model),
             UiCommand::Halt if offer.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
@@ -33,10 +33,10 @@ impl App {
                 Dialog::confirm_restart(&self.model)
             }
             UiCommand::Restart if offer.can_control && self.model.state.stopping_since.is_none() => {
-                return self.show_toast("what was attached to cannot be launched again from here: use `tui` or `up`");
+                return self.show_toast("an attached dashboard cannot restart the run: use `tui` or `up`");
             }
-            _ if offer.can_control => return self.show_toast("the run is being stopped already"),
-            _ => return self.show_toast("no run is followed"),
+            _ if offer.can_control => return self.show_toast("the run is already stopping"),
+            _ => return self.show_toast("no run to act on"),
         };
         self.ui.overlay = Some(Overlay::Dialog(dialog));
     }
@@ -45,7 +45,7 @@ impl App {
     fn request_shell(&mut self) {
         match self.ui.target_at_cursor(&self.model) {
             Some((host, rank)) => self.pending_actions.push(UserAction::OpenShell(host, rank)),
-            None => self.show_toast("there is no host under the cursor"),
+            None => self.show_toast("no host under the cursor"),
         }
     }
 
@@ -72,7 +72,7 @@ impl App {
             Some(PaneAction::AddMark(log, text)) => self.model.timeline.add_mark(self.model.now, &text, log),
             Some(PaneAction::CopyText(text)) => self.copy_text(text),
             Some(PaneAction::SaveText(text)) => {
-                let said = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved in {path}", text.label));
+                let said = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved to {path}", text.label));
                 self.show_toast(&said);
             }
             Some(PaneAction::ShowToast(text)) => self.show_toast(&text),
@@ -84,17 +84,17 @@ impl App {
         let what = &export.label;
         if export.text.len() > MAX_CLIPBOARD_BYTES {
             let saved = self.save_text(&export);
-            return self.show_toast(&saved.map_or_else(|why| why, |path| format!("{what}, too long for a clipboard: saved in {path}")));
+            return self.show_toast(&saved.map_or_else(|why| why, |path| format!("{what}: too large for the clipboard, saved to {path}")));
         }
         let said = match self.clipboard.as_ref().and_then(|clipboard| clipboard.copy_to_multiplexer(&export.text)) {
-            Some(Ok(())) => format!("{what} copied: tmux has it, and gives it to the clipboard where it may"),
+            Some(Ok(())) => format!("{what} copied to tmux, which passes it to the clipboard if allowed"),
             Some(Err(error)) => {
                 self.pending_clipboard = Some(export.text);
-                format!("tmux did not take it ({error}): {what} sent to the terminal (OSC 52), which may refuse")
+                format!("tmux refused it ({error}): {what} sent to the terminal (OSC 52), which may ignore it")
             }
             None => {
                 self.pending_clipboard = Some(export.text);
-                format!("{what} sent to the terminal's clipboard (OSC 52), which it may refuse; ctrl-s saves a file")
+                format!("{what} sent to the terminal (OSC 52), which may ignore it; ctrl-s saves to a file")
             }
         };
         self.show_toast(&said);
@@ -102,7 +102,7 @@ impl App {
 
     /// Writes a file; its path, or why not.
     fn save_text(&self, export: &ExportedText) -> Result<String, String> {
-        let Some(clipboard) = &self.clipboard else { return Err("there is no place for files here".to_owned()) };
+        let Some(clipboard) = &self.clipboard else { return Err("this dashboard cannot save files".to_owned()) };
         clipboard.save_to_file(&export.name, &export.text).map_err(|error| format!("not saved: {error}"))
     }
 
@@ -158,7 +158,7 @@ impl App {
             DialogChoice::Start => self.pending_actions.push(UserAction::Start),
             DialogChoice::Detach => {
                 if !self.model.capabilities.can_control {
-                    self.show_toast("leaving once every rank has been started; the run goes on");
+                    self.show_toast("leaving when all ranks have started; the run continues");
                 }
                 self.pending_actions.push(UserAction::Detach);
             }

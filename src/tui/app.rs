@@ -41,8 +41,6 @@ pub(crate) struct App {
     pub clipboard: Option<Box<dyn Clipboard>>,
     /// Text on its way to the terminal's clipboard.
     pub pending_clipboard: Option<String>,
-    /// Log bytes that were not shown, since the screen was slower.
-    pub skipped_log_bytes: u64,
     /// Asked for by keys, not yet sent.
     pub pending_actions: Vec<UserAction>,
     /// Suspend after this round.
@@ -58,7 +56,6 @@ impl App {
             ui: Ui::default(),
             clipboard: None,
             pending_clipboard: None,
-            skipped_log_bytes: 0,
             pending_actions: Vec::new(),
             suspend_requested: false,
             full_redraw: false,
@@ -184,14 +181,14 @@ impl App {
             UiCommand::Theme => {
                 self.model.theme.color_scheme = self.model.theme.color_scheme.next();
                 self.full_redraw = true;
-                self.show_toast(&format!("colours: {}", self.model.theme.color_scheme.name()));
+                self.show_toast(&format!("colors: {}", self.model.theme.color_scheme.name()));
             }
             UiCommand::Mouse => {
                 self.ui.mouse_mode = self.ui.mouse_mode.next();
                 self.show_toast(match self.ui.mouse_mode {
-                    MouseMode::Auto => "mouse: auto; in logs text is marked with the terminal's own means",
-                    MouseMode::On => "mouse: on; with Shift most terminals mark text by their own means",
-                    MouseMode::Off => "mouse: off; clicks and wheel are the terminal's",
+                    MouseMode::Auto => "mouse: auto; on the Logs screen the terminal selects text",
+                    MouseMode::On => "mouse: on; hold Shift to select text in most terminals",
+                    MouseMode::Off => "mouse: off; the terminal handles clicks and the wheel",
                 });
             }
             _ if cmd.is_mutating() => self.confirm_action(cmd),
@@ -254,8 +251,8 @@ impl App {
         self.pending_actions.push(UserAction::Interrupt);
         if self.model.capabilities.role == DashboardRole::Owner && self.model.capabilities.start_summary.is_none() {
             self.show_toast(match self.model.state.stopping_since {
-                None => "Ctrl-C: stopping the ranks; once more kills them",
-                Some(_) => "Ctrl-C: killing the ranks; once more leaves at once",
+                None => "stopping the ranks; press Ctrl-C again to kill them",
+                Some(_) => "killing the ranks; press Ctrl-C again to leave now",
             });
         }
     }

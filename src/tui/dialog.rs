@@ -84,31 +84,27 @@ impl Dialog {
         let counts = model.state.rank_counts();
         if model.capabilities.can_control {
             text.push(format!("{} on {}", count_noun(counts.running, "running rank"), count_noun(model.state.hosts.len(), "host")));
-            choices.push(("d", "Detach: this screen ends, the run goes on".to_owned(), DialogChoice::Detach));
+            choices.push(("d", "Detach: leave the dashboard, the run continues".to_owned(), DialogChoice::Detach));
             if model.state.stopping_since.is_none() && !model.readonly {
-                choices.push((
-                    "S",
-                    "Stop: TERM to every rank, KILL after the grace; then as `teardown` says".to_owned(),
-                    DialogChoice::Stop,
-                ));
+                choices.push(("S", "Stop: TERM to every rank, KILL after the grace; then apply `teardown`".to_owned(), DialogChoice::Stop));
             }
             if !model.readonly {
-                choices.push(("K", "Kill: KILL to every rank, nothing is saved".to_owned(), DialogChoice::Kill));
+                choices.push(("K", "Kill: KILL to every rank, with no time to save".to_owned(), DialogChoice::Kill));
             }
         } else if model.is_tearing_down() {
-            text.push("A teardown is under way; it ends by itself.".to_owned());
-            choices.push(("w", "Wait for its end".to_owned(), DialogChoice::Cancel));
-            choices.push(("L", "Leave at once: what is left stays until `down`".to_owned(), DialogChoice::LeaveNow));
+            text.push("The teardown is running and will finish on its own.".to_owned());
+            choices.push(("w", "Wait for it to finish".to_owned(), DialogChoice::Cancel));
+            choices.push(("L", "Leave now: leftovers stay until `down`".to_owned(), DialogChoice::LeaveNow));
             return Dialog::new("LEAVE", text, choices, model.now);
         } else {
-            text.push("The launch is under way.".to_owned());
+            text.push("The launch is in progress.".to_owned());
             if model.capabilities.role == DashboardRole::Owner {
-                choices.push(("d", "Detach: once every rank has been started; the run goes on".to_owned(), DialogChoice::Detach));
+                choices.push(("d", "Detach: leave when all ranks have started; the run continues".to_owned(), DialogChoice::Detach));
                 if !model.readonly {
-                    choices.push(("S", "Stop: no further step is begun, what was begun is undone".to_owned(), DialogChoice::Stop));
+                    choices.push(("S", "Stop: start no further step, undo what was started".to_owned(), DialogChoice::Stop));
                 }
             }
-            choices.push(("L", "Leave at once: what was begun stays until `down`".to_owned(), DialogChoice::LeaveNow));
+            choices.push(("L", "Leave now: what was started stays until `down`".to_owned(), DialogChoice::LeaveNow));
         }
         choices.push(cancel);
         Dialog::new("LEAVE", text, choices, model.now)
@@ -116,13 +112,13 @@ impl Dialog {
 
     /// Before every rank is told to end.
     pub fn confirm_stop(model: &Model) -> Dialog {
-        let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then as `teardown` says".to_owned()];
+        let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then apply `teardown`".to_owned()];
         Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Stop", DialogChoice::Stop, model.now)
     }
 
     /// Before every rank is killed.
     pub fn confirm_kill(model: &Model) -> Dialog {
-        let text = vec![run_summary_line(model), "effect   KILL to every rank: nothing is saved; then as `teardown` says".to_owned()];
+        let text = vec![run_summary_line(model), "effect   KILL to every rank, with no time to save; then apply `teardown`".to_owned()];
         Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Kill", DialogChoice::Kill, model.now)
     }
 
@@ -130,8 +126,8 @@ impl Dialog {
     pub fn confirm_restart(model: &Model) -> Dialog {
         let text = vec![
             run_summary_line(model),
-            "effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned(),
-            "         then the same plan again, in the containers that are there".to_owned(),
+            "effect   TERM to every rank, KILL after the grace; fetch the logs;".to_owned(),
+            "         then launch the same plan again in the existing containers".to_owned(),
             LOST_WORK_LINE.to_owned(),
         ];
         Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Restart", DialogChoice::Restart, model.now)
@@ -142,24 +138,24 @@ impl Dialog {
         let name = model.sanitize(&model.state.info.name);
         let mut text = vec![run_summary_line(model)];
         if model.capabilities.can_control {
-            text.push("effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned());
-            text.push("         then containers, processes, files and locks of this name go".to_owned());
+            text.push("effect   TERM to every rank, KILL after the grace; fetch the logs;".to_owned());
+            text.push("         then remove its containers, processes, files and locks".to_owned());
             text.push(LOST_WORK_LINE.to_owned());
         } else {
-            text.push("effect   the logs are fetched; then containers, processes, files and".to_owned());
-            text.push("         locks of this name are removed".to_owned());
+            text.push("effect   fetch the logs; then remove its containers, processes, files".to_owned());
+            text.push("         and locks".to_owned());
         }
         let text = append_unreachable_hosts(model, text);
         let choices = vec![
-            ("esc", "Cancel: leave all as it is".to_owned(), DialogChoice::Cancel),
-            ("enter", format!("Tear down, once `{name}` is typed"), DialogChoice::TearDown),
+            ("esc", "Cancel: change nothing".to_owned(), DialogChoice::Cancel),
+            ("enter", format!("Tear down (type `{name}` first)"), DialogChoice::TearDown),
         ];
         let word = Some(TypedConfirmation { expected: name, input: TextInput::default() });
         Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, model.now) }
     }
 
     fn yes_no(title: &str, text: Vec<String>, verb: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
-        let choices = vec![("n", "No: leave all as it is".to_owned(), DialogChoice::Cancel), ("y", format!("Yes: {verb}"), choice)];
+        let choices = vec![("n", "No: change nothing".to_owned(), DialogChoice::Cancel), ("y", format!("Yes: {verb}"), choice)];
         Dialog::new(title, text, choices, since)
     }
 
@@ -200,7 +196,7 @@ impl Dialog {
 }
 
 /// What is lost when ranks end.
-const LOST_WORK_LINE: &str = "lost     what the ranks have not saved by themselves";
+const LOST_WORK_LINE: &str = "lost     everything that the ranks have not saved";
 
 fn run_summary_line(model: &Model) -> String {
     let counts = model.state.rank_counts();
@@ -218,10 +214,10 @@ fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String>
             continue;
         }
         let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
-        text.push(format!("NOT REACHED  {}: {} may go on there", model.sanitize(&host.name), count_noun(ranks, "rank")));
+        text.push(format!("UNREACHABLE  {}: {} may still run there", model.sanitize(&host.name), count_noun(ranks, "rank")));
     }
     // A dialog is no list: of many hosts the first few.
-    let head = text.iter().take_while(|line| !line.starts_with("NOT")).count();
+    let head = text.iter().take_while(|line| !line.starts_with("UNREACHABLE")).count();
     let more = text.len().saturating_sub(head + 4);
     if more > 0 {
         text.truncate(head + 4);
@@ -309,7 +305,7 @@ mod tests {
         let mut scene = fixtures::bad_day();
         scene.app.update(UiCommand::TearDown);
         let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("it asks") };
-        assert!(dialog.text.contains(&"NOT REACHED  gpu09: 8 ranks may go on there".to_owned()), "{:?}", dialog.text);
+        assert!(dialog.text.contains(&"UNREACHABLE  gpu09: 8 ranks may still run there".to_owned()), "{:?}", dialog.text);
         assert!(dialog.text.iter().any(|line| line.contains("gpu[00-15]")), "{:?}", dialog.text);
         assert!(dialog.text.iter().all(|line| line.len() <= TEXT_WIDTH), "{:?}", dialog.text);
         assert_eq!(dialog.choices[dialog.focus].2, DialogChoice::Cancel);

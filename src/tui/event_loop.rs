@@ -112,7 +112,7 @@ impl EventLoop {
 
     fn send_action(&self, action: UserAction) {
         if self.actions.send(action).is_err() {
-            tracing::debug!(?action, "nobody is asked any more");
+            tracing::debug!(?action, "no task takes actions any more");
         }
     }
 
@@ -184,7 +184,7 @@ impl EventLoop {
         if works {
             dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
         }
-        self.app.skipped_log_bytes += skipped;
+        self.app.model.skipped_log_bytes += skipped;
         (!closed).then_some(dirt)
     }
 

@@ -56,16 +56,16 @@ fn equal_lines_fold_across_ranks() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o");
     let text = screen_text(&mut scene.app);
-    assert!(text.contains("LOG of all, folded"), "{text}");
+    assert!(text.contains("LOG all, folded"), "{text}");
     assert!(text.contains("r[0-15]          16 step 20/400 loss ["), "{text}");
     press_keys(&mut scene.app, "u");
     let text = screen_text(&mut scene.app);
-    assert!(text.contains("LOG of all, each line") && text.contains(" r15 "), "{text}");
+    assert!(text.contains("LOG all, unfolded") && text.contains(" r15 "), "{text}");
     press_keys(&mut scene.app, "& r a n k : 2 - 3 enter");
     let text = screen_text(&mut scene.app);
     assert!(text.contains(" r3 ") && !text.contains(" r4 ") && text.contains("&rank:2-3"), "{text}");
     press_keys(&mut scene.app, "o");
-    assert!(screen_text(&mut scene.app).contains("LOG of all on gpu00"));
+    assert!(screen_text(&mut scene.app).contains("LOG all on gpu00"));
     press_keys(&mut scene.app, "enter");
     let text = screen_text(&mut scene.app);
     assert!(text.contains("LOG r3 gpu00:g3"), "from a line to its own log: {text}");
@@ -109,13 +109,13 @@ fn errors_and_marks_can_be_visited() {
     press_keys(&mut scene.app, "m e");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 2500"));
     press_keys(&mut scene.app, "E E");
-    assert!(screen_text(&mut scene.app).contains("no further line says that something is wrong"));
+    assert!(screen_text(&mut scene.app).contains("no later line has an error"));
     press_keys(&mut scene.app, "e e e '");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 4500"), "the mark");
     assert!(scene.app.model.timeline.items().back().is_some_and(|item| item.text == "mark: ValueError: 4500"));
     let before = scene.app.model.timeline.items().len();
     press_keys(&mut scene.app, "m '");
-    assert!(screen_text(&mut scene.app).contains("no line is marked") && scene.app.model.timeline.items().len() == before);
+    assert!(screen_text(&mut scene.app).contains("no marked lines") && scene.app.model.timeline.items().len() == before);
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn copies_go_to_the_named_target() {
     let mut scene = fixture_with_log(&format!("{}evil\u{1b}]52;c;eA==\u{7} \u{202e}end\n", "x\n".repeat(50)));
     press_keys(&mut scene.app, "G y");
     assert_eq!(scene.app.pending_clipboard.take().as_deref(), Some("evil ‹U+202E›end"));
-    assert!(screen_text(&mut scene.app).contains("1 line sent to the terminal's clipboard (OSC 52)"));
+    assert!(screen_text(&mut scene.app).contains("1 line sent to the terminal (OSC 52)"));
     let given = install_fake_clipboard(&mut scene.app, true);
     press_keys(&mut scene.app, "Y");
-    assert!(screen_text(&mut scene.app).contains("lines copied: tmux has it"));
+    assert!(screen_text(&mut scene.app).contains("lines copied to tmux"));
     assert!(scene.app.pending_clipboard.is_none());
     scene.app.update(UiCommand::Save);
-    assert!(screen_text(&mut scene.app).contains("51 lines saved in /saved/rank-0.log"));
+    assert!(screen_text(&mut scene.app).contains("51 lines saved to /saved/rank-0.log"));
     {
         let given = given.lock().expect("no panic");
         assert_eq!(given[0].1.lines().last(), Some("evil ‹U+202E›end"));
@@ -138,7 +138,7 @@ fn copies_go_to_the_named_target() {
     let mut scene = fixture_with_log(&format!("{}\n", "y".repeat(16_000)).repeat(30));
     let given = install_fake_clipboard(&mut scene.app, true);
     press_keys(&mut scene.app, "G Y");
-    assert!(screen_text(&mut scene.app).contains("too long for a clipboard: saved in /saved/rank-0.log"));
+    assert!(screen_text(&mut scene.app).contains("too large for the clipboard, saved to /saved/rank-0.log"));
     assert_eq!(given.lock().expect("no panic").len(), 1);
 }
 
@@ -172,8 +172,21 @@ fn new_lines_do_not_scroll_but_count() {
 }
 
 #[test]
+fn merged_logs_show_skipped_bytes() {
+    let mut scene = fixtures::healthy();
+    press_keys(&mut scene.app, "4 o");
+    assert!(!screen_text(&mut scene.app).contains("not shown"));
+    scene.app.model.skipped_log_bytes = 3 << 20;
+    assert!(screen_text(&mut scene.app).contains("3 MiB not shown"));
+    press_keys(&mut scene.app, "enter");
+    assert!(!screen_text(&mut scene.app).contains("not shown"), "the log of one rank is whole");
+    scene.app.handle_message(FeedMessage::Reset);
+    assert_eq!(scene.app.model.skipped_log_bytes, 0);
+}
+
+#[test]
 fn merged_logs_point_to_older_lines() {
-    const OLDER_LINES_NOTE: &str = "older lines are in each rank's own log";
+    const OLDER_LINES_NOTE: &str = "older lines are in each rank's log";
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o u g");
     assert!(!screen_text(&mut scene.app).contains(OLDER_LINES_NOTE), "all lines are there");
@@ -212,7 +225,7 @@ fn times_show_arrival() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 t");
     let seen = screen_text(&mut scene.app);
-    assert!(seen.contains("ago by arrival") && seen.contains("-17s"), "{seen}");
+    assert!(seen.contains("age by arrival") && seen.contains("-17s"), "{seen}");
     press_keys(&mut scene.app, "t");
     let seen = screen_text(&mut scene.app);
     assert!(seen.contains("time of arrival") && seen.contains(" 12:04:"), "{seen}");

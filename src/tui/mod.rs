@@ -68,7 +68,7 @@ pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: Dashb
     let thread = std::thread::Builder::new().name("dashboard".to_owned()).spawn(move || {
         runner.run();
         if done.send(()).is_err() {
-            tracing::debug!("nobody waits for the dashboard's end");
+            tracing::debug!("no task waits for the end of the dashboard");
         }
     });
     if let Err(error) = thread {

@@ -38,6 +38,8 @@ pub struct Model {
     pub stored_logs: Option<Box<dyn StoredLogs>>,
     /// The newest lines of all logs.
     pub log_ring: LogRing,
+    /// Log bytes that the feed dropped because the dashboard read too slowly; the ring lacks them.
+    pub skipped_log_bytes: u64,
     /// When which part of a log came.
     pub log_times: LogArrivalTimes,
     pub timeline: Timeline,
@@ -64,6 +66,7 @@ impl Model {
             readonly: false,
             stored_logs: None,
             log_ring: LogRing::default(),
+            skipped_log_bytes: 0,
             log_times: LogArrivalTimes::default(),
             timeline: Timeline::default(),
             utc_offset: 0,
@@ -78,6 +81,7 @@ impl Model {
         self.evidence.clear();
         self.log_times.clear();
         self.log_ring = LogRing::default();
+        self.skipped_log_bytes = 0;
         self.timeline = Timeline::default();
         self.now = 0;
     }

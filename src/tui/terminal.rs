@@ -107,7 +107,7 @@ fn leave_raw_mode() {
     if SHELL_RAW_MODE.swap(false, Ordering::SeqCst)
         && let Err(error) = terminal::disable_raw_mode()
     {
-        tracing::debug!(%error, "the terminal could not be given back");
+        tracing::debug!(%error, "cannot restore the terminal");
     }
 }
 
@@ -117,7 +117,7 @@ fn print_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let what = payload.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| payload.downcast_ref::<String>().cloned());
     let what = what.unwrap_or_else(|| "a panic".to_owned());
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
-    let mut lines = vec![format!("orchestrate broke: {what}{place}")];
+    let mut lines = vec![format!("orchestrate crashed: {what}{place}")];
     lines.extend(PANIC_ADVICE.get().into_iter().flatten().cloned());
     lines.push("    help: this is a bug of orchestrate; please report it with this text".to_owned());
     let backtrace = std::backtrace::Backtrace::capture();
@@ -166,7 +166,7 @@ fn hide_dashboard() {
     let told =
         execute!(io::stdout(), event::DisableFocusChange, event::DisableBracketedPaste, terminal::LeaveAlternateScreen, cursor::Show);
     if let Err(error) = mouse.and(told).and_then(|()| terminal::disable_raw_mode()) {
-        tracing::debug!(%error, "the terminal could not be given back");
+        tracing::debug!(%error, "cannot restore the terminal");
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     if !has_panicked()
         && let Err(error) = show_dashboard()
     {
-        tracing::debug!(%error, "the terminal could not be taken again");
+        tracing::debug!(%error, "cannot take the terminal back");
     }
     NEEDS_REDRAW.store(true, Ordering::SeqCst);
     drop(one);
@@ -263,7 +263,7 @@ pub(super) fn is_dashboard_shown() -> bool {
 pub(super) fn suspend() {
     with_normal_screen(|| {
         if let Err(error) = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP) {
-            tracing::debug!(%error, "could not stop");
+            tracing::debug!(%error, "cannot suspend");
         }
         // The signal may reach another thread first: until then this one must not take the screen again.
         std::thread::sleep(std::time::Duration::from_millis(100));

@@ -132,8 +132,7 @@ fn overlays_match_snapshots() {
             scene.app.ui.overlay = Some(Overlay::Dialog(ask(&scene.app.model)));
             shot(&mut scene, name);
         }
-        scene.app.ui.overlay =
-            Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there; 2 hosts would be launched")));
+        scene.app.ui.overlay = Some(Overlay::Dialog(Dialog::confirm_start("wan22", "no run yet; 2 hosts would be launched")));
         shot(&mut scene, "start");
         let mut scene = fixtures::tearing_down();
         shot(&mut scene, "overview-tearing-down");
@@ -220,7 +219,7 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
         app.ui.overlay = match (width + height) % 13 {
             0 => Some(Overlay::Help(usize::from(height))),
             1 => Some(Overlay::Dialog(Dialog::choose_exit(&app.model))),
-            2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there"))),
+            2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "no run yet"))),
             _ => None,
         };
         if width % 5 == 0 {
@@ -341,7 +340,7 @@ fn gpu_matrix_dims_nonmatching_cells() {
     press_keys(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
     press_keys(&mut scene.app, "/ h o t > 1 enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("hot: not one of util, power, mem, temp"));
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("unknown metric `hot`: use util, power, mem or temp"));
 }
 
 /// nvidia-smi is asked once until it answers; what it prints is shown with its age, and steers nothing.
@@ -351,7 +350,7 @@ fn nvidia_smi_output_is_requested_and_shown() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "2 v r v v");
     assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0)], "it has not answered yet");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("waiting for its answer"));
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("waiting for nvidia-smi"));
     scene.advance(2_000);
     let text = "| 0  H200 \u{1b}[2J ERR! |\nthe end\n".to_owned();
     scene.emit(1, crate::event::EventKind::NvidiaSmi { host: 0, text, error: "it said 9".to_owned() });
@@ -363,7 +362,7 @@ fn nvidia_smi_output_is_requested_and_shown() {
     scene.app.model.capabilities.role = super::feed::DashboardRole::Replay;
     press_keys(&mut scene.app, "[ r ]");
     assert_eq!(scene.app.pending_actions.len(), 2, "there is nobody to ask");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("no nvidia-smi output of this host in the journal"));
 }
 
 pub(super) struct TextLog(pub(super) String);
@@ -411,7 +410,7 @@ fn log_search_works_both_ways() {
     press_keys(&mut scene.app, "n");
     assert!(shown(&mut scene.app).contains(">Error one"));
     press_keys(&mut scene.app, "n");
-    assert!(shown(&mut scene.app).contains("no earlier line has it"));
+    assert!(shown(&mut scene.app).contains("no earlier line matches"));
     scene.advance(9_000);
     press_keys(&mut scene.app, "N");
     assert!(shown(&mut scene.app).contains(">an ERROR two"));
@@ -420,7 +419,7 @@ fn log_search_works_both_ways() {
     scene.advance(500);
     assert_eq!(body_rows(&before), body_rows(&shown(&mut scene.app)), "time moves nothing");
     press_keys(&mut scene.app, "/ ( enter");
-    assert!(shown(&mut scene.app).contains("no earlier line has it"), "what is no regular expression is text");
+    assert!(shown(&mut scene.app).contains("no earlier line matches"), "what is no regular expression is text");
 }
 
 /// The rows between head and foot.

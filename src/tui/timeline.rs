@@ -89,7 +89,7 @@ impl Timeline {
             return;
         }
         if now.is_empty() {
-            self.push_item(at, DisplayStatus::Ok, "its GPUs are well again", &EventSubject::Host(host));
+            self.push_item(at, DisplayStatus::Ok, "its GPUs are healthy again", &EventSubject::Host(host));
         } else {
             self.push_item(at, DisplayStatus::Warn, &now, &EventSubject::Host(host));
         }
@@ -185,12 +185,12 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
-            (DisplayStatus::Pending, format!("a plan of {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
+            (DisplayStatus::Pending, format!("plan: {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
         }
-        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} begins", phase.name()), EventSubject::Run),
+        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.name()), EventSubject::Run),
         EventKind::StepRetrying { step: id, error } => {
             let step = step(*id)?;
-            (DisplayStatus::Warn, format!("{} is tried again: {error}", step.title), EventSubject::Host(step.host))
+            (DisplayStatus::Warn, format!("retrying {}: {error}", step.title), EventSubject::Host(step.host))
         }
         EventKind::StepFailed { step: id, error, .. } => {
             let step = step(*id)?;
@@ -210,18 +210,18 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     Some(match kind {
         EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
         EventKind::HostLost { host, error, will_retry: retrying } => {
-            let what = if *retrying { "connection lost" } else { "given up" };
+            let what = if *retrying { "connection lost" } else { "connection given up" };
             (DisplayStatus::Lost, format!("{what}: {error}"), EventSubject::Host(*host))
         }
-        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} was sent"), EventSubject::Host(*host)),
+        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} sent"), EventSubject::Host(*host)),
         EventKind::GpusUnavailable { host, error } => {
-            (DisplayStatus::Warn, format!("nvidia-smi gives no values: {error}"), EventSubject::Host(*host))
+            (DisplayStatus::Warn, format!("no data from nvidia-smi: {error}"), EventSubject::Host(*host))
         }
         EventKind::Postmortem { host, lines } => {
             let said = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
             (DisplayStatus::Warn, said.clone(), EventSubject::Host(*host))
         }
-        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("left: {text}"), EventSubject::Host(*host)),
+        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("leftover: {text}"), EventSubject::Host(*host)),
         _ => return None,
     })
 }
@@ -239,7 +239,7 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             (status, text, EventSubject::Host(*host))
         }
         EventKind::RankStarted { host, rank, restart, .. } => {
-            let again = if *restart > 0 { format!(" again, restart {restart}") } else { String::new() };
+            let again = if *restart > 0 { format!(" (restart {restart})") } else { String::new() };
             (DisplayStatus::Ok, format!("rank started{again}"), EventSubject::Rank(*host, *rank, *restart))
         }
         EventKind::RankExited { host, rank, restart, exit, .. } => {
@@ -269,14 +269,14 @@ fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescrip
             let text = finding::describe_hang(hang, state.last_event_at, state, &Sanitizer::default());
             (DisplayStatus::Warn, format!("hang: {text}"), EventSubject::Run)
         }
-        EventKind::HangEnded => (DisplayStatus::Ok, "it goes on: what was waited for has come".to_owned(), EventSubject::Run),
+        EventKind::HangEnded => (DisplayStatus::Ok, "the run is making progress again".to_owned(), EventSubject::Run),
         EventKind::Notice { host, text, warn } => {
             let status = if *warn { DisplayStatus::Warn } else { DisplayStatus::Pending };
             (status, text.clone(), host.map_or(EventSubject::Run, EventSubject::Host))
         }
         EventKind::GoalChanged { goal, reason: why } => {
             let (status, what) = match goal {
-                RunGoal::Up => (DisplayStatus::Ok, "the run is to go on"),
+                RunGoal::Up => (DisplayStatus::Ok, "running"),
                 RunGoal::Stop => (DisplayStatus::Warn, "stopping"),
                 RunGoal::Kill => (DisplayStatus::Error, "killing"),
                 RunGoal::Down => (DisplayStatus::Warn, "tearing down"),

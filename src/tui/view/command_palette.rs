@@ -28,7 +28,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &Co
         lines.push(if n == at { row.style(theme.selected()) } else { row });
     }
     if found.is_empty() {
-        lines.push(Line::styled(formatting::pad(" no command is called so", width), theme.dim()));
+        lines.push(Line::styled(formatting::pad(" no such command", width), theme.dim()));
     }
     let skipped = palette.prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
     let seen: String = palette.prompt.text.chars().skip(skipped).collect();

@@ -57,7 +57,7 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
         }
         UiCommand::Open | UiCommand::Output => {
             let item = model.timeline.items().get(at)?;
-            let nothing = || PaneAction::ShowToast("it is about no log".to_owned());
+            let nothing = || PaneAction::ShowToast("this event has no log".to_owned());
             return Some(item.log.map_or_else(nothing, |log| PaneAction::ShowLogAt(log, item.at)));
         }
         _ => return None,
@@ -92,7 +92,7 @@ fn cursor_index(view: &EventsPane, model: &Model) -> usize {
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
     let width = usize::from(area.width);
     if model.timeline.items().is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing has happened yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no events yet", model.theme.dim())]);
         return model.page_rows;
     }
     let at = cursor_index(view, model);
@@ -111,10 +111,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
 }
 
 fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Line<'static> {
-    let live = if view.selected_item.is_none() { "LIVE" } else { "at a place" };
+    let live = if view.selected_item.is_none() { "LIVE" } else { "scrolled back" };
     let all = model.timeline.items().len();
     let left = format!(" EVENTS  {live}");
-    let gone = if model.timeline.dropped_items > 0 { format!(", {} older forgotten", model.timeline.dropped_items) } else { String::new() };
+    let gone = if model.timeline.dropped_items > 0 { format!(", {} older dropped", model.timeline.dropped_items) } else { String::new() };
     let right = format!("{} of {all}{gone} ", at + 1);
     Line::from(vec![
         Span::styled(left.clone(), model.theme.header()),

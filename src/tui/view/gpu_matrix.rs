@@ -26,10 +26,10 @@ pub(super) enum GpuMetric {
 impl GpuMetric {
     pub(super) fn name(self) -> &'static str {
         match self {
-            GpuMetric::Utilization => "UTIL, percent",
-            GpuMetric::Power => "POWER, percent of the limit",
-            GpuMetric::Memory => "MEMORY, percent in use",
-            GpuMetric::Temperature => "TEMPERATURE, degrees",
+            GpuMetric::Utilization => "UTIL, %",
+            GpuMetric::Power => "POWER, % of limit",
+            GpuMetric::Memory => "MEMORY, % used",
+            GpuMetric::Temperature => "TEMPERATURE, C",
         }
     }
 
@@ -86,10 +86,10 @@ impl GpuFilter {
                 "power" => GpuMetric::Power,
                 "mem" | "memory" => GpuMetric::Memory,
                 "temp" | "temperature" => GpuMetric::Temperature,
-                _ => return Err(format!("{name}: not one of util, power, mem, temp")),
+                _ => return Err(format!("unknown metric `{name}`: use util, power, mem or temp")),
             };
             let number = rest[1..].trim_end_matches(['%', 'C']).parse::<f32>();
-            let Ok(number) = number else { return Err(format!("{word}: a number belongs behind {}", &rest[..1])) };
+            let Ok(number) = number else { return Err(format!("`{word}`: write a number after {}", &rest[..1])) };
             terms.push(GpuFilterTerm::Value(metric, rest.starts_with('>'), number));
         }
         Ok(GpuFilter { text: text.trim().to_owned(), terms })
@@ -236,7 +236,7 @@ mod tests {
         let holds = |text: &str| GpuFilter::parse(text).expect(text).matches("GPU03", &gpu);
         assert!(holds("gpu03 util<5 temp>80") && holds("power<11%&temp>83C") && holds("") && holds("u0"));
         assert!(!holds("gpu04 util<5") && !holds("util>5") && !holds("mem>0"), "what is not told is neither above nor below");
-        assert_eq!(GpuFilter::parse("heat>3"), Err("heat: not one of util, power, mem, temp".to_owned()));
-        assert_eq!(GpuFilter::parse("util<"), Err("util<: a number belongs behind <".to_owned()));
+        assert_eq!(GpuFilter::parse("heat>3"), Err("unknown metric `heat`: use util, power, mem or temp".to_owned()));
+        assert_eq!(GpuFilter::parse("util<"), Err("`util<`: write a number after <".to_owned()));
     }
 }

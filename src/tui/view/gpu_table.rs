@@ -23,11 +23,11 @@ pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Lin
     let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
     let mut lines = vec![section_title(model, &format!("GPUs  {name}  {age}"), width)];
     if let Some((error, at)) = &host.gpus_error {
-        let text = format!(" nvidia-smi gives no values since {}: {}", formatting::format_age(*at, model.now), model.sanitize(error));
+        let text = format!(" no data from nvidia-smi for {}: {}", formatting::format_age(*at, model.now), model.sanitize(error));
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.status_style(DisplayStatus::Warn)));
     }
     if host.gpus.is_empty() {
-        lines.push(Line::styled(" no values were told", model.theme.dim()));
+        lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
         return lines;
     }
     lines.push(Line::styled(
@@ -84,19 +84,19 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<
     }
     let half = width.saturating_sub(3) / 2;
     let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
-    graph_pair(model, ("utilisation, mean", of(|look| look.utilization)), ("power, of the limit, mean", of(|look| look.power)), half, 3)
+    graph_pair(model, ("utilization, mean", of(|look| look.utilization)), ("power, % of limit, mean", of(|look| look.power)), half, 3)
 }
 
 /// Two graphs a GPU: utilisation and power, as large as there is room for all of them.
 pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![section_title(model, "Last minutes  v: what nvidia-smi prints", width)];
+    let mut lines = vec![section_title(model, "Last minutes  v: nvidia-smi output", width)];
     if host.gpu_traces.is_empty() {
-        lines.push(Line::styled(" no values were told", model.theme.dim()));
+        lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
     let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
     for gpu in host.gpu_traces.keys() {
-        let names = [format!("g{gpu} utilisation"), format!("g{gpu} power, of the limit")];
+        let names = [format!("g{gpu} utilization"), format!("g{gpu} power, % of limit")];
         let utilization = (names[0].as_str(), gpu_values(host, *gpu, |look| look.utilization));
         lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |look| look.power)), half, height));
     }

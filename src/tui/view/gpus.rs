@@ -123,7 +123,7 @@ fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) ->
         let (host, gpu) = (place / wide, place % wide);
         model.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(host, gpu)
     });
-    let Some(place) = found else { return Some(PaneAction::ShowToast("no GPU is meant by it".to_owned())) };
+    let Some(place) = found else { return Some(PaneAction::ShowToast("no GPU matches".to_owned())) };
     (cursor.host, cursor.gpu) = (place / wide, place % wide);
     None
 }
@@ -196,7 +196,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         });
     }
     if hosts == 0 {
-        lines.push(Line::styled(" no host is known yet", model.theme.dim()));
+        lines.push(Line::styled(" no hosts yet", model.theme.dim()));
     }
     render_lines(frame, area, lines);
     render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
@@ -277,11 +277,11 @@ fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Spa
 fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
     let digits = if layout == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
-    let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - not told   / find: gpu03 util<5 temp>80"), width);
+    let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - no data   / find: gpu03 util<5 temp>80"), width);
     let mut lines = vec![Line::styled(legend, model.theme.dim())];
     let Some(host) = model.state.hosts.get(selection.host) else { return lines };
     let Some(gpu) = host.gpus.get(selection.gpu) else {
-        lines.push(Line::raw(format!(" {}: no values", model.sanitize(&host.name))));
+        lines.push(Line::raw(format!(" {}: no GPU data", model.sanitize(&host.name))));
         return lines;
     };
     let part = |name: &str, value: Option<f32>, unit: &str| value.map(|v| format!("{name}{v:.0}{unit}"));

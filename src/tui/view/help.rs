@@ -35,7 +35,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, mut lines: V
     let more = most - *top;
     frame.render_widget(Clear, area);
     render_lines(frame, rows_area(area, 0, area.height.saturating_sub(1)), lines.split_off(*top));
-    let foot = if more > 0 { format!(" {more} more lines below: down, pgdn; ? closes") } else { " ? closes".to_owned() };
+    let foot = if more > 0 { format!(" {more} more lines: down, pgdn; ? closes") } else { " ? closes".to_owned() };
     render_lines(frame, rows_area(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, theme.dim())]);
     room
 }

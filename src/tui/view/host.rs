@@ -99,7 +99,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let page = usize::from(area.height);
     let at = view.host as usize;
     let Some(host) = model.state.hosts.get(at) else {
-        render_lines(frame, area, vec![Line::styled(" no host is known yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no hosts yet", model.theme.dim())]);
         return page;
     };
     let wide = area.width >= WIDE_COLUMNS;
@@ -144,8 +144,8 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
     let asked = view.smi_asked.filter(|(of, at)| *of == view.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
     let age =
         if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, model.now)) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, model.now)));
-    let mut lines = vec![section_title(model, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
+    let under_way = asked.map_or_else(String::new, |at| format!("  requested {} ago", formatting::format_age(at, model.now)));
+    let mut lines = vec![section_title(model, &format!("nvidia-smi{age}{under_way}  r refreshes, v hides"), width)];
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(
             style::truncate_text(&format!(" {}", model.sanitize(&host.nvidia_smi_error)), width),
@@ -154,9 +154,9 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
     }
     if host.nvidia_smi_at == 0 {
         let text = if model.capabilities.role == DashboardRole::Replay {
-            " the journal has none of this host until now"
+            " no nvidia-smi output of this host in the journal so far"
         } else {
-            " waiting for its answer"
+            " waiting for nvidia-smi"
         };
         lines.push(Line::styled(text, model.theme.dim()));
     }
@@ -169,10 +169,10 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec
     let place = format!("{} of {}  ", at + 1, model.state.hosts.len());
     let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
     let link = match host.connection_status {
-        ConnectionStatus::Unknown => "not tried",
+        ConnectionStatus::Unknown => "not connected yet",
         ConnectionStatus::Connecting => "connecting",
         ConnectionStatus::Connected => "connected",
-        ConnectionStatus::Retrying => "lost, trying again",
+        ConnectionStatus::Retrying => "lost, retrying",
         ConnectionStatus::Unreachable => "unreachable",
     };
     let since = if host.connection_since > 0 {

@@ -138,11 +138,11 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
             return Some(format!("GPU {}: {errors:.0} uncorrected ECC errors", gpu.index));
         }
         if let Some(why) = gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().find(|why| **why != "power cap") {
-            return Some(format!("GPU {}: slowed down, {why}", gpu.index));
+            return Some(format!("GPU {}: throttled, {why}", gpu.index));
         }
     }
     let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
-    Some(format!("disk: {} GiB free under the run directory, less than a tenth", disk.free >> 30))
+    Some(format!("disk: {} GiB free under the run directory, less than 10%", disk.free >> 30))
 }
 
 /// A GPU in one glyph: the tenths of its utilisation, `.` idle, `?` not known any more, `-` not told; and how it stands.

@@ -116,7 +116,7 @@ impl HostTable {
             lines.push(if n == at { line.style(model.theme.selected()) } else { line });
         }
         if self.rows.is_empty() {
-            lines.push(Line::styled(" no host is known yet", model.theme.dim()));
+            lines.push(Line::styled(" no hosts yet", model.theme.dim()));
         }
         render_lines(frame, area, lines);
     }

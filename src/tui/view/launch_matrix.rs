@@ -101,9 +101,9 @@ fn count_live_ranks(model: &Model, hosts: &[u32]) -> (usize, usize) {
 /// What is under way or waited for, in a sentence.
 pub(super) fn progress_text(model: &Model) -> String {
     if let Some(what) = &model.capabilities.start_summary {
-        return format!("{}; U starts it", model.sanitize(what));
+        return format!("{}; press U to start", model.sanitize(what));
     }
-    let Some(phase) = current_phase(model) else { return "every step has ended".to_owned() };
+    let Some(phase) = current_phase(model) else { return "all steps have ended".to_owned() };
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
     let running: Vec<u32> = steps.iter().filter(|s| s.status == StepStatus::Running).map(|s| s.info.host).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
@@ -111,9 +111,9 @@ pub(super) fn progress_text(model: &Model) -> String {
     let title = steps.iter().find(|s| s.status == StepStatus::Running).map_or_else(String::new, |s| model.sanitize(&s.info.title));
     let time = since.map_or_else(String::new, |since| format!(" for {}", style::format_duration(model.now - since)));
     if running.is_empty() {
-        return format!("{}: waits to begin ({ended} of {} ended)", phase.name(), steps.len());
+        return format!("{}: waiting to start ({ended} of {} ended)", phase.name(), steps.len());
     }
-    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { "; the later phases wait for it" } else { "" };
+    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { "; later phases wait" } else { "" };
     let hosts = style::format_hosts(&model.state, &model.sanitizer, &running);
     let ranks = match count_live_ranks(model, &running) {
         (left, all) if phase == Phase::Stop && all > 0 => format!(", {} left", style::count_noun(left, "rank")),

@@ -96,7 +96,7 @@ fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         lines.push(problems::problem_line(model, problem, usize::from(area.width)));
     }
     if found.is_empty() {
-        lines.push(Line::styled(" nothing is wrong; make the window larger for more", model.theme.dim()));
+        lines.push(Line::styled(" no problems; enlarge the window for more", model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
@@ -189,7 +189,7 @@ fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
     if state.hosts.iter().any(|host| host.connection_status != ConnectionStatus::Connected) {
         ("CONNECTING", DisplayStatus::Busy)
     } else {
-        ("LOOKING", DisplayStatus::Busy)
+        ("PROBING", DisplayStatus::Busy)
     }
 }
 

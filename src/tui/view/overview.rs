@@ -104,7 +104,7 @@ fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, problem
         lines.append(&mut own);
     }
     if problems.is_empty() {
-        lines.push(Line::styled(" nothing is wrong", model.theme.dim()));
+        lines.push(Line::styled(" no problems", model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }

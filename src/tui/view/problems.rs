@@ -94,7 +94,7 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
 fn cause_problems(model: &Model) -> Vec<RunProblem> {
     let told = |found: &DiagnosisFinding| {
         let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
-        let felt = if found.affected.is_empty() { String::new() } else { format!("; felt by {}", style::format_ranks(&found.affected)) };
+        let felt = if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
         RunProblem {
@@ -146,7 +146,7 @@ fn add_step_problems(model: &Model, problems: &mut ProblemList) {
         problems.push_or_merge(
             DisplayStatus::Error,
             left.host,
-            format!("left: {}", model.sanitize(&left.text)),
+            format!("leftover: {}", model.sanitize(&left.text)),
             model.evidence.command_formatter().format_command("down", ""),
             None,
         );
@@ -168,11 +168,11 @@ fn add_host_problems(model: &Model, problems: &mut ProblemList) {
                 );
             }
             (ConnectionStatus::Retrying, _) => {
-                let next = "its ranks may go on; the connection is made again by itself".to_owned();
+                let next = "its ranks may still run; reconnecting automatically".to_owned();
                 problems.push_or_merge(
                     DisplayStatus::Lost,
                     at,
-                    format!("no connection, trying again: {}", model.sanitize(&host.connection_error)),
+                    format!("no connection, retrying: {}", model.sanitize(&host.connection_error)),
                     next,
                     None,
                 );
@@ -236,7 +236,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let height = usize::from(area.height);
     let all = collect_problems(model);
     if all.is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing is wrong", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no problems", model.theme.dim())]);
         return model.page_rows;
     }
     let room = all.len().min((height / 2).max(1));

@@ -34,9 +34,9 @@ enum RankOrder {
 impl RankOrder {
     fn label(self) -> &'static str {
         match self {
-            RankOrder::WorstFirst => "the worst first",
+            RankOrder::WorstFirst => "worst first",
             RankOrder::ByRank => "by rank",
-            RankOrder::LongestSilent => "the longest silent first",
+            RankOrder::LongestSilent => "longest silent first",
         }
     }
 }
@@ -116,8 +116,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         formatting::pad("HOST", name),
         "GPU",
         formatting::pad("", 11),
-        "RUNS",
-        "SAID",
+        "TIME",
+        "QUIET",
         columns.as_ref().map(TrainingColumns::header_text).unwrap_or_default(),
     );
     let mut lines = vec![Line::styled(style::truncate_text(&head, width), model.theme.header())];
@@ -127,7 +127,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
     if keys.is_empty() {
-        lines.push(Line::styled(" no rank is known yet", model.theme.dim()));
+        lines.push(Line::styled(" no ranks yet", model.theme.dim()));
     }
     render_lines(frame, area, lines);
     room

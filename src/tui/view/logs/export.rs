@@ -32,7 +32,7 @@ pub(super) fn copy_screen(pane: &LogsPane, model: &Model) -> PaneAction {
 
 fn copy_rows(pane: &LogsPane, model: &Model, rows: &[&LogRow]) -> PaneAction {
     if rows.is_empty() {
-        return PaneAction::ShowToast("there is no line to copy".to_owned());
+        return PaneAction::ShowToast("no line to copy".to_owned());
     }
     let texts: Vec<String> = rows.iter().map(|row| export_text(pane, model, row)).collect();
     PaneAction::CopyText(ExportedText {
@@ -56,7 +56,7 @@ pub(super) fn save_all(pane: &LogsPane, model: &Model) -> io::Result<PaneAction>
         (size, count, at) = (size + part.len(), count + rows.len(), first);
         parts.push(part);
     }
-    let cut = if size >= MAX_FILE_BYTES { ", the newest" } else { "" };
+    let cut = if size >= MAX_FILE_BYTES { " (the newest)" } else { "" };
     let text = parts.into_iter().rev().collect();
     let label = format!("{}{cut}", style::count_noun(count, "line"));
     Ok(PaneAction::SaveText(ExportedText { name: file_name(pane, model), label, text }))

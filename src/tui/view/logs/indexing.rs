@@ -39,7 +39,7 @@ pub(super) fn index_more(pane: &mut LogsPane, model: &Model, budget: u64) -> boo
     match done {
         Ok(done) => done.unwrap_or(false) && !whole,
         Err(error) => {
-            tracing::debug!(%error, "the log could not be looked at");
+            tracing::debug!(%error, "cannot index the log");
             false
         }
     }

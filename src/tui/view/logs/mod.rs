@@ -64,7 +64,7 @@ fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
         UiCommand::FindPrev => return find_match(pane, model, false),
         UiCommand::NextError | UiCommand::PrevError => {
             let wrong = |row: &LogRow| line_filter::detect_level(&row.bytes) == LogLevel::Error;
-            return seek_row(pane, model, cmd == UiCommand::PrevError, wrong, "says that something is wrong");
+            return seek_row(pane, model, cmd == UiCommand::PrevError, wrong, "has an error");
         }
         UiCommand::Merge => cycle_scope(pane),
         UiCommand::Fold => {

@@ -34,8 +34,8 @@ pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult 
 
 /// Goes to the next line that has what is looked for, or the one before.
 pub(super) fn find_match(pane: &mut LogsPane, model: &Model, next: bool) -> LogsResult {
-    let Some(wanted) = pane.search.clone() else { return Ok(toast("nothing is looked for: / asks")) };
-    seek_row(pane, model, next, |row| wanted.is_match(&row.bytes), "has it")
+    let Some(wanted) = pane.search.clone() else { return Ok(toast("no search pattern: press /")) };
+    seek_row(pane, model, next, |row| wanted.is_match(&row.bytes), "matches")
 }
 
 /// Goes to the next row that passes, or the one before.
@@ -51,10 +51,10 @@ pub(super) fn seek_row(pane: &mut LogsPane, model: &Model, next: bool, passes: i
             show_found(pane, model, at);
             Ok(None)
         }
-        LogSearchResult::NotFound => Ok(toast(format!("no {} line {what}", if next { "further" } else { "earlier" }))),
+        LogSearchResult::NotFound => Ok(toast(format!("no {} line {what}", if next { "later" } else { "earlier" }))),
         LogSearchResult::LimitReached(at) => {
             pane.found_position = Some(at);
-            Ok(toast("not within 64 MiB from here; once more looks further"))
+            Ok(toast("no match within 64 MiB; repeat to search further"))
         }
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn toggle_mark(pane: &mut LogsPane) -> Option<PaneAction> {
             pane.marks.remove(at);
             None
         }
-        None if pane.marks.len() >= MAX_MARKS => toast("no more marks: take some away"),
+        None if pane.marks.len() >= MAX_MARKS => toast("too many marks: remove some"),
         None => {
             pane.marks.push(mark);
             Some(PaneAction::AddMark(mark.log, String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned()))
@@ -189,7 +189,7 @@ pub(super) fn go_to_next_mark(pane: &mut LogsPane, model: &Model) -> LogsResult 
     let mut marks: Vec<(_, u64)> = pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, place)) = next else { return Ok(toast("no line is marked: m marks one")) };
+    let Some((log, place)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
     if pane.scope != LogScope::Single || pane.shown_log(&model.state) != Some(log) {
         pane.show_log(log);
     }

@@ -27,7 +27,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     let room = usize::from(area.height).saturating_sub(head_rows);
     index_more(pane, model, 1 << 20);
     let Some(_) = pane.shown_log(&model.state) else {
-        render_lines(frame, area, vec![Line::styled(" no log is known yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no logs yet", model.theme.dim())]);
         return room;
     };
     let read = read_visible(pane, model, room);
@@ -54,7 +54,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             }
         }
         Err(error) => {
-            lines.push(Line::styled(format!(" the log cannot be read: {}", model.sanitize(&error.to_string())), model.theme.dim()));
+            lines.push(Line::styled(format!(" cannot read the log: {}", model.sanitize(&error.to_string())), model.theme.dim()));
             render_lines(frame, area, lines);
         }
     }
@@ -66,15 +66,15 @@ fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, widt
     if !is_oldest_kept(pane, model, first?) {
         return None;
     }
-    let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", model.theme.ellipsis());
+    let text = format!(" {} older lines are in each rank's log: press enter on a line to open it", model.theme.ellipsis());
     Some(Line::styled(style::truncate_text(&text, width), model.theme.dim()))
 }
 
 fn empty_log_text(pane: &LogsPane) -> &'static str {
     match (pane.filter.is_some(), pane.scope) {
-        (true, _) => " no line passes the filter yet: & changes it",
-        (false, LogScope::Single) => " nothing was written yet",
-        (false, _) => " nothing has come since this screen was opened: older lines are in the log of each rank",
+        (true, _) => " no line matches the filter: press & to change it",
+        (false, LogScope::Single) => " no output yet",
+        (false, _) => " no lines since the dashboard opened: older ones are in each rank's log",
     }
 }
 
@@ -96,10 +96,10 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     let state = &model.state;
     let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
     let place = model.sanitize(state.host_name(host));
-    let fold = if pane.fold { "folded" } else { "each line" };
+    let fold = if pane.fold { "folded" } else { "unfolded" };
     match (pane.scope, file) {
-        (LogScope::All, _) => vec![Span::raw(format!("of all, {fold}"))],
-        (LogScope::Host, _) => vec![Span::raw(format!("of all on {place}, {fold}"))],
+        (LogScope::All, _) => vec![Span::raw(format!("all, {fold}"))],
+        (LogScope::Host, _) => vec![Span::raw(format!("all on {place}, {fold}"))],
         (LogScope::Single, LogFile::Launcher) => vec![Span::raw(format!("launcher on {place}"))],
         (LogScope::Single, LogFile::Rank { rank, restart }) => {
             let known = state.ranks.get(&rank);
@@ -123,17 +123,24 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
         if heard > 0 {
             facts.push(format!("last {} ago", formatting::format_age(heard, model.now)));
         }
-    } else if model.log_ring.skipped_lines > 0 {
-        facts.push(format!("{} not shown", style::count_noun(usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX), "line")));
+    } else {
+        // Skipped lines and bytes are missing from merged logs only: the log of one rank is read from its file.
+        if model.log_ring.skipped_lines > 0 {
+            let lines = usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX);
+            facts.push(format!("{} not shown", style::count_noun(lines, "line")));
+        }
+        if model.skipped_log_bytes > 0 {
+            facts.push(format!("{} not shown", format_size(model.skipped_log_bytes)));
+        }
     }
     // Lines carry no time of their own: it is when their bytes came here, live or in the journal.
     let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
     match logs.time_column {
         TimeColumn::Off => {}
-        TimeColumn::Relative => facts.push(format!("ago by {source}")),
+        TimeColumn::Relative => facts.push(format!("age by {source}")),
         TimeColumn::TimeOfDay => facts.push(format!("time of {source}")),
     }
-    let ways = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all pictures"), (logs.wrap, "wrap")];
+    let ways = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all redraws"), (logs.wrap, "wrap")];
     facts.extend(ways.iter().filter(|(on, _)| *on).map(|(_, word)| (*word).to_owned()));
     if logs.first_column > 0 && !logs.wrap {
         facts.push(format!("column {}", logs.first_column));
@@ -149,8 +156,7 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     }
     if let Some(filter) = &logs.filter {
         let part = logs.index.percent_scanned(size);
-        let part =
-            if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% looked at)") } else { String::new() };
+        let part = if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% scanned)") } else { String::new() };
         facts.push(format!("&{}{part}", style::truncate_text(&model.sanitize(&filter.text), 24)));
     }
     if let Some(wanted) = &logs.search {
@@ -170,7 +176,7 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     let new = count_lines(pane, model).saturating_sub(logs.lines_when_left);
     facts.push(match (logs.follow, new) {
         (true, _) => "FOLLOW".to_owned(),
-        (false, 0) => "at a place".to_owned(),
+        (false, 0) => "scrolled back".to_owned(),
         (false, new) => format!("v {new} new"),
     });
     facts
