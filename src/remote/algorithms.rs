@@ -76,7 +76,7 @@ static MACS: AlgorithmTable = AlgorithmTable {
 const CERTIFICATE_SUFFIX: &str = "-cert-v01@openssh.com";
 static HOST_KEYS: AlgorithmTable = AlgorithmTable {
     keyword: "HostKeyAlgorithms",
-    noun: "type of host key",
+    noun: "host key type",
     defaults: "ssh-ed25519-cert-v01@openssh.com ecdsa-sha2-nistp256-cert-v01@openssh.com ecdsa-sha2-nistp384-cert-v01@openssh.com \
                ecdsa-sha2-nistp521-cert-v01@openssh.com rsa-sha2-512-cert-v01@openssh.com rsa-sha2-256-cert-v01@openssh.com \
                ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256",
@@ -90,7 +90,7 @@ static HOST_KEYS: AlgorithmTable = AlgorithmTable {
 /// Signatures of authorities: OpenSSH's own default, and ssh-rsa on request.
 static CA_SIGNATURES: AlgorithmTable = AlgorithmTable {
     keyword: "CASignatureAlgorithms",
-    noun: "signature of an authority",
+    noun: "CA signature",
     defaults: "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 sk-ssh-ed25519@openssh.com \
                sk-ecdsa-sha2-nistp256@openssh.com rsa-sha2-512 rsa-sha2-256",
     on_request: "ssh-rsa",
@@ -154,7 +154,7 @@ impl AlgorithmList {
         let names: Vec<String> =
             kind.supported().into_iter().filter(|name| text.split(',').any(|n| n == *name)).map(str::to_owned).collect();
         if names.is_empty() {
-            Err("this program offers none of it".to_owned())
+            Err("this program supports none of them".to_owned())
         } else {
             Ok(AlgorithmList { names, ..AlgorithmList::default() })
         }
@@ -163,7 +163,7 @@ impl AlgorithmList {
     /// What the user's list names and is not offered, in a sentence.
     pub(super) fn unsupported_notice(&self, kind: AlgorithmCategory) -> Option<String> {
         let place = self.origin.as_ref().filter(|_| !self.unsupported.is_empty())?;
-        Some(format!("{place}: {} names {}, which this program does not offer", kind.keyword(), self.unsupported.join(", ")))
+        Some(format!("{place}: {} names {}, which this program does not support", kind.keyword(), self.unsupported.join(", ")))
     }
 
     /// Evaluates a value of ssh_config. An error is a fragment that says what is wrong with it.
@@ -174,14 +174,14 @@ impl AlgorithmList {
         };
         let words: Vec<&str> = names.split(',').map(str::trim).filter(|w| !w.is_empty()).collect();
         if words.is_empty() {
-            return Err("it names nothing".to_owned());
+            return Err("the list is empty".to_owned());
         }
         let own = kind.defaults();
         if sign == Some('-') {
             let taken = |name: &&str| words.iter().any(|w| glob_match(w, name));
             let names: Vec<String> = own.iter().filter(|n| !taken(n)).map(|n| (*n).to_owned()).collect();
             return if names.is_empty() {
-                Err("it takes everything away".to_owned())
+                Err("it removes every algorithm".to_owned())
             } else {
                 Ok(AlgorithmList { names, ..AlgorithmList::default() })
             };
@@ -209,7 +209,7 @@ impl AlgorithmList {
             }
         }
         if names.is_empty() {
-            return Err(format!("this program offers none of {}; it offers {}", lacking.join(", "), able.join(", ")));
+            return Err(format!("this program supports none of {}; it supports {}", lacking.join(", "), able.join(", ")));
         }
         Ok(AlgorithmList { names, unsupported: lacking, origin: None })
     }

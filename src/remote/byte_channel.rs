@@ -59,7 +59,7 @@ impl<E> ByteSender<E> {
     /// Tells the reader why nothing more comes.
     pub(crate) fn fail(&self, error: E) {
         if self.chunks.send(Err(error)).is_err() {
-            tracing::debug!("nobody reads this stream any more");
+            tracing::debug!("no task reads this stream any more");
         }
     }
 

@@ -82,7 +82,7 @@ pub(super) fn parse_proxy_command(
         return Err(value_error(fdpass, "ProxyUseFdpass", "it is not supported: ProxyCommand must carry the connection itself"));
     }
     if &*value.text == "-" {
-        return Err(value_error(value, keyword, "`-` is not supported: our own input is no connection"));
+        return Err(value_error(value, keyword, "`-` is not supported: standard input cannot carry the connection"));
     }
     let command = tokens.expand_proxy_command(&value.text).map_err(|what| value_error(value, keyword, &what))?;
     let shell = shell.filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".to_owned());
@@ -107,7 +107,7 @@ pub(super) fn parse_known_hosts_command(
     let keyword = "KnownHostsCommand";
     let Some(value) = options.first_value(keyword) else { return Ok(None) };
     let wrong = |what: String| value_error(value, keyword, &format!("`{}`: {what}", value.text));
-    let words = words(&value.text).ok_or_else(|| wrong("a quote is not closed".to_owned()))?;
+    let words = words(&value.text).ok_or_else(|| wrong("unclosed quote".to_owned()))?;
     if !words.first().is_some_and(|program| program.starts_with('/')) {
         return Err(wrong("it must begin with an absolute path".to_owned()));
     }

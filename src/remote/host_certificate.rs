@@ -30,7 +30,7 @@ impl HostCertificate {
     /// Why it does not vouch for `name` at `now` (seconds since 1970), although its authority is trusted; nothing where it does.
     pub(super) fn validity_problem(&self, name: &str, now: u64, algorithms: &[String]) -> Option<String> {
         if !self.is_host {
-            return Some("it is a user's certificate".to_owned());
+            return Some("it is a user certificate".to_owned());
         }
         if now < self.valid_after {
             return Some(format!("it is not valid before {}", format_date(self.valid_after)));
@@ -46,7 +46,7 @@ impl HostCertificate {
             return Some(format!("it is not for {name}: it names {}", self.principals.join(", ")));
         }
         if !self.critical_options.is_empty() {
-            return Some(format!("it has critical options that nobody knows: {}", self.critical_options.join(", ")));
+            return Some(format!("it has unknown critical options: {}", self.critical_options.join(", ")));
         }
         if !algorithms.contains(&self.signature_algorithm) {
             return Some(format!("it is signed with {}, which CASignatureAlgorithms does not allow", self.signature_algorithm));
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(fault(&valid_certificate(), "gpu01", 1_600_000_000), "it expired on 2020-09-13 12:26 UTC");
         assert_eq!(fault(&valid_certificate(), "gpu02", 1_000), "it is not for gpu02: it names gpu01, *.example");
         assert_eq!(fault(&HostCertificate { principals: Vec::new(), ..valid_certificate() }, "gpu01", 1_000), "it names no host");
-        assert_eq!(fault(&HostCertificate { is_host: false, ..valid_certificate() }, "gpu01", 1_000), "it is a user's certificate");
+        assert_eq!(fault(&HostCertificate { is_host: false, ..valid_certificate() }, "gpu01", 1_000), "it is a user certificate");
         let critical = HostCertificate { critical_options: vec!["force-command".to_owned()], ..valid_certificate() };
         assert!(fault(&critical, "gpu01", 1_000).contains("force-command"));
         let signed = HostCertificate { signature_algorithm: "ssh-rsa".to_owned(), ..valid_certificate() };

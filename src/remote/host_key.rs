@@ -151,19 +151,17 @@ impl HostKeyFiles {
         let read = self.known_hosts.get_or_read(path, |bytes| Ok(known_hosts::parse_known_hosts(&String::from_utf8_lossy(bytes))));
         let entries = read.map_err(|what| RemoteError::InvalidConfig {
             what: format!("could not read {}: {what}", path.display()),
-            hint: "make it readable, or name another file with ssh.known_hosts".to_owned(),
+            hint: "make it readable, or choose another file with ssh.known_hosts".to_owned(),
         })?;
         Ok(KnownHostsFile { path: path.to_owned(), entries: entries.unwrap_or_default(), from_command: false })
     }
 
     fn read_revocation_list(&self, path: &Path, place: &str) -> Result<Arc<RevocationList>, RemoteError> {
-        let read = self
-            .revocation_lists
-            .get_or_read(path, RevocationList::parse)
-            .and_then(|list| list.ok_or_else(|| "there is no such file".to_owned()));
+        let read =
+            self.revocation_lists.get_or_read(path, RevocationList::parse).and_then(|list| list.ok_or_else(|| "no such file".to_owned()));
         read.map_err(|what| RemoteError::InvalidConfig {
             what: format!("{place}: RevokedHostKeys {}: {what}", path.display()),
-            hint: "mend the file (`ssh-keygen -Q -l -f` shows what it holds), or take RevokedHostKeys out of ssh_config".to_owned(),
+            hint: "correct the file (`ssh-keygen -Q -l -f` lists it), or remove RevokedHostKeys from ssh_config".to_owned(),
         })
     }
 }
@@ -203,7 +201,7 @@ impl HostKeyVerifier {
             None => String::new(),
             Some(certificate) => match self.certificate_problem(certificate, now) {
                 None => return HostKeyDecision::Accept,
-                Some(doubt) => format!("; its {} does not vouch for it: {doubt}", certificate.describe()),
+                Some(doubt) => format!("; its {} is not accepted: {doubt}", certificate.describe()),
             },
         };
         if !self
@@ -213,8 +211,8 @@ impl HostKeyVerifier {
             .any(|a| super::algorithms::key_type(a) == offered.key_type && !super::algorithms::is_certificate(a))
         {
             return HostKeyDecision::Reject(self.refusal(
-                format!("the server shows {}, which HostKeyAlgorithms does not allow{doubt}", offered.describe()),
-                "allow its type in HostKeyAlgorithms, or mend its certificate".to_owned(),
+                format!("the server presents {}, which HostKeyAlgorithms does not allow{doubt}", offered.describe()),
+                "allow its type in HostKeyAlgorithms, or renew its certificate".to_owned(),
             ));
         }
         let key = &offered.key;
@@ -278,7 +276,7 @@ impl HostKeyVerifier {
         let file = learn.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
         let all = files.iter().map(shown).collect::<Vec<_>>().join(", ");
         self.refusal(
-            format!("the host key is not known: the server shows {} as {name}, which is in none of {all}{doubt}", offered.describe()),
+            format!("the host key is not known: the server presents {} as {name}, which is in none of {all}{doubt}", offered.describe()),
             format!(
                 "compare with `ssh-keygen -lf /etc/ssh/ssh_host_{}_key.pub` on the host; if it is the same: echo {} >> {}   (or set \
                  ssh.host_keys: accept-new)",
@@ -291,8 +289,8 @@ impl HostKeyVerifier {
 
     fn changed_key_error(&self, offered: &PresentedKey, line: &KnownHostsMatch, doubt: &str) -> RemoteError {
         // A key that is in no file has no line.
-        let place = if line.line_number == 0 { "what it showed before".to_owned() } else { line.location() };
-        let has = format!("{place} has {} {}", line.key_type, known_hosts::fingerprint(&line.key));
+        let known = if line.line_number == 0 { "an earlier connection presented".to_owned() } else { format!("{} has", line.location()) };
+        let has = format!("{known} {} {}", line.key_type, known_hosts::fingerprint(&line.key));
         let mend = if line.line_number == 0 {
             "start again".to_owned()
         } else if line.from_command {
@@ -301,11 +299,11 @@ impl HostKeyVerifier {
             format!("ssh-keygen -R {} -f {}", quote(&self.policy.name), quote(&line.file.display().to_string()))
         };
         let what = if line.key_type == offered.key_type {
-            format!("the host key has changed: {has}, the server shows {}{doubt}", offered.describe())
+            format!("the host key has changed: {has}, the server presents {}{doubt}", offered.describe())
         } else {
-            format!("the host key is of another type than the known one: {has}, the server shows {}{doubt}", offered.describe())
+            format!("the host key is of a different type than the known one: {has}, the server presents {}{doubt}", offered.describe())
         };
-        self.refusal(what, format!("someone may be in between; if the host was set up anew: {mend}"))
+        self.refusal(what, format!("this may be a man-in-the-middle attack; if the host was reinstalled: {mend}"))
     }
 
     /// Notes a key that was accepted; gives the words to tell the person, or nothing when it was noted meanwhile.
@@ -313,15 +311,15 @@ impl HostKeyVerifier {
         let (name, what) = (&self.policy.name, format!("{}: new host key {}", self.host, offered.describe()));
         let path = self.policy.append_to.as_deref().filter(|p| *p != Path::new("/dev/null") && !name.contains(UNSAFE_NAME_CHARS));
         let Some(path) = path else {
-            return Some(format!("{what} accepted; it is noted nowhere"));
+            return Some(format!("{what} accepted; not stored"));
         };
         let line = known_hosts::format_known_hosts_line(name, &offered.key_type, &offered.key, self.policy.hash_names.then_some(salt));
         match known_hosts_append::append_known_host(path, name, &offered.key, &line) {
-            Ok(true) => Some(format!("{what} noted in {}", path.display())),
+            Ok(true) => Some(format!("{what} added to {}", path.display())),
             Ok(false) => None,
             Err(e) => {
                 self.remember_key(offered);
-                Some(format!("{what} accepted, and is remembered while this runs, but {} could not be written: {e}", path.display()))
+                Some(format!("{what} accepted until this program exits; cannot write {}: {e}", path.display()))
             }
         }
     }

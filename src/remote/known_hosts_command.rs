@@ -47,13 +47,13 @@ impl KnownHostsCommand {
         let shown = words.join(" ");
         let failed = |what: String| RemoteError::InvalidConfig {
             what: format!("KnownHostsCommand `{shown}` ({}) failed: {what}", self.origin),
-            hint: "run it by hand; it must print lines of known_hosts and end with status 0".to_owned(),
+            hint: "run it by hand; it must print known_hosts lines and exit with status 0".to_owned(),
         };
         let Some((program, arguments)) = words.split_first() else { return Err(failed("it is empty".to_owned())) };
         let arguments: Vec<&String> = arguments.iter().collect();
         let said = process::run_process(program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
         if !said.status.success() {
-            let last = process::last_lines(&said.stderr).map(|l| format!("; it said “{l}”")).unwrap_or_default();
+            let last = process::last_lines(&said.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
             return Err(failed(format!("{}{last}", process::describe_exit_status(said.status))));
         }
         let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&said.stdout)));

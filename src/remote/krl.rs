@@ -50,7 +50,7 @@ impl RevocationList {
     /// Reads a file of either form; an error is a fragment with the line, where there is one.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         match bytes.strip_prefix(MAGIC) {
-            Some(rest) => parse_binary(rest).map_err(|what| format!("it is a damaged key revocation list: {what}")),
+            Some(rest) => parse_binary(rest).map_err(|what| format!("damaged key revocation list: {what}")),
             None => parse_key_list(&String::from_utf8_lossy(bytes)),
         }
     }
@@ -115,7 +115,7 @@ fn parse_binary(bytes: &[u8]) -> Result<RevocationList, String> {
     let mut rest = KrlReader(bytes);
     let format = rest.read_u32()?;
     if format != FORMAT_VERSION {
-        return Err(format!("its format is {format}, and only {FORMAT_VERSION} can be read"));
+        return Err(format!("unsupported format version {format}, only {FORMAT_VERSION} can be read"));
     }
     // Version, date and flags; a reserved field and a comment.
     rest.take_bytes(24)?;
@@ -133,7 +133,7 @@ fn parse_binary(bytes: &[u8]) -> Result<RevocationList, String> {
             4 => drop(rest.read_string()?),
             5 => section.read_strings_into(&mut revoked.sha256_fingerprints, Some(32))?,
             255 => parse_extension(&mut section)?,
-            other => return Err(format!("it has a section of the unknown type {other}")),
+            other => return Err(format!("unknown section type {other}")),
         }
     }
     Ok(revoked)
@@ -157,10 +157,10 @@ fn parse_certificates(section: &mut KrlReader<'_>) -> Result<RevokedCertificates
             0x22 => all.serial_bitmaps.push((part.read_u64()?, part.read_string()?.to_vec())),
             0x23 => part.read_strings_into(&mut all.key_ids, None)?,
             0x39 => parse_extension(&mut part)?,
-            other => return Err(format!("it has certificates of the unknown type {other:#x}")),
+            other => return Err(format!("unknown certificate section type {other:#x}")),
         }
         if !part.0.is_empty() {
-            return Err("a part is longer than what it holds".to_owned());
+            return Err("a section has trailing bytes".to_owned());
         }
     }
     Ok(all)
@@ -314,8 +314,8 @@ mod tests {
         assert!(whole <= 2, "only where a section ends: {whole}");
         let mut odd = bytes;
         odd.extend([77, 0, 0, 0, 0]);
-        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("unknown type 77")));
+        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("unknown section type 77")));
         odd[11] = 9;
-        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("format is 9")));
+        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("format version 9")));
     }
 }

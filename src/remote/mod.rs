@@ -186,7 +186,7 @@ impl RemoteError {
     pub fn hint(&self) -> &str {
         match self {
             RemoteError::Lost { hint, .. } | RemoteError::Refused { hint, .. } | RemoteError::InvalidConfig { hint, .. } => hint,
-            RemoteError::Protocol { .. } => "is what runs there the host's own sshd and /bin/sh? It sent what no script of ours sends",
+            RemoteError::Protocol { .. } => "the host sent unexpected data; check that its own sshd and /bin/sh answer there",
             RemoteError::Timeout { .. } | RemoteError::Truncated { .. } => "",
         }
     }

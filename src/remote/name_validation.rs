@@ -12,11 +12,12 @@ use crate::ssh_config::name_rules::{escape_for_display, validate_host, validate_
 pub(super) fn validate_hop_names(target: &HopTarget<'_>) -> Result<(), RemoteError> {
     let strict = target.origin == SettingOrigin::Inventory;
     let fine = |what: &str, text: &str, own: fn(&str) -> bool, theirs: fn(&str) -> Result<(), String>| {
-        let wrong = theirs(text).err().or_else(|| (strict && !own(text)).then(|| format!("`{}` is no {what}", escape_for_display(text))));
+        let wrong =
+            theirs(text).err().or_else(|| (strict && !own(text)).then(|| format!("`{}` is not a valid {what}", escape_for_display(text))));
         wrong.map_or(Ok(()), |why| {
             Err(RemoteError::InvalidConfig {
                 what: format!("{}: {what}: {why}", target.origin),
-                hint: format!("give it a {what} of letters, digits and - _ . +: local commands of ssh_config are made with it"),
+                hint: format!("use a {what} of letters, digits and - _ . +: local commands in ssh_config are built from it"),
             })
         })
     };
@@ -49,7 +50,7 @@ mod tests {
         );
         assert!(asked("a", Some("$(id)"), None, None, SettingOrigin::Inventory).is_err());
         assert!(asked("a", None, Some("a|b"), None, SettingOrigin::Inventory).is_err());
-        assert!(asked("a", None, Some("li wei"), None, SettingOrigin::Inventory).unwrap_err().contains("is no user"));
+        assert!(asked("a", None, Some("li wei"), None, SettingOrigin::Inventory).unwrap_err().contains("is not a valid user"));
         assert_eq!(asked("a", None, Some("li wei"), None, SettingOrigin::SshG), Ok(()), "as OpenSSH");
         assert!(asked("a", None, None, Some("b,`id`@c"), SettingOrigin::Inventory).is_err());
     }

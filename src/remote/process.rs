@@ -69,7 +69,7 @@ impl Drop for ProcessGroup {
 /// How a program ended, in words.
 pub(super) fn describe_exit_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with status {code}"),
+        (Some(code), _) => format!("it exited with status {code}"),
         (None, Some(signal)) => format!("it was killed by signal {signal}"),
         (None, None) => "it ended".to_owned(),
     }
@@ -103,13 +103,13 @@ pub(super) async fn run_process<S: AsRef<OsStr>>(
         let status = group.wait().await.map_err(|e| e.to_string())?;
         Ok(ProcessOutput { stdout: out, stderr: err, status })
     };
-    tokio::time::timeout(within, all).await.unwrap_or_else(|_| Err(format!("it did not end within {within:?}")))
+    tokio::time::timeout(within, all).await.unwrap_or_else(|_| Err(format!("it did not exit within {within:?}")))
 }
 
 async fn read_limited(from: impl AsyncRead + Unpin, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let count = from.take(limit + 1).read_to_end(&mut bytes).await.map_err(|e| e.to_string())?;
-    if u64::try_from(count).is_ok_and(|c| c > limit) { Err(format!("it said more than {limit} bytes")) } else { Ok(bytes) }
+    if u64::try_from(count).is_ok_and(|c| c > limit) { Err(format!("it printed more than {limit} bytes")) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
         let said = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
         assert_eq!(
             (said.stdout.as_slice(), said.stderr.as_slice(), describe_exit_status(said.status).as_str()),
-            (&b"out\n"[..], &b"err\n"[..], "it ended with status 3")
+            (&b"out\n"[..], &b"err\n"[..], "it exited with status 3")
         );
         let said = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
         assert_eq!(describe_exit_status(said.status), "it was killed by signal 9");
@@ -143,7 +143,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! >{}; wait", file.display());
-        assert!(sh(&script, SECOND * 3).await.is_err_and(|e| e.contains("did not end within 3s")));
+        assert!(sh(&script, SECOND * 3).await.is_err_and(|e| e.contains("did not exit within 3s")));
         let pid = std::fs::read_to_string(file).expect("a pid");
         for _ in 0..2000 {
             // Of one that nobody has waited for, a name without files is left.

@@ -91,7 +91,7 @@ impl RouteResolver {
             if itself || chain.len() > MAX_JUMPS || chain.iter().skip(1).any(|(jump, _)| *jump == first) {
                 let hops: Vec<&str> = chain.iter().map(|(j, _)| j.host.as_str()).collect();
                 return Err(RemoteError::InvalidConfig {
-                    what: format!("{origin}: the jump hosts of {} lead in a circle: {}", host.name, hops.join(" → ")),
+                    what: format!("{origin}: the jump hosts of {} form a loop: {}", host.name, hops.join(" → ")),
                     hint: "exclude the jump host from its own `Host` pattern, or give it `ProxyJump none`".to_owned(),
                 });
             }
@@ -112,11 +112,13 @@ impl RouteResolver {
         let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
         match resolve_host(&sources, question, inventory_overrides(target)) {
             MatchResult::Resolved(options) => Ok(options),
-            MatchResult::Invalid(lines) => Err(wrong(lines.join("; "), "mend these lines, or name another file with ssh.config or -F")),
+            MatchResult::Invalid(lines) => {
+                Err(wrong(lines.join("; "), "correct these lines, or choose another file with ssh.config or -F"))
+            }
             MatchResult::NeedsSsh(place, what) => {
                 let Some(program) = ssh_g::find_ssh(self.settings.search_path.as_deref()) else {
-                    let what = format!("{place}: {what} is for ssh to judge, and there is no `ssh` program on PATH");
-                    return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or take the line out"));
+                    let what = format!("{place}: {what} needs `ssh` to evaluate it, and there is no `ssh` on PATH");
+                    return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or remove the line"));
                 };
                 let arguments = ssh_g_arguments(target, config);
                 let answer = shared_cell(&self.ssh_g_cache, arguments.clone());
@@ -136,7 +138,8 @@ impl RouteResolver {
 
     async fn load_sources(&self, config: Option<PathBuf>) -> Result<Arc<[Arc<SshConfigFile>]>, RemoteError> {
         let answer = shared_cell(&self.source_cache, config.clone());
-        let wrong = |what| RemoteError::InvalidConfig { what, hint: "mend the file, or name another one with ssh.config or -F".to_owned() };
+        let wrong =
+            |what| RemoteError::InvalidConfig { what, hint: "correct the file, or choose another one with ssh.config or -F".to_owned() };
         let home = self.settings.home.clone();
         let read = || async {
             let read = tokio::task::spawn_blocking(move || config_files::read_config_files(config.as_deref(), &home)).await;

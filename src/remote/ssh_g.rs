@@ -29,8 +29,8 @@ pub(crate) async fn run_ssh_g(program: PathBuf, arguments: &[String], alias: &st
     if !said.status.success() {
         let said = String::from_utf8_lossy(&said.stderr);
         let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Pseudo-terminal")).collect();
-        let what = format!("ssh_config was refused by ssh for {alias}: {}", said.join("; "));
-        return Err(wrong(what, "mend the line that ssh names, or name another file with ssh.config or -F"));
+        let what = format!("ssh rejected ssh_config for {alias}: {}", said.join("; "));
+        return Err(wrong(what, "correct the line that ssh names, or choose another file with ssh.config or -F"));
     }
     Ok(SshOptions::parse_ssh_g(&String::from_utf8_lossy(&said.stdout)))
 }

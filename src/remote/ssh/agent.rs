@@ -73,7 +73,7 @@ impl AgentPool {
             return Err(why);
         }
         let opened = tokio::time::timeout(LIST_TIMEOUT, connect_agent(path, binding)).await;
-        opened.unwrap_or_else(|_| Err(format!("gave no answer within {LIST_TIMEOUT:?}"))).inspect_err(|why| self.mark_failed(path, why))
+        opened.unwrap_or_else(|_| Err(format!("did not answer within {LIST_TIMEOUT:?}"))).inspect_err(|why| self.mark_failed(path, why))
     }
 
     fn mark_failed(&self, path: &Path, reason: &str) {
@@ -90,7 +90,7 @@ impl AgentPool {
     /// answers are out of step: it must not be asked again.
     pub(super) async fn sign(&self, agent: &mut AgentConnection, request: SignRequest<'_>, slow: impl FnOnce()) -> Result<Vec<u8>, String> {
         if agent.out_of_sync {
-            return Err("is out of step".to_owned());
+            return Err("answered out of order".to_owned());
         }
         let _turn = self.acquire_slot(request.identity).await;
         let signing = agent.client.sign_request(request.identity, request.hash, request.data);
@@ -144,10 +144,10 @@ async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, 
     const FAILURE: u8 = 5;
     const ANSWER: u8 = 12;
     let broken = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => "closed instead of answering".to_owned(),
+        std::io::ErrorKind::UnexpectedEof => "closed the connection without answering".to_owned(),
         _ => super::transport::io_error_text(&e),
     };
-    let nonsense = || "answered something that is no list of keys".to_owned();
+    let nonsense = || "returned an invalid list of keys".to_owned();
     stream.write_all(&REQUEST).await.map_err(broken)?;
     let length = usize::try_from(stream.read_u32().await.map_err(broken)?).unwrap_or(usize::MAX);
     if !(1..=MAX_REPLY_BYTES).contains(&length) {
@@ -220,7 +220,7 @@ mod tests {
         let signed = agents.sign(&mut agent, request(), || told = true).await;
         assert_eq!((signed, told), (Err("did not sign within 50ms".to_owned()), true));
         let again = agents.sign(&mut agent, request(), || {}).await;
-        assert_eq!(again, Err("is out of step".to_owned()));
+        assert_eq!(again, Err("answered out of order".to_owned()));
         assert_eq!(agents.connect(&path, None).await.err().as_deref(), Some("did not sign within 50ms"));
         drop(listener);
     }

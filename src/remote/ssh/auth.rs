@@ -231,7 +231,10 @@ impl<'a> AuthAttempt<'a> {
             false => self.hop.auth.accepted_algorithms.allows(&wire(kind.as_str())).then_some(None),
         };
         let Some(hash) = usable else {
-            let what = format!("{} was not offered: PubkeyAcceptedAlgorithms here or there has no {kind} signature", shown(kind.as_str()));
+            let what = format!(
+                "{} was not offered: PubkeyAcceptedAlgorithms of the client or the server allows no {kind} signature",
+                shown(kind.as_str())
+            );
             self.unusable.push(UnusableIdentity { what, hint: String::new() });
             return Ok(AuthProgress::NothingSent);
         };
@@ -350,7 +353,7 @@ impl<'a> AuthAttempt<'a> {
             let respond = self.handle.authenticate_keyboard_interactive_respond(answers);
             reply = self.deadline.wait_for(respond).await.ok_or_else(|| self.timeout_error())?;
         }
-        let what = self.hop.prefix_message(&format!("the server asks more than {MAX_PROMPT_ROUNDS} times in one login"));
+        let what = self.hop.prefix_message(&format!("the server prompted more than {MAX_PROMPT_ROUNDS} times in one login"));
         Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
     }
 
@@ -362,7 +365,7 @@ impl<'a> AuthAttempt<'a> {
         given: &mut Vec<SubmittedAnswer>,
     ) -> Result<Vec<String>, AuthError> {
         if prompts.len() > MAX_PROMPTS_PER_ROUND {
-            let what = self.hop.prefix_message(&format!("the server asks {} questions at once", prompts.len()));
+            let what = self.hop.prefix_message(&format!("the server sent {} prompts at once", prompts.len()));
             return Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
         }
         let mut answers = Vec::new();
@@ -405,7 +408,7 @@ impl<'a> AuthAttempt<'a> {
                     if self.tried_methods.is_empty() { String::new() } else { format!(" (tried {})", self.tried_methods.summary()) };
                 AuthError::Final(RemoteError::Refused {
                     what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(said))),
-                    hint: "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
+                    hint: "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
                 })
             }
             // After a refusal another try would be a try too many.
@@ -420,33 +423,40 @@ impl<'a> AuthAttempt<'a> {
         }
         let takes: Vec<&str> = server_methods.into_iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect();
         let mut what = match (self.tried_methods.is_empty(), self.accepted_factors.is_empty()) {
-            (true, _) => "login refused: there was nothing to offer".to_owned(),
+            (true, _) => "login refused: no key and no other method to offer".to_owned(),
             (false, true) => format!("{} (tried {})", self.tried_methods.refusal_subject(), self.tried_methods.summary()),
             (false, false) => {
-                format!("{} was accepted and is not enough (tried {})", self.accepted_factors.join(" and "), self.tried_methods.summary())
+                format!(
+                    "{} was accepted but is not sufficient (tried {})",
+                    self.accepted_factors.join(" and "),
+                    self.tried_methods.summary()
+                )
             }
         };
         let key = self.tried_methods.keys.is_empty() && self.tried_methods.agent_keys == 0;
         let more: Vec<&str> = takes.into_iter().filter(|m| key || *m != "publickey").collect();
         let answered = self.tried_methods.password || self.tried_methods.prompt_answers;
         if !self.offers.is_empty() && self.refusals >= MAX_REFUSALS {
-            what.push_str(&format!("; {} more keys were not offered, since sshd cuts off who is refused too often", self.offers.len()));
+            what.push_str(&format!("; {} more keys were not offered: sshd disconnects after too many refusals", self.offers.len()));
         }
         if !more.is_empty() && !answered {
-            what.push_str(&format!("; the server takes {}", more.join(", ")));
+            what.push_str(&format!("; the server accepts {}", more.join(", ")));
             if self.out_of_answers {
-                what.push_str(", and nobody was there to answer");
+                what.push_str(", and no answer was given");
             }
         }
         for passed in &self.unusable {
             what.push_str(&format!("; {}", passed.what));
         }
-        let many = "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
+        let many = "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
         let usual = || {
             if !self.offers.is_empty() {
                 many.clone()
             } else {
-                format!("is {} the right user? ssh-copy-id installs a key there; ssh.identity names another one here", self.hop.user)
+                format!(
+                    "check that {} is the right user; install a key with ssh-copy-id, or choose another one with ssh.identity",
+                    self.hop.user
+                )
             }
         };
         let hint = self.unusable.iter().map(|p| p.hint.clone()).find(|hint| !hint.is_empty()).unwrap_or_else(usual);

@@ -149,7 +149,7 @@ impl AuthAnswerCache {
         let given = |number, text: &str| Some(SubmittedAnswer { text: text.to_owned(), key: key.clone(), index: number });
         if let (AuthQuestion::Password, Some(name)) = (question, &hop.password_variable) {
             let value = (self.env)(name).ok_or_else(|| RemoteError::InvalidConfig {
-                what: format!("a password is wanted, and the variable {name} (ssh.password) is not set"),
+                what: format!("a password is required, but the variable {name} (ssh.password) is not set"),
                 hint: format!("export {name}=…"),
             })?;
             return Ok(if from == 0 { given(0, &value) } else { None });
@@ -169,7 +169,7 @@ impl AuthAnswerCache {
         let (name, preface) = (hop.name.clone(), preface.to_owned());
         let asked = person.run_exclusive(move |prompt| {
             if again {
-                prompt.show_notice(&format!("{name}: that was not accepted"));
+                prompt.show_notice(&format!("{name}: not accepted"));
             }
             if !preface.is_empty() {
                 prompt.show_notice(&format!("{name}: {preface}"));
@@ -225,9 +225,9 @@ fn answer_owner(hop: &Hop) -> String {
 
 fn prompt_text(hop: &Hop, question: &AuthQuestion) -> String {
     let place = format!("{}@{}", hop.user, hop.name);
-    let place = if hop.is_jump { place } else { format!("{place}, and every host that asks the same") };
+    let place = if hop.is_jump { place } else { format!("{place} and every host with the same prompt") };
     match question {
-        AuthQuestion::Password => format!("password of {place}"),
+        AuthQuestion::Password => format!("password for {place}"),
         AuthQuestion::Other { text, .. } => format!("{} ({place})", text.trim_end_matches([':', ' '])),
     }
 }

@@ -20,7 +20,7 @@ use crate::remote::presented_key::PresentedKey;
 /// How a reason begins that the host gave itself.
 pub(super) const HOST_SAID_PREFIX: &str = "the host said: ";
 /// The reason of an end after a refusal that names no way to go on.
-pub(super) const NO_METHOD_LEFT: &str = "the server takes nothing more";
+pub(super) const NO_METHOD_LEFT: &str = "the server accepts no further method";
 
 /// What the loop leaves behind for those outside.
 #[derive(Debug, Default)]
@@ -133,11 +133,11 @@ fn sanitize_message(said: &str) -> String {
 /// An end in words for people.
 pub(super) fn describe_error(error: &russh::Error) -> String {
     match error {
-        russh::Error::KeepaliveTimeout => "no answer to our keepalives".to_owned(),
-        russh::Error::InactivityTimeout => "silence, and nothing could be sent".to_owned(),
-        russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the other end".to_owned(),
+        russh::Error::KeepaliveTimeout => "no answer to keepalives".to_owned(),
+        russh::Error::InactivityTimeout => "nothing received, and nothing could be sent".to_owned(),
+        russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the remote side".to_owned(),
         russh::Error::NoAuthMethod => NO_METHOD_LEFT.to_owned(),
-        russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the other end".to_owned(),
+        russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the remote side".to_owned(),
         russh::Error::IO(e) => super::transport::io_error_text(e),
         other => other.to_string(),
     }
@@ -186,6 +186,7 @@ impl Handler for ClientHandler {
         self.open_failures.try_send(description.to_owned()).or(Ok(()))
     }
 
+    // Channels that the server opens are refused: dropping the handle rejects them, russh's defaults would accept.
     async fn server_channel_open_forwarded_tcpip(
         &mut self,
         _: Channel<Msg>,

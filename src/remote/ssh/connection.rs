@@ -210,7 +210,7 @@ impl SshConnection {
     pub(super) async fn wait_for_tasks(&self) {
         self.tasks.close();
         if tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::debug!(host = %self.name, "its tasks are not over yet");
+            tracing::debug!(host = %self.name, "its tasks are still running");
         }
     }
 
@@ -228,7 +228,7 @@ impl SshConnection {
         let said = tokio::time::timeout(DISCONNECT_TIMEOUT, bye).await;
         self.abort.cancel();
         if !matches!(said, Ok(Ok(()))) && tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::debug!(host = %self.name, "no goodbye in time");
+            tracing::debug!(host = %self.name, "the disconnect was not sent in time");
         }
     }
 }
@@ -275,8 +275,8 @@ async fn add_proxy_log(mut failure: ConnectError, abort: &CancellationToken, pro
     let (ConnectError::Busy(error) | ConnectError::LostDuringPrompt(error) | ConnectError::Final(error)) = &mut failure;
     if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, proxy_log) {
         abort.cancel();
-        *what = format!("{what}; it was reached by {}", story.describe().await);
-        "run the command by hand: it must print the greeting of an sshd".clone_into(hint);
+        *what = format!("{what}; connected through {}", story.describe().await);
+        "run the command by hand: it must print the greeting of an SSH server".clone_into(hint);
     }
     failure
 }
@@ -305,7 +305,7 @@ async fn open_transport(
         let Some(proxy) = &hop.proxy_command else {
             return Ok((Box::new(connect_tcp(hop, deadline).await.map_err(ConnectError::Final)?), None));
         };
-        let wrong = |what| RemoteError::InvalidConfig { what, hint: "is the shell of $SHELL there?".to_owned() };
+        let wrong = |what| RemoteError::InvalidConfig { what, hint: "check that the shell named by $SHELL exists".to_owned() };
         let (program, story) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
         return Ok((Box::new(program), Some(story)));
     };
@@ -320,9 +320,11 @@ async fn open_transport(
         TcpChannelResult::Open(channel) => Ok((Box::new(channel.into_stream()), None)),
         TcpChannelResult::TimedOut => Err(fail(format!("port {} did not answer", hop.port), String::new(), true)),
         TcpChannelResult::ConnectionLost => Err(fail(below.lost_error().to_string(), String::new(), true)),
-        TcpChannelResult::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => {
-            Err(fail("it forbids forwarding".to_owned(), format!("sshd_config of {} needs AllowTcpForwarding yes", below.name), false))
-        }
+        TcpChannelResult::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => Err(fail(
+            "it does not allow forwarding".to_owned(),
+            format!("set AllowTcpForwarding yes in sshd_config on {}", below.name),
+            false,
+        )),
         TcpChannelResult::Refused { reason, .. } => Err(fail(format!("port {}: {}", hop.port, reason.to_lowercase()), String::new(), true)),
     }
 }
@@ -342,13 +344,13 @@ fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> Remot
     }
     let within = hop.connect_timeout;
     let why = match (greeting.first_line(), greeting.non_ssh_line()) {
-        (None, _) => format!("it took the connection and said nothing within {within:?}"),
+        (None, _) => format!("it accepted the connection but sent nothing within {within:?}"),
         (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
-        (_, Some(said)) => format!("it said “{said}” and no SSH greeting within {within:?}"),
+        (_, Some(said)) => format!("it sent “{said}” but no SSH greeting within {within:?}"),
     };
     RemoteError::Lost {
         what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
-        hint: "is it an sshd, and is the host overloaded?".to_owned(),
+        hint: "check that an sshd listens there and that the host is not overloaded".to_owned(),
         retry: true,
     }
 }
@@ -357,8 +359,8 @@ fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> Remot
 fn ssh1_error(hop: &Hop, place: &str, greeting: &Greeting) -> Option<RemoteError> {
     let said = greeting.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
     Some(RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: it speaks only SSH 1 (“{said}”), which is not safe")),
-        hint: "the host needs an sshd that speaks SSH 2".to_owned(),
+        what: hop.prefix_message(&format!("could not connect to {place}: it supports only SSH 1 (“{said}”), which is insecure")),
+        hint: "the host needs an sshd that supports SSH 2".to_owned(),
         retry: false,
     })
 }
@@ -386,20 +388,24 @@ fn handshake_failure(
     match &error {
         russh::Error::NoCommonAlgo { kind, theirs, .. } => ConnectError::Final(no_common_algorithm_error(hop, kind, theirs)),
         russh::Error::Version => {
-            let said = greeting.first_line().map(|said| format!("; it said “{said}”")).unwrap_or_default();
-            let hint = format!("is {} the right port?", hop.port);
-            ConnectError::Final(fails(format!("what listens there is no SSH server{said}"), &hint, false))
+            let said = greeting.first_line().map(|said| format!("; it sent “{said}”")).unwrap_or_default();
+            let hint = format!("check that {} is the right port", hop.port);
+            ConnectError::Final(fails(format!("the server on this port is not an SSH server{said}"), &hint, false))
         }
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
             let why = match (disconnect_info.reason.get(), greeting.non_ssh_line(), greeting.first_line()) {
                 (Some(why), ..) => why.clone(),
-                (_, Some(said), _) => format!("it said “{said}” and closed"),
-                (.., Some(_)) => format!("{}, during the key exchange", describe_error(&error)),
-                (.., None) => format!("{}, without a word", describe_error(&error)),
+                (_, Some(said), _) => format!("it sent “{said}” and closed the connection"),
+                (.., Some(_)) => format!("{} during the key exchange", describe_error(&error)),
+                (.., None) => format!("{} before sending anything", describe_error(&error)),
             };
-            ConnectError::Busy(fails(why, "sshd may be busy (MaxStartups), or refuse this address for a while (PerSourcePenalties)", true))
+            ConnectError::Busy(fails(
+                why,
+                "sshd may be busy (MaxStartups), or be refusing this address temporarily (PerSourcePenalties)",
+                true,
+            ))
         }
-        _ => ConnectError::Final(fails(format!("{}, during the key exchange", describe_error(&error)), "", true)),
+        _ => ConnectError::Final(fails(format!("{} during the key exchange", describe_error(&error)), "", true)),
     }
 }
 
@@ -411,10 +417,9 @@ fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[S
     let left_out = list.unsupported_notice(kind).map(|text| format!(" ({text})")).unwrap_or_default();
     let hint = match &list.origin {
         Some(place) => format!("allow one of them in {} ({place})", kind.keyword()),
-        None => format!(
-            "the host's sshd is too old, or restricted to algorithms that are not safe; {} +… in ssh_config allows more",
-            kind.keyword()
-        ),
+        None => {
+            format!("the host's sshd is too old or restricted to insecure algorithms; `{} +…` in ssh_config allows more", kind.keyword())
+        }
     };
     let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !algorithm_preferences::is_kex_marker(name)).collect();
     let (noun, theirs, ours) = (kind.noun(), theirs.join(", "), list.names.join(", "));

@@ -48,7 +48,7 @@ pub(super) async fn connect_tcp(hop: &Hop, deadline: Instant) -> Result<TcpStrea
 async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
     let addresses = resolve_addresses(&hop.host, hop.port, hop.address_family, deadline).await.map_err(|why| RemoteError::Lost {
         what: hop.prefix_message(&format!("its address was not found: {why}")),
-        hint: "give `address:` in the inventory or `HostName` in ssh_config".to_owned(),
+        hint: "set `address` in the inventory or `HostName` in ssh_config".to_owned(),
         retry: true,
     })?;
     let sources = bind_addresses(&hop.bind, hop.address_family, deadline).await?;
@@ -63,7 +63,7 @@ async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteE
                 hop.port,
                 describe_failures(&failed, hop.connect_timeout)
             )),
-            hint: "is the host up, is its address right, and does sshd listen there?".to_owned(),
+            hint: "check that the host is up, its address is right and sshd listens there".to_owned(),
             retry: true,
         }),
     }
@@ -121,7 +121,7 @@ async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<Tcp
         return TcpStream::connect(address).await;
     }
     let source = sources.iter().find(|s| s.is_ipv4() == address.is_ipv4());
-    let source = source.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to bind to is of its family"))?;
+    let source = source.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no bind address has the same family"))?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket
         .bind(SocketAddr::new(*source, 0))
@@ -131,7 +131,7 @@ async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<Tcp
 
 /// The addresses of `BindAddress` or, without it, of `BindInterface`.
 async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Instant) -> Result<Vec<IpAddr>, RemoteError> {
-    let wrong = |what: String| RemoteError::InvalidConfig { what, hint: "mend or leave out BindAddress and BindInterface".to_owned() };
+    let wrong = |what: String| RemoteError::InvalidConfig { what, hint: "correct or remove BindAddress and BindInterface".to_owned() };
     if let Some(address) = &bind.address {
         let found = resolve_addresses(address, 0, family, deadline).await;
         return found.map(|all| all.iter().map(SocketAddr::ip).collect()).map_err(|why| wrong(format!("BindAddress {address}: {why}")));
@@ -146,11 +146,7 @@ async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Ins
     found.retain(|a| family.allows(a));
     // A link-local address reaches nobody without its zone.
     found.sort_by_key(|a| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local()));
-    if found.is_empty() {
-        Err(wrong(format!("BindInterface {interface}: there is no such interface, or it has no address")))
-    } else {
-        Ok(found)
-    }
+    if found.is_empty() { Err(wrong(format!("BindInterface {interface}: no such interface, or it has no address"))) } else { Ok(found) }
 }
 
 /// Looks a name up; an error is a fragment.
@@ -161,7 +157,7 @@ async fn resolve_addresses(host: &str, port: u16, family: AddressFamily, deadlin
         Err(_) => return Err("no answer".to_owned()),
     };
     let found: Vec<SocketAddr> = found.filter(|a| family.allows(&a.ip())).collect();
-    if found.is_empty() { Err("it has none of the wanted family (AddressFamily)".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("it has no address of the requested family (AddressFamily)".to_owned()) } else { Ok(found) }
 }
 
 /// Families in turns, the first address's first, else in the order that they came.

@@ -113,7 +113,7 @@ fn key_offers(
         }
         if let LoadedKey::SecurityKey(_) = key {
             unusable.push(UnusableIdentity {
-                what: format!("{shown} is on a FIDO token, with which only an agent can sign, and the agent does not hold it"),
+                what: format!("{shown} is on a FIDO token: only an agent can sign with it, and the agent does not hold it"),
                 hint: format!("ssh-add {}", quote(&path.display().to_string())),
             });
         }

@@ -139,13 +139,13 @@ impl Keyring {
     fn load_certificate(&self, path: &Path) -> Result<Option<UserCertificate>, String> {
         let shown = self.display_path(path);
         let text = read_text(path).map_err(|e| format!("could not read {shown}: {}", super::transport::io_error_text(&e)))?;
-        let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is no certificate: {e}"))?;
+        let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is not a certificate: {e}"))?;
         if certificate.cert_type() != CertType::User {
-            return Err(format!("{shown} is a host's certificate, not a user's"));
+            return Err(format!("{shown} is a host certificate, not a user certificate"));
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let span = certificate.valid_after()..certificate.valid_before();
-        let name = if span.contains(&now) { shown } else { format!("{shown}, which is not valid now") };
+        let name = if span.contains(&now) { shown } else { format!("{shown} (not valid now)") };
         Ok(Some(UserCertificate { certificate, name }))
     }
 
@@ -171,7 +171,7 @@ impl Keyring {
         }
         check_permissions(path, &shown)?;
         if has_unsupported_encryption(&text) {
-            return Err(format!("{shown} is encrypted in an old way that is not read here"));
+            return Err(format!("{shown} is encrypted in an unsupported legacy format"));
         }
         match russh::keys::decode_secret_key(&text, None) {
             Ok(key) => Ok(Some(match key_kind(key.public_key()) {
@@ -182,7 +182,7 @@ impl Keyring {
             Err(e) => match encrypted_public_key(path, &text) {
                 Some(Some(key)) if key_kind(&key) == KeyKind::SecurityKey => Ok(Some(LoadedKey::SecurityKey(key))),
                 Some(key) => Ok(Some(LoadedKey::Encrypted(key))),
-                None => Err(format!("{shown} is not a private key that can be used: {e}")),
+                None => Err(format!("{shown} is not a usable private key: {e}")),
             },
         }
     }
@@ -199,7 +199,7 @@ impl Keyring {
         let shown = self.display_path(path);
         let add = format!("ssh-add {}", quote(&path.display().to_string()));
         if batch {
-            let what = format!("{shown} is encrypted, and BatchMode forbids to ask for its passphrase");
+            let what = format!("{shown} is encrypted, and BatchMode forbids asking for its passphrase");
             return Err(RemoteError::InvalidConfig { what, hint: add });
         }
         let cell = self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone();
@@ -222,8 +222,8 @@ impl Keyring {
 /// Asks until a passphrase opens the key; an error goes on after its name.
 fn ask_passphrase(prompt: &dyn UserPrompt, shown: &str, text: &str) -> Result<PrivateKey, String> {
     for attempt in 1..=MAX_PASSPHRASE_TRIES {
-        let Some(passphrase) = prompt.ask_secret(&format!("passphrase of {shown}")) else {
-            return Err("is encrypted, and nobody was there to give its passphrase".to_owned());
+        let Some(passphrase) = prompt.ask_secret(&format!("passphrase for {shown}")) else {
+            return Err("is encrypted, and no passphrase was given".to_owned());
         };
         match russh::keys::decode_secret_key(text, Some(&passphrase)) {
             Ok(key) => return Ok(key),
@@ -298,8 +298,8 @@ fn repair_hint(path: &Path, what: &str) -> String {
     let path = quote(&path.display().to_string());
     if what.contains("read by others") || what.contains("permission denied") {
         format!("chmod 600 {path}")
-    } else if what.contains("old way") {
-        format!("ssh-keygen -p -f {path}   (writes it anew in OpenSSH's format)")
+    } else if what.contains("legacy format") {
+        format!("ssh-keygen -p -f {path}   (converts it to OpenSSH's format)")
     } else {
         format!("check ssh.identity in the inventory; `ssh-keygen -y -f {path}` shows whether the key can be used")
     }

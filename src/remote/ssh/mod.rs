@@ -147,7 +147,7 @@ impl FleetInner {
         }
         let lasting = |when: &Instant, error: &RemoteError| !error.is_retryable() && when.elapsed() < JUMP_FAILURE_TTL;
         if let Some((when, error)) = slot.last_failure.as_ref().filter(|(when, error)| *when >= came || lasting(when, error)) {
-            tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not tried again");
+            tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not retried");
             return Err(error.clone());
         }
         match self.connect_hop(hop, route, parent).await {
@@ -202,8 +202,9 @@ impl FleetInner {
         parent: Option<Arc<SshConnection>>,
         spent: &mut Duration,
     ) -> Result<Arc<SshConnection>, ConnectError> {
-        let closed =
-            |_| ConnectError::Final(RemoteError::InvalidConfig { what: "no more connections are made".to_owned(), hint: String::new() });
+        let closed = |_| {
+            ConnectError::Final(RemoteError::InvalidConfig { what: "shutting down: no new connections".to_owned(), hint: String::new() })
+        };
         let mut places = Vec::new();
         if slots.is_retry {
             places.push(self.retry_slots.clone().acquire_owned().await.map_err(closed)?);

@@ -104,7 +104,7 @@ impl ProxyLog {
         let status =
             self.end.status.get().filter(|s| !hung_up(s)).map(|s| format!("; {}", process::describe_exit_status(*s))).unwrap_or_default();
         let tail = self.end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = process::last_lines(&tail).map(|line| format!("; it said “{line}”")).unwrap_or_default();
+        let said = process::last_lines(&tail).map(|line| format!("; it printed “{line}”")).unwrap_or_default();
         format!("ProxyCommand `{}` ({}){status}{said}", self.command, self.origin)
     }
 }

@@ -102,9 +102,9 @@ impl ScriptSession {
     fn start_refusal(&self, start: &PendingStart) -> RemoteError {
         if start.has_pty && start.pending_replies == 2 {
             return RemoteError::Refused {
-                what: "sshd gives this user no terminal".to_owned(),
+                what: "sshd refused to allocate a terminal".to_owned(),
                 hint:
-                    "sshd_config needs PermitTTY yes, and the key no `no-pty` in authorized_keys; `| cat` behind the command asks for none"
+                    "set PermitTTY yes in sshd_config and remove `no-pty` from the key in authorized_keys; or append `| cat` to run without a terminal"
                         .to_owned(),
             };
         }
@@ -128,7 +128,7 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
         write.exec(true, line).await
     };
     if let Err(error) = begin.await {
-        tracing::debug!(%error, "a talk was not begun");
+        tracing::debug!(%error, "a session did not start");
         return;
     }
     while let Some(told) = input.recv().await {
@@ -138,7 +138,7 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
             ChannelInput::Eof => write.eof().await,
         };
         if let Err(error) = said {
-            tracing::debug!(%error, "a talk takes no more");
+            tracing::debug!(%error, "a session takes no more input");
             // Its output may still come.
             input.close();
             std::future::pending::<()>().await;
@@ -148,6 +148,6 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
 
 fn report_start(started: ReadySender, how: Result<(), RemoteError>) {
     if started.send(how).is_err() {
-        tracing::debug!("nobody waits for this talk any more");
+        tracing::debug!("no task waits for this session any more");
     }
 }

@@ -77,8 +77,8 @@ impl ChannelStatus {
 
     fn describe(&self) -> String {
         match (&self.exit_signal, self.exit_status) {
-            (Some(signal), _) => format!("its shell was ended by signal {signal}"),
-            (None, Some(status)) => format!("its shell ended with status {status}"),
+            (Some(signal), _) => format!("its shell was killed by signal {signal}"),
+            (None, Some(status)) => format!("its shell exited with status {status}"),
             (None, None) => "its channel was closed".to_owned(),
         }
     }
@@ -143,7 +143,7 @@ impl ScriptSession {
     pub(super) fn no_shell_error(&self) -> RemoteError {
         RemoteError::Refused {
             what: format!("sshd refused to start /bin/sh for `{}`", self.title),
-            hint: "is there a ForceCommand, a command= before the key in authorized_keys, or a login shell like nologin?".to_owned(),
+            hint: "check for a ForceCommand, a command= option in authorized_keys, or a login shell like nologin".to_owned(),
         }
     }
 
@@ -173,7 +173,7 @@ impl ScriptSession {
             () = unwanted => Err(self.timeout_error()),
             result = self.read_answer(&mut read, &mut answer, &mut end, &mut sink) => result,
             error = send_script(&write, script) => {
-                tracing::debug!(host = %self.host, %error, "a script was not taken to its end");
+                tracing::debug!(host = %self.host, %error, "a script was not sent completely");
                 self.read_answer(&mut read, &mut answer, &mut end, &mut sink).await
             }
         };
@@ -252,7 +252,7 @@ impl ScriptSession {
             if kill {
                 write.signal(Sig::KILL).await?;
                 if let Err(error) = self.kill_shell(shell).await {
-                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
+                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its pid");
                 }
             }
             write.close().await
@@ -266,7 +266,7 @@ impl ScriptSession {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
             Err(_) => {
-                self.disconnect_info.reason.get_or_init(|| format!("`{}` could not be ended in time", self.title));
+                self.disconnect_info.reason.get_or_init(|| format!("`{}` could not be killed in time", self.title));
                 self.abort.cancel();
             }
         }
@@ -291,7 +291,7 @@ impl ScriptSession {
         tokio::select! {
             () = heard => {}
             () = self.connection_closed.cancelled() => {}
-            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell that is to be killed has not said its number"),
+            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell to kill has not reported its pid"),
         }
         scanner.shell_pid()
     }

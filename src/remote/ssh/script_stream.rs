@@ -77,7 +77,7 @@ impl ScriptSession {
     }
 
     fn flood_error(&self, max: usize) -> RemoteError {
-        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, max >> 10);
+        let what = format!("`{}`: the host sent {} KiB more than requested; the stream was closed", self.title, max >> 10);
         RemoteError::Protocol { what }
     }
 
@@ -168,6 +168,6 @@ async fn write_input(write: &ChannelWriteHalf<Msg>, script: String, mut input: m
 
 fn report_start(started: StreamStartSender, how: Result<(), RemoteError>) {
     if started.send(how).is_err() {
-        tracing::debug!("nobody waits for this stream any more");
+        tracing::debug!("no task waits for this stream any more");
     }
 }

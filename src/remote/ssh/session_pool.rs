@@ -97,7 +97,7 @@ impl SessionPool {
                 Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => self.handle_refusal(seat, title, began).await?,
                 None | Some(Ok(Err(_))) => return Err(link.lost_error()),
                 Some(Err(_)) => {
-                    link.disconnect_info().reason.get_or_init(|| format!("no session was opened for `{title}` in time"));
+                    link.disconnect_info().reason.get_or_init(|| format!("opening a session for `{title}` timed out"));
                     link.abort_token().cancel();
                     return Err(late());
                 }
@@ -135,8 +135,8 @@ impl SessionPool {
             }
             if others == 0 && started.elapsed() > FIRST_SESSION_TIMEOUT {
                 return Err(RemoteError::Refused {
-                    what: format!("sshd opens no session for `{title}`"),
-                    hint: "sshd_config needs MaxSessions of at least 1 (10 is the default)".to_owned(),
+                    what: format!("sshd refused to open a session for `{title}`"),
+                    hint: "set MaxSessions to at least 1 in sshd_config (default: 10)".to_owned(),
                 });
             }
             others == 0 || ended
@@ -160,11 +160,11 @@ impl SessionPool {
         };
         if count >= MAX_CONNECTIONS {
             return Err(RemoteError::Refused {
-                what: format!("sshd opens no further session for `{title}` on {count} connections"),
-                hint: "sshd_config needs MaxSessions of at least 6 (10 is the default)".to_owned(),
+                what: format!("sshd refused to open another session for `{title}` on {count} connections"),
+                hint: "set MaxSessions to at least 6 in sshd_config (default: 10)".to_owned(),
             });
         }
-        tracing::debug!(host = %self.primary.name, count, "a further connection, for sessions");
+        tracing::debug!(host = %self.primary.name, count, "another connection, for more sessions");
         let link = (self.connect)().await?;
         self.connections().all.push(PooledConnection { connection: link, sessions_in_use: 0, last_freed: None });
         Ok(())

@@ -84,7 +84,7 @@ impl SshHost {
             let mut tx = tx;
             let (result, rest) = job.exec(script, sink, tx.closed()).await;
             if tx.send(result).is_err() {
-                tracing::debug!("nobody waits for this answer any more");
+                tracing::debug!("no task waits for this output any more");
             }
             if let Some(rest) = rest {
                 job.close_channel(rest).await;
@@ -120,7 +120,7 @@ impl SshHost {
         self.connection.tasks.spawn(async move {
             let how = job.run_interactive(line, terminal, ends).await;
             if ended.send(how).is_err() {
-                tracing::debug!("nobody waits for the end of this talk");
+                tracing::debug!("no task waits for the end of this session");
             }
         });
         rx.await.unwrap_or_else(|_| Err(self.connection.lost_error()))?;
@@ -198,10 +198,10 @@ fn classify_open_failure(code: ChannelOpenFailure, reason: &str) -> TcpReachabil
     if reason.contains("refused") {
         TcpReachability::Refused
     } else if code == ChannelOpenFailure::AdministrativelyProhibited {
-        TcpReachability::Unknown("its sshd forwards nothing (AllowTcpForwarding)".to_owned())
+        TcpReachability::Unknown("its sshd does not allow forwarding (AllowTcpForwarding)".to_owned())
     } else if ["timed out", "no route", "unreachable", "resolve", "not known"].iter().any(|r| reason.contains(r)) {
         TcpReachability::Blocked(reason.to_owned())
     } else {
-        TcpReachability::Unknown(format!("its sshd says only: {reason}"))
+        TcpReachability::Unknown(format!("its sshd reports only: {reason}"))
     }
 }
