@@ -67,7 +67,7 @@ fn shim_main(context: &ProgramContext, args: &[String]) -> ExitCode {
     match args.split_first() {
         Some((word, rest)) if word == "setsid" => setsid_main(rest),
         Some((word, rest)) if word == "container" => docker::supervise_container(context, rest),
-        _ => ProgramOutput::fail(125, "sandbox-shim: not for people").print(),
+        _ => ProgramOutput::fail(125, "sandbox-shim: internal program of the sandbox, not for direct use").print(),
     }
 }
 
