@@ -1,6 +1,6 @@
-//! What panes and overlays ask for, done: another screen, text that leaves, and what changes something on hosts, which is mostly asked back.
+//! Carries out what panes and overlays request: switch screens, export text, and change something on hosts after a confirmation.
 //!
-//! Uses the app and its dialogs. It is said which way a text went, since a terminal may refuse it and never says so.
+//! A toast names the way a text was exported, because a terminal may ignore OSC 52 without an error.
 
 use super::app::App;
 use super::command_palette::PaletteOutcome;
@@ -12,11 +12,11 @@ use super::text_input::InputOutcome;
 use super::ui::{Overlay, Screen};
 use super::view::{gpus, host, logs};
 
-/// The longest text for a clipboard, bytes; a longer one goes to a file.
+/// Maximum clipboard text in bytes; longer text goes to a file.
 const MAX_CLIPBOARD_BYTES: usize = 64 << 10;
 
 impl App {
-    /// Asks before anything is changed, or says why it cannot be.
+    /// Opens a confirmation dialog for a mutating command, or shows why the command is not available.
     pub(super) fn confirm_action(&mut self, cmd: UiCommand) {
         let offer = self.model.capabilities.clone();
         let dialog = match cmd {
@@ -41,7 +41,7 @@ impl App {
         self.ui.overlay = Some(Overlay::Dialog(dialog));
     }
 
-    /// A shell where what is under the cursor runs.
+    /// Opens a shell for the host or rank under the cursor.
     fn request_shell(&mut self) {
         match self.ui.target_at_cursor(&self.model) {
             Some((host, rank)) => self.pending_actions.push(UserAction::OpenShell(host, rank)),
@@ -49,7 +49,7 @@ impl App {
         }
     }
 
-    /// Does what a pane asked for.
+    /// Carries out a pane's request.
     pub(super) fn perform(&mut self, action: Option<PaneAction>) {
         match action {
             None => {}
@@ -100,13 +100,13 @@ impl App {
         self.show_toast(&said);
     }
 
-    /// Writes a file; its path, or why not.
+    /// Writes a file and returns its path, or the reason why it failed.
     fn save_text(&self, export: &ExportedText) -> Result<String, String> {
         let Some(clipboard) = &self.clipboard else { return Err("this dashboard cannot save files".to_owned()) };
         clipboard.save_to_file(&export.name, &export.text).map_err(|error| format!("not saved: {error}"))
     }
 
-    /// A key for the question or prompt on top; `false`: there is none.
+    /// Handles a key for the open dialog or prompt; `false` if none is open.
     pub(crate) fn handle_overlay_key(&mut self, key: &str) -> bool {
         if let Some(Overlay::Find(_) | Overlay::Filter(_)) = &self.ui.overlay {
             self.handle_prompt_key(key);
@@ -132,7 +132,7 @@ impl App {
         true
     }
 
-    /// A key for the line that is being typed.
+    /// Handles a key for the open text prompt.
     fn handle_prompt_key(&mut self, key: &str) {
         let filters = matches!(self.ui.overlay, Some(Overlay::Filter(_)));
         let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &mut self.ui.overlay else { return };
@@ -181,7 +181,7 @@ mod tests {
     use super::super::view::problems;
     use super::*;
 
-    /// From every line of the lists of what happened and of what is wrong that is about a host, one gets there.
+    /// Every item of the Events and Problems screens that concerns a host leads to its log.
     #[test]
     fn shell_opens_on_selected_host() {
         for screen in [Screen::Events, Screen::Problems] {

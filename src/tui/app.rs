@@ -1,6 +1,6 @@
-//! The dashboard but for its terminal: what is known and what the person looks at. Notes and commands change it.
+//! The dashboard without its terminal: model and view state, changed by feed messages and commands.
 //!
-//! Uses the model and the ui, the only file besides the event loop that knows all panes. Reads no clock; `now` comes from the feed.
+//! Besides the event loop the only file that knows all panes. Reads no clock; `now` comes from the feed.
 
 use ratatui::Frame;
 
@@ -18,38 +18,36 @@ use super::theme::Theme;
 use super::ui::{Overlay, Screen, Ui};
 use super::view::{self, logs, problems};
 
-/// How long a line for the person stays.
+/// How long a toast stays visible.
 const TOAST_MS: i64 = 5_000;
 
-/// What must be drawn anew, the least urgent first.
+/// How urgently the screen must be redrawn, least urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RedrawPriority {
     None,
-    /// The clock or a sample.
+    /// A tick or a sample.
     Sample,
     Event,
-    /// The person pressed a key.
+    /// A key or mouse event.
     Input,
 }
 
-/// What is known, what is looked at, and what is to be done about it.
+/// The model, the view state, and what the event loop still has to do.
 pub(crate) struct App {
     pub model: Model,
-    /// What the person looks at.
     pub ui: Ui,
-    /// Who takes copies of text.
+    /// The target for copied and saved text.
     pub clipboard: Option<Box<dyn Clipboard>>,
-    /// Text on its way to the terminal's clipboard.
+    /// Text to send to the terminal's clipboard.
     pub pending_clipboard: Option<String>,
-    /// Asked for by keys, not yet sent.
+    /// Actions that keys requested and that are not sent yet.
     pub pending_actions: Vec<UserAction>,
-    /// Suspend after this round.
+    /// Suspend the program after this iteration.
     pub suspend_requested: bool,
     pub full_redraw: bool,
 }
 
 impl App {
-    /// Nothing is known yet.
     pub(crate) fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
         App {
             model: Model::new(role, sanitizer, theme),
@@ -62,7 +60,6 @@ impl App {
         }
     }
 
-    /// Takes what the person has set.
     pub(crate) fn apply_settings(&mut self, settings: DashboardSettings) {
         (self.model.theme, self.ui.mouse_mode, self.ui.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
@@ -70,7 +67,7 @@ impl App {
         }
     }
 
-    /// From now on nothing can be changed from here.
+    /// Removes every command that changes something.
     pub(crate) fn set_readonly(&mut self) {
         self.model.readonly = true;
         self.ui.bindings.remove_mutating();
@@ -81,7 +78,7 @@ impl App {
         self.model.page_rows = view::draw(frame, &self.model, &mut self.ui);
     }
 
-    /// Takes one thing that was told; what it makes dirty.
+    /// Applies one message and returns what must be redrawn.
     pub(crate) fn handle_message(&mut self, message: FeedMessage) -> RedrawPriority {
         match message {
             FeedMessage::Event(event) => return self.handle_event(&event),
@@ -106,7 +103,7 @@ impl App {
             FeedMessage::Clipboard(hand) => self.clipboard = Some(hand),
             FeedMessage::Capabilities(offer) => {
                 if self.ui.has_dialog() && self.model.capabilities != offer {
-                    // What was asked is no longer the question.
+                    // The open dialog asks about capabilities that no longer apply.
                     self.ui.overlay = None;
                 }
                 self.model.capabilities = offer;
@@ -135,7 +132,7 @@ impl App {
     }
 
     fn advance_clock(&mut self, now: UnixMillis) {
-        // What was said before any time was known begins now.
+        // A toast shown before the first timestamp starts its time now.
         if self.model.now == 0
             && let Some((_, until)) = &mut self.ui.toast
         {
@@ -144,7 +141,6 @@ impl App {
         self.model.now = self.model.now.max(now);
     }
 
-    /// Shows a line for a moment.
     pub(crate) fn show_toast(&mut self, text: &str) {
         self.ui.toast = Some((self.model.sanitizer.sanitize_line(text), self.model.now + TOAST_MS));
     }
@@ -210,7 +206,7 @@ impl App {
         }
     }
 
-    /// Goes to the next problem, or the one before; from another screen to the first one.
+    /// Selects the next or previous problem; from another screen, the first one.
     fn select_problem(&mut self, cmd: UiCommand) {
         let step = match std::mem::replace(&mut self.ui.screen, Screen::Problems) {
             Screen::Problems if cmd == UiCommand::NextError => UiCommand::Down,
@@ -220,7 +216,7 @@ impl App {
         problems::select_problem(&mut self.ui.problems, &self.model, step);
     }
 
-    /// A click; whether there was something.
+    /// Handles a click; `false` if nothing was hit.
     pub(crate) fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
         if self.ui.overlay.is_some() || !view::handle_click(&self.model, &mut self.ui, x, y) {
             return false;
@@ -235,7 +231,7 @@ impl App {
         let harmless = self.model.capabilities.role == DashboardRole::Replay
             || self.model.capabilities.start_summary.is_some()
             || self.model.state.outcome.is_some();
-        // One who merely looks and has nothing to look at yet.
+        // An observer whose run has not reported anything yet.
         let early = self.model.capabilities.role == DashboardRole::Observer
             && !self.model.capabilities.can_control
             && self.model.state.step_tracker.steps().is_empty();

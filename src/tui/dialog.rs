@@ -1,7 +1,7 @@
-//! Questions: what is about to happen in words, and the answers with their keys. The harmless answer has the focus.
+//! Dialogs: what will happen, and the choices with their keys. A harmless choice has the focus.
 //!
-//! Uses the model for what is the case. A question about a run that has changed meanwhile is taken away, not answered. What destroys cannot be
-//! answered at once: keys that were typed before one could read the question must not answer it.
+//! A dialog closes when the capabilities of the run change. A destructive choice is
+//! disabled for a moment, so that keys typed before the dialog could be read do not answer it.
 
 use crate::event::UnixMillis;
 use crate::report::style::count_noun;
@@ -12,28 +12,26 @@ use super::feed::DashboardRole;
 use super::model::Model;
 use super::text_input::{InputOutcome, TextInput};
 
-/// How long an answer that destroys is dead, milliseconds of the feed.
+/// How long destructive choices stay disabled, in milliseconds of the feed's clock.
 pub(crate) const CONFIRM_DELAY_MS: i64 = 300;
-/// The columns of a line of text; a screen of 80 shows all of it.
+/// Maximum width of a text line; fits a screen of 80 columns.
 pub(super) const TEXT_WIDTH: usize = 72;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialogChoice {
-    /// Leave all as it is.
+    /// Change nothing.
     Cancel,
-    /// Start what the plan shows.
+    /// Start the planned launch.
     Start,
-    /// Leave the run alone and end.
+    /// Leave the dashboard; the run continues.
     Detach,
-    /// End every rank with time to save.
+    /// Send TERM to every rank, KILL after the grace period.
     Stop,
-    /// End every rank now.
+    /// Send KILL to every rank.
     Kill,
-    /// Stop the gang and launch it again.
     Restart,
-    /// Stop and remove everything.
     TearDown,
-    /// Leave now, whatever is under way.
+    /// Leave now, without waiting for the operation in progress.
     LeaveNow,
 }
 
@@ -43,7 +41,7 @@ impl DialogChoice {
     }
 }
 
-/// What must be typed before the answer that destroys.
+/// Text to type before a destructive choice is enabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypedConfirmation {
     pub expected: String,
@@ -52,17 +50,16 @@ pub struct TypedConfirmation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialog {
-    /// What it is about.
     pub title: String,
-    /// What will happen, in lines.
+    /// Lines that explain what will happen.
     pub text: Vec<String>,
-    /// Key, label and meaning.
+    /// Key, label and choice.
     pub choices: Vec<(&'static str, String, DialogChoice)>,
-    /// Which answer Enter gives.
+    /// Index of the choice that Enter selects.
     pub focus: usize,
-    /// What must be typed, where something must.
+    /// Text that must be typed first, if any.
     pub confirmation: Option<TypedConfirmation>,
-    /// When it was asked, by the feed's clock.
+    /// When the dialog opened, by the feed's clock.
     pub opened_at: UnixMillis,
 }
 
@@ -76,7 +73,7 @@ impl Dialog {
         Dialog { focus: 1, ..Dialog::new(&format!("START {name}"), vec![what.to_owned()], choices, 0) }
     }
 
-    /// How to leave, and what each way does to the run.
+    /// The ways to leave, with their effect on the run.
     pub fn choose_exit(model: &Model) -> Dialog {
         let cancel = ("esc", "Cancel: stay here".to_owned(), DialogChoice::Cancel);
         let mut choices = Vec::new();
@@ -110,19 +107,16 @@ impl Dialog {
         Dialog::new("LEAVE", text, choices, model.now)
     }
 
-    /// Before every rank is told to end.
     pub fn confirm_stop(model: &Model) -> Dialog {
         let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then apply `teardown`".to_owned()];
         Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Stop", DialogChoice::Stop, model.now)
     }
 
-    /// Before every rank is killed.
     pub fn confirm_kill(model: &Model) -> Dialog {
         let text = vec![run_summary_line(model), "effect   KILL to every rank, with no time to save; then apply `teardown`".to_owned()];
         Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Kill", DialogChoice::Kill, model.now)
     }
 
-    /// Before the gang is stopped and launched again.
     pub fn confirm_restart(model: &Model) -> Dialog {
         let text = vec![
             run_summary_line(model),
@@ -133,7 +127,7 @@ impl Dialog {
         Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Restart", DialogChoice::Restart, model.now)
     }
 
-    /// Before everything is removed: the name is typed.
+    /// Teardown: the user must type the name of the run.
     pub fn confirm_teardown(model: &Model) -> Dialog {
         let name = model.sanitize(&model.state.info.name);
         let mut text = vec![run_summary_line(model)];
@@ -159,13 +153,13 @@ impl Dialog {
         Dialog::new(title, text, choices, since)
     }
 
-    /// Whether an answer can be given now.
+    /// Whether a choice can be selected now.
     pub fn is_enabled(&self, choice: DialogChoice, now: UnixMillis) -> bool {
         !choice.is_destructive()
             || now - self.opened_at >= CONFIRM_DELAY_MS && self.confirmation.as_ref().is_none_or(|word| word.input.text == word.expected)
     }
 
-    /// Takes a key; the answer, if it is one.
+    /// Handles a key; returns the selected choice, if any.
     pub fn handle_key(&mut self, key: &str, now: UnixMillis) -> Option<DialogChoice> {
         let last = self.choices.len().saturating_sub(1);
         let choice = match key {
@@ -182,7 +176,7 @@ impl Dialog {
             key => match &mut self.confirmation {
                 Some(word) => {
                     if matches!(word.input.handle_key(key), InputOutcome::Editing) {
-                        // Who has typed the name has chosen.
+                        // A complete name moves the focus to the destructive choice.
                         self.focus = if word.input.text == word.expected { last } else { 0 };
                     }
                     return None;
@@ -195,7 +189,7 @@ impl Dialog {
     }
 }
 
-/// What is lost when ranks end.
+/// Warns about unsaved work.
 const LOST_WORK_LINE: &str = "lost     everything that the ranks have not saved";
 
 fn run_summary_line(model: &Model) -> String {
@@ -207,7 +201,7 @@ fn run_summary_line(model: &Model) -> String {
     if text.len() + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
-/// And whom an order does not reach.
+/// Adds the hosts that a command cannot reach.
 fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String> {
     for (at, host) in (0_u32..).zip(&model.state.hosts) {
         if !matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable) {
@@ -216,7 +210,7 @@ fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String>
         let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
         text.push(format!("UNREACHABLE  {}: {} may still run there", model.sanitize(&host.name), count_noun(ranks, "rank")));
     }
-    // A dialog is no list: of many hosts the first few.
+    // Lists only the first few hosts.
     let head = text.iter().take_while(|line| !line.starts_with("UNREACHABLE")).count();
     let more = text.len().saturating_sub(head + 4);
     if more > 0 {
@@ -244,7 +238,7 @@ mod tests {
         assert_eq!(dialog.handle_key("esc", 0), Some(DialogChoice::Cancel));
     }
 
-    /// For every question: the words of each answer against what comes of it.
+    /// Checks for every dialog that the label of each choice matches its effect.
     #[test]
     fn choices_send_matching_actions() {
         let ask = |cmd: UiCommand, keys: &[&str]| {

@@ -1,66 +1,63 @@
-//! Which key means what as this program is shipped: one table. What a person changed of it is `bindings`, from which keys are looked up and
-//! the help is drawn.
+//! The default key bindings in one table. `key_bindings` applies the user's changes; keys are looked up and
+//! the help is drawn from there.
 //!
-//! Lower case looks, upper case changes; Ctrl with a letter only scrolls, but for Ctrl-C, Ctrl-L and Ctrl-Z which mean what they always do.
+//! Lower case views, upper case changes; Ctrl with a letter only scrolls, except Ctrl-C, Ctrl-L and Ctrl-Z with their usual meaning.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key asks of the dashboard.
+/// A command of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UiCommand {
-    /// One screen back; on the first one ask how to leave.
+    /// Back one screen; on the overview, choose how to leave.
     Quit,
-    /// Close what lies on top, go back; never leaves.
+    /// Close the overlay or go back; never leaves.
     Back,
-    /// Leave at once; the run goes on.
+    /// Leave now; the run continues.
     DetachNow,
     Interrupt,
-    /// Show the keys, or hide them.
+    /// Show or hide the help.
     Help,
     Redraw,
-    /// Stop this program as the shell does.
+    /// Suspend the program as Ctrl-Z does in a shell.
     Suspend,
     Overview,
     Host,
     Ranks,
     Logs,
     Gpus,
-    /// Ask which lines to show.
+    /// Enter a line filter.
     Filter,
-    /// One log, all, those of a host.
+    /// Switch between this log, all logs and all logs of this host.
     Merge,
-    /// Equal lines as one, or each.
+    /// Fold equal lines of merged logs, or show each.
     Fold,
-    /// No times, how long ago, the time of day.
+    /// Times of lines: off, age, time of day.
     Times,
-    /// The line before that says that something is wrong; outside of logs the next problem.
+    /// Previous line with an error; outside of logs the next problem.
     NextError,
-    /// The line after that says so; outside of logs the problem before.
+    /// Next line with an error; outside of logs the previous problem.
     PrevError,
-    /// Mark the line, or take its mark away.
+    /// Mark or unmark the line.
     Mark,
-    /// The next marked line.
     NextMark,
     Copy,
-    /// Copy what is on the screen.
+    /// Copy the visible lines.
     CopyView,
-    /// Save what can be scrolled to.
+    /// Save everything in the view.
     Save,
-    /// Every byte as it is, escaped.
+    /// Show raw bytes, escaped.
     Bytes,
-    /// Every picture of a progress bar, or the last one.
+    /// Show every redraw of progress bars, or only the last.
     Collapse,
-    /// Nothing but the log.
+    /// Show only the log.
     Zoom,
-    /// Show what is wrong.
     Problems,
     Events,
     PrevEvent,
     NextEvent,
-    /// Less time in more detail.
     ZoomIn,
     ZoomOut,
-    /// The newest, as it comes.
+    /// Follow the newest event.
     Live,
     NextScreen,
     PrevScreen,
@@ -68,80 +65,71 @@ pub enum UiCommand {
     Down,
     PageUp,
     PageDown,
-    /// Half a page up.
     HalfUp,
-    /// Half a page down.
     HalfDown,
     Top,
-    /// To the end; in a log the newest line, and stay there.
+    /// To the end; in a log, follow the newest line.
     Bottom,
     Left,
     Right,
-    /// Open what is under the cursor.
+    /// Open the item under the cursor.
     Open,
-    /// The log of what is under the cursor.
+    /// Open the log of the item under the cursor.
     Output,
-    /// Another order of the rows.
+    /// Switch the order of rows.
     Sort,
     Metric,
-    /// Only what is wrong, or all.
+    /// Show only faulty GPUs, or all.
     Faults,
-    /// What nvidia-smi prints, or no longer.
+    /// Show the output of nvidia-smi, or hide it.
     Raw,
     Again,
-    /// Ask what to look for.
+    /// Enter a search pattern.
     Find,
-    /// The next line that has it.
     FindNext,
-    /// The line before that has it.
     FindPrev,
-    /// The log of the rank before.
     PrevRank,
-    /// The log of the next rank.
     NextRank,
-    /// The logs of the host before.
     PrevHost,
-    /// The logs of the next host.
     NextHost,
-    /// The launcher's own log of this host, and back.
+    /// Switch between the logs of the rank and of its launcher.
     NodeLog,
-    /// Stay at the newest line, or stop.
+    /// Follow the newest line, or stop following.
     Follow,
-    /// Show long lines whole, or cut.
+    /// Wrap or cut long lines.
     Wrap,
-    /// Start what the plan shows.
+    /// Start the planned launch.
     Start,
-    /// End every rank with time to save.
+    /// Stop every rank: TERM, then KILL after the grace period.
     Halt,
-    /// End every rank now.
+    /// Kill every rank.
     Kill,
-    /// Stop the gang and launch it again.
+    /// Stop all ranks and launch them again.
     Restart,
-    /// Stop and remove everything.
+    /// Stop the run and remove everything.
     TearDown,
-    /// A shell where the run is.
+    /// Open a shell on the host or in the run's container.
     Shell,
-    /// Choose a command by its name.
     Palette,
-    /// Keep the screen as it is, or go on.
+    /// Freeze the screen, or resume.
     Freeze,
     Theme,
-    /// The mouse: as the screen needs it, on, off.
+    /// Switch the mouse mode.
     Mouse,
-    /// Pause the journal, or go on.
+    /// Pause or resume the replay.
     Pause,
     Step,
-    /// Play twice as fast.
+    /// Double the replay speed.
     Faster,
-    /// Play half as fast.
+    /// Halve the replay speed.
     Slower,
-    /// A twentieth of the journal back.
+    /// Seek back by 5%.
     Earlier,
-    /// A twentieth of the journal on.
+    /// Seek forward by 5%.
     Later,
 }
 
-/// Where a key means something.
+/// Where a key binding applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyContext {
     Global,
@@ -151,18 +139,18 @@ pub enum KeyContext {
     Logs,
     Gpus,
     Events,
-    /// At what is wrong.
+    /// The Problems screen.
     Problems,
-    /// While a plan waits for its start.
+    /// While a plan waits to be started.
     Plan,
     /// While there is a run to act on.
     Run,
-    /// While a journal is played.
+    /// During a replay.
     Replay,
 }
 
 impl KeyContext {
-    /// The head of its keys in the help.
+    /// Section title in the help.
     pub fn title(self) -> &'static str {
         match self {
             KeyContext::Global => "Everywhere",
@@ -180,16 +168,16 @@ impl KeyContext {
     }
 }
 
-/// A row of the table: the same command under one or several keys.
+/// A default binding: one command with one or several keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DefaultBinding {
     pub context: KeyContext,
-    /// The keys, as they are written in the help.
+    /// The keys as shown in the help.
     pub keys: &'static [&'static str],
     pub command: UiCommand,
-    /// What the help says.
+    /// Help text.
     pub help: &'static str,
-    /// The same in a word or two, for the last line of the screen; empty: not told there.
+    /// Short form for the footer; empty if it is not shown there.
     pub hint: &'static str,
 }
 
@@ -294,7 +282,7 @@ pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Global, &["ctrl-z"], UiCommand::Suspend, "suspend this program", ""),
 ];
 
-/// What the second key of a pair asks.
+/// The command of the second key of a pair.
 pub(super) fn paired_command(cmd: UiCommand) -> UiCommand {
     match cmd {
         UiCommand::NextError => UiCommand::PrevError,
@@ -310,7 +298,7 @@ pub(super) fn paired_command(cmd: UiCommand) -> UiCommand {
 }
 
 impl UiCommand {
-    /// How the command is called in settings and in the palette: `tear-down`.
+    /// Name of the command in settings and in the palette: `tear-down`.
     pub fn name(self) -> String {
         let mut name = String::new();
         for c in format!("{self:?}").chars() {
@@ -322,13 +310,13 @@ impl UiCommand {
         name
     }
 
-    /// Whether it changes something on hosts.
+    /// Whether the command changes something on hosts.
     pub fn is_mutating(self) -> bool {
         matches!(self, UiCommand::Start | UiCommand::Halt | UiCommand::Kill | UiCommand::Restart | UiCommand::TearDown | UiCommand::Shell)
     }
 }
 
-/// How a key is written in the table.
+/// Name of a key, as in the table.
 pub(crate) fn key_name(key: KeyEvent) -> Option<String> {
     let plain = match key.code {
         KeyCode::Char(' ') => "space".to_owned(),

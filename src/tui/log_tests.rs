@@ -1,4 +1,4 @@
-//! The logs as a person uses them: merged, folded, filtered, marked, copied and saved; and what a host may write into them.
+//! The Logs screen in use: merge, fold, filter, mark, copy and save; and hostile log content.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::tests::{TextLog, draw, press_keys, snapshot_text};
 use super::theme::Theme;
 use super::ui::Screen;
 
-/// What was given away.
+/// Texts given to the clipboard or saved.
 type CapturedTexts = Arc<Mutex<Vec<(String, String)>>>;
 
 struct FakeClipboard(CapturedTexts, bool);
@@ -247,7 +247,7 @@ fn event_opens_log_at_its_time() {
     assert_eq!(scene.app.ui.screen, Screen::Problems, "outside of logs the next problem");
 }
 
-/// A log of a GiB that is nowhere: every line has its number and a hundred bytes.
+/// A virtual log of one GiB: numbered lines of a hundred bytes.
 struct HugeLog(Arc<Mutex<u64>>);
 
 impl StoredLogs for HugeLog {
@@ -282,7 +282,7 @@ fn huge_log_opens_at_end_and_scrolls() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever is written, in whichever way it is shown, copied or saved: nothing steers the terminal, and secrets are hidden.
+    /// Log content never controls the terminal and secrets stay hidden, in every display mode, copy and export.
     #[test]
     fn logs_never_emit_control_sequences(parts in proptest::collection::vec(proptest::sample::select(vec![
         "\u{1b}]52;c;eA==\u{7}", "\u{1b}[2J", "\u{1b}[1A", "\u{9b}31m", "\r", "\n", "\t", "\u{202e}", "\u{7f}", "\0", "step 1 ", "Error ", "hunter2-token", "hun\u{1b}[1mter2-token", "中\u{301}", "37%|", "\u{1b}P", "\u{2028}",

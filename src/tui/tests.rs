@@ -1,5 +1,5 @@
 #![expect(clippy::disallowed_methods, reason = "reads the pictures that the screens are compared with")]
-//! The look: every screen against its picture, and every size without a panic.
+//! Appearance: every screen against its snapshot, and every size without a panic.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// The text of a screen, and beneath it which columns look how.
+/// The text of a screen followed by the styles of its columns.
 pub(super) fn snapshot_text(buffer: &Buffer) -> String {
     let (mut text, mut looks) = (String::new(), String::new());
     for y in 0..buffer.area.height {
@@ -64,7 +64,7 @@ fn style_text(color: Color, modifier: Modifier) -> String {
     [color, modifier].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares with the picture in `pictures/`; with BLESS=1 in the environment it is painted anew.
+/// Compares with the snapshot in `pictures/`; with BLESS=1 in the environment it is rewritten.
 fn assert_snapshot(name: &str, buffer: &Buffer) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/pictures").join(format!("{name}.txt"));
     let now = snapshot_text(buffer);
@@ -110,7 +110,7 @@ fn screens_match_snapshots() {
     }
 }
 
-/// What lies on top of a screen.
+/// Overlays on top of a screen.
 #[test]
 fn overlays_match_snapshots() {
     for (width, height) in [(80, 24), (120, 40)] {
@@ -141,7 +141,7 @@ fn overlays_match_snapshots() {
     }
 }
 
-/// The pictures that the README shows are what the screens look like.
+/// The images in the README match the screens.
 #[test]
 fn readme_images_are_current() {
     let shown: [(&str, &str, BuildFixture, Screen); 4] = [
@@ -164,7 +164,7 @@ fn readme_images_are_current() {
     }
 }
 
-/// The journals that the pictures are made from are what their makers make.
+/// The stored journals match their builders.
 #[test]
 fn journals_match_their_builders() {
     for (name, make) in fixtures::JOURNALS {
@@ -191,8 +191,8 @@ fn read_files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path()).expect("read"))).collect()
 }
 
-/// Every size to 220 columns and 70 rows, and none at all: each with one of the scenes, screens and overlays in turn, so that over all sizes
-/// each of them is drawn at every width and every height.
+/// Every size up to 220 columns and 70 rows, including zero, each with one fixture, screen and overlay in turn, so that each of
+/// these is drawn at every width and every height.
 #[test]
 fn every_size_draws_without_panic() {
     std::thread::scope(|scope| {
@@ -206,9 +206,9 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
     let mut all: Vec<DashboardFixture> = FIXTURES.iter().map(|(_, make)| make()).collect();
     let cases = all.len() * Screen::ALL.len();
     for (width, height) in widths.flat_map(|width| (0..=70_u16).map(move |height| (width, height))) {
-        // Neither 13 nor 17 divides the number of cases: a step to the side or down goes through all of them.
+        // Neither 13 nor 17 divides the number of cases: every step right or down visits all of them.
         let case = (usize::from(width) * 13 + usize::from(height) * 17) % cases;
-        // A thousand ranks take their time: one size in eight.
+        // A thousand ranks are slow: one size in eight.
         let scene = case / Screen::ALL.len();
         let scene = if FIXTURES[scene].0 == "many" && (width + height) % 8 > 0 { 0 } else { scene };
         let app = &mut all[scene].app;
@@ -229,7 +229,7 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
     }
 }
 
-/// Whatever was told, nothing that steers a terminal is in a cell.
+/// No cell contains a control character, whatever the feed contains.
 #[test]
 fn cells_hold_no_control_characters() {
     let mut scene = fixtures::bad_day();
@@ -243,7 +243,7 @@ fn cells_hold_no_control_characters() {
     }
 }
 
-/// Where the terminal knows ASCII only, or no colours, it is told nothing else.
+/// An ASCII or monochrome theme uses nothing else.
 #[test]
 fn ascii_mono_theme_is_respected() {
     for (name, make) in FIXTURES {
@@ -259,7 +259,7 @@ fn ascii_mono_theme_is_respected() {
     }
 }
 
-/// Every key of the table does something or is harmless in every scene, and the screen can be drawn afterwards.
+/// Every bound key is harmless in every fixture, and the screen can be drawn afterwards.
 #[test]
 fn every_key_is_safe_on_every_screen() {
     for (name, make) in FIXTURES {
@@ -279,7 +279,7 @@ fn every_key_is_safe_on_every_screen() {
     }
 }
 
-/// What is wrong stands above what is right, and the cause before its consequences.
+/// Failed hosts come before healthy ones, and the cause before its effects.
 #[test]
 fn worst_hosts_and_cause_come_first() {
     let mut scene = fixtures::bad_day();
@@ -291,7 +291,7 @@ fn worst_hosts_and_cause_come_first() {
     assert!(rows[..cause].iter().all(|row| !row.contains("clock is")), "{text}");
 }
 
-/// Equal hosts are one row where they do not fit; it is unfolded in place and folded again, and what is wrong never folds.
+/// Equal hosts fold into one row where space is short; the row expands in place and collapses again; failed hosts never fold.
 #[test]
 fn equal_hosts_fold_and_unfold() {
     let mut scene = fixtures::many_hosts();
@@ -307,7 +307,7 @@ fn equal_hosts_fold_and_unfold() {
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
 }
 
-/// The same in the matrix of a launch, where hosts that are equally far are one row.
+/// The same for the launch matrix, where hosts with equal progress share a row.
 #[test]
 fn launch_rows_fold_and_unfold() {
     let mut scene = fixtures::launching_hosts(40);
@@ -324,7 +324,7 @@ fn launch_rows_fold_and_unfold() {
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
 }
 
-/// What is looked for stays where it is; the rest is dimmed, and n goes from one to the next.
+/// Matching GPUs keep their place, the rest is dimmed; n goes to the next match.
 #[test]
 fn gpu_matrix_dims_nonmatching_cells() {
     let mut scene = fixtures::bad_day();
@@ -343,7 +343,7 @@ fn gpu_matrix_dims_nonmatching_cells() {
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("unknown metric `hot`: use util, power, mem or temp"));
 }
 
-/// nvidia-smi is asked once until it answers; what it prints is shown with its age, and steers nothing.
+/// nvidia-smi is requested once until it responds; its output is shown with its age and sanitized.
 #[test]
 fn nvidia_smi_output_is_requested_and_shown() {
     use super::feed::UserAction;
@@ -422,7 +422,7 @@ fn log_search_works_both_ways() {
     assert!(shown(&mut scene.app).contains("no earlier line matches"), "what is no regular expression is text");
 }
 
-/// The rows between head and foot.
+/// The rows between header and footer.
 fn body_rows(picture: &str) -> Vec<String> {
     picture.lines().skip(3).take(20).map(str::to_owned).collect()
 }

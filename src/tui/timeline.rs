@@ -1,6 +1,6 @@
-//! What happened, in its order: the life of hosts and ranks, retries, warnings, alerts of GPUs and the person's own marks.
+//! The timeline: hosts and ranks starting and ending, retries, warnings, GPU alerts and the user's marks.
 //!
-//! Uses `event` and `state`. Bounded; the same of many hosts or ranks at nearly the same time is one item.
+//! Bounded; equal events of many hosts or ranks at nearly the same time are merged.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,29 +12,29 @@ use crate::text::sanitize::Sanitizer;
 use super::theme::DisplayStatus;
 use super::view::host_status;
 
-/// How many items are kept.
+/// Maximum number of items.
 const MAX_ITEMS: usize = 10_000;
-/// The most bytes of an item's text.
+/// Maximum bytes of an item's text.
 const MAX_TEXT_BYTES: usize = 500;
-/// What happens within this time of others of its kind joins them, milliseconds.
+/// Events of one kind within this time are merged, in milliseconds.
 const MERGE_WINDOW_MS: i64 = 2_000;
-/// How many of the last items are looked at for that.
+/// Number of recent items considered for merging.
 const MERGE_LOOKBACK: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineItem {
     pub at: UnixMillis,
     pub status: DisplayStatus,
-    /// What, as the host wrote it: unsafe to show.
+    /// Text as the host wrote it: sanitize before display.
     pub text: String,
     pub hosts: Vec<u32>,
     pub ranks: Vec<u32>,
-    /// The log that tells more.
+    /// The related log.
     pub log: Option<(u32, LogFile)>,
 }
 
 impl TimelineItem {
-    /// How many things it stands for.
+    /// Number of hosts or ranks it stands for.
     pub fn affected_count(&self) -> usize {
         self.hosts.len().max(self.ranks.len()).max(1)
     }
@@ -43,13 +43,13 @@ impl TimelineItem {
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     items: VecDeque<TimelineItem>,
-    /// How many were forgotten.
+    /// Number of dropped items.
     pub dropped_items: u64,
-    /// The last trouble of each host's GPUs.
+    /// The last GPU warning of each host.
     host_warnings: BTreeMap<u32, String>,
 }
 
-/// Who something is about.
+/// Subject of an event.
 enum EventSubject {
     Run,
     Host(u32),
@@ -57,12 +57,12 @@ enum EventSubject {
 }
 
 impl Timeline {
-    /// All items, the oldest first.
+    /// All items, oldest first.
     pub fn items(&self) -> &VecDeque<TimelineItem> {
         &self.items
     }
 
-    /// Takes an event that `state` knows already.
+    /// Adds an event that `state` has already applied.
     pub fn record(&mut self, event: &Event, state: &RunState) {
         let Some((status, text, who)) = describe_event(&event.kind, state) else {
             if let EventKind::Gpus { host, .. } = &event.kind {
@@ -73,7 +73,7 @@ impl Timeline {
         self.push_item(event.at, status, &text, &who);
     }
 
-    /// The person marked a line.
+    /// Adds a mark of the user.
     pub fn add_mark(&mut self, at: UnixMillis, text: &str, log: (u32, LogFile)) {
         let who = match log.1 {
             LogFile::Rank { rank, restart } => EventSubject::Rank(log.0, rank, restart),
@@ -135,10 +135,10 @@ impl Timeline {
     }
 }
 
-/// How bad something is, what it is, and who it is about.
+/// Status, text and subject of an event.
 type EventDescription = (DisplayStatus, String, EventSubject);
 
-/// What an event tells a person who looks back, if anything.
+/// Describes an event, if it is worth showing.
 fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     match kind {
         EventKind::RunStarted(_)
@@ -178,7 +178,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
     }
 }
 
-/// Of the plan: its steps and checks.
+/// Steps and checks of the plan.
 fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     let step = |id: u32| state.step_tracker.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
     Some(match kind {
@@ -226,7 +226,7 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     })
 }
 
-/// Of a launcher or a rank.
+/// Launchers and ranks.
 fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     let exited = |what: &str, exit: &Exit| {
         let status = if exit.is_success() { DisplayStatus::Done } else { DisplayStatus::Error };
@@ -261,7 +261,7 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
     })
 }
 
-/// Of the run as a whole.
+/// The run as a whole.
 fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     Some(match kind {
         EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),

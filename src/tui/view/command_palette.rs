@@ -1,6 +1,4 @@
-//! The commands by their names, above the last line.
-//!
-//! Uses `palette`.
+//! Draws the command palette above the footer.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -13,7 +11,7 @@ use crate::tui::theme::Theme;
 use super::formatting;
 use super::lines::render_lines;
 
-/// The most commands that are shown at once.
+/// Maximum number of visible commands.
 const MAX_ENTRIES: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &CommandPalette, found: &[PaletteEntry]) {

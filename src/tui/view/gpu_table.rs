@@ -1,6 +1,6 @@
-//! The GPUs of one host: a row each, what holds them back, and their last minutes as graphs.
+//! The GPUs of one host: one row each, throttle reasons, and graphs of the last minutes.
 //!
-//! Uses `graph`. What the driver does not tell is `-`, and never zero. The axes are fixed: percent of what is possible, of the limit, degrees.
+//! Values that the driver does not report are `-`, never zero. Axes are fixed: utilization, percent of the power limit, degrees.
 
 use ratatui::text::{Line, Span};
 
@@ -14,10 +14,9 @@ use crate::tui::theme::DisplayStatus;
 use super::lines::{age_text, section_title};
 use super::{formatting, graph, host_status};
 
-/// The longest row of bars.
+/// Maximum width of the bars.
 const MAX_BARS: usize = 60;
 
-/// A row a GPU.
 pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
     let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
@@ -77,7 +76,7 @@ fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>
     host.gpu_traces.get(&gpu).map(|trace| trace.iter().map(get).collect()).unwrap_or_default()
 }
 
-/// The means over the host's GPUs, utilisation and power side by side.
+/// Mean utilization and power of the host's GPUs, side by side.
 pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     if host.gpu_traces.is_empty() {
         return Vec::new();
@@ -87,7 +86,7 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<
     graph_pair(model, ("utilization, mean", of(|look| look.utilization)), ("power, % of limit, mean", of(|look| look.power)), half, 3)
 }
 
-/// Two graphs a GPU: utilisation and power, as large as there is room for all of them.
+/// Graphs of utilization and power per GPU, as large as space allows.
 pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![section_title(model, "Last minutes  v: nvidia-smi output", width)];
     if host.gpu_traces.is_empty() {

@@ -1,7 +1,7 @@
-//! The first screen: the table of hosts, what is wrong, what the ranks last said. While steps are under way the table is the matrix of hosts
-//! and phases. A wide screen has what is wrong in a column of its own.
+//! The overview: the host table, problems, and the last lines of the ranks. During a launch the table is the matrix of hosts
+//! and phases. A wide screen shows problems in a column of their own.
 //!
-//! Uses `hosts`, `launch` and `problems`. The row under the cursor is remembered by its host, so that it stays while rows move.
+//! The cursor follows its host when rows move.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,35 +19,32 @@ use super::host_list::HostList;
 use super::lines::{render_lines, rows_area};
 use super::{formatting, host_table, launch_matrix, problems, training};
 
-/// From so many columns and rows on, what is wrong has a column of its own.
+/// Minimum size for a problem column.
 const WIDE_SIZE: (u16, u16) = (180, 36);
-/// The width of that column.
+/// Width of the problem column.
 const SIDE_COLUMNS: u16 = 60;
 
-/// What the overview remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OverviewPane {
     hosts: HostList,
-    /// The last lines of the ranks, made anew only for those that have said something since.
+    /// The last lines of the ranks, updated only for ranks with new output.
     last_lines: BTreeMap<u32, LastLine>,
 }
 
-/// What a rank last said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LastLine {
-    /// How much of which log was seen then.
+    /// Log and length as of the update.
     log_position: (u32, u64),
     line: String,
-    /// The same without what differs between ranks.
+    /// The line without the parts that differ between ranks.
     group_key: String,
 }
 
-/// A click in this row of the terminal; `false`: nothing is there.
+/// Handles a click in this row of the terminal; `false` if nothing was hit.
 pub(super) fn handle_click(view: &mut OverviewPane, y: u16) -> bool {
     view.hosts.rows.select_at(y)
 }
 
-/// The host under the cursor.
 pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
     view.hosts.selected_host()
 }
@@ -68,7 +65,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
     }
 }
 
-/// The log that tells most about a host: that of a rank that failed, of its first rank, or of its launcher.
+/// The most relevant log of a host: of a failed rank, of its first rank, or of its launcher.
 pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
     let mut own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host == host).collect();
     own.sort_by_key(|rank| (!rank.has_failed() || model.state.was_stopped(rank), rank.started_at.is_none(), rank.rank));
@@ -76,7 +73,7 @@ pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
     seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
 }
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
     let area = training::draw_header(frame, area, model);
     let found = problems::collect_problems(model);
@@ -90,7 +87,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     }
 }
 
-/// What is wrong, each in as many rows as it needs.
+/// The problems, wrapped.
 fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, problems: &[problems::RunProblem]) {
     let width = usize::from(area.width);
     let room = usize::from(area.height);
@@ -109,14 +106,14 @@ fn draw_problem_column(frame: &mut Frame<'_>, area: Rect, model: &Model, problem
     render_lines(frame, area, lines);
 }
 
-/// The table above, what is wrong and the last lines beneath it.
+/// The table above, problems and last lines below.
 fn draw_stacked(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane, problems: &[problems::RunProblem]) -> usize {
     let width = usize::from(area.width);
     let height = usize::from(area.height);
     let strip = problems.len().min(if height >= 30 { 5 } else { (height / 4).clamp(1, 3) });
     update_last_lines(view, model);
     let tails = grouped_last_lines(view, height / 2);
-    // The table has what it needs before the tails have anything; where hosts fold, the tails keep a few rows.
+    // The table comes first; where hosts fold, a few rows are kept for last lines.
     let most = height.saturating_sub(strip + 6);
     let table = if model.has_open_steps() { None } else { Some(host_table::HostTable::new(model, &view.hosts, most)) };
     let needed = 2 + table.as_ref().map_or(model.state.hosts.len(), host_table::HostTable::len);
@@ -155,7 +152,7 @@ fn tail_line(model: &Model, label: &str, line: &str, width: usize) -> Line<'stat
     ])
 }
 
-/// Takes the last lines of those that have said something.
+/// Updates the last lines of ranks with new output.
 fn update_last_lines(view: &mut OverviewPane, model: &Model) {
     let said = &mut view.last_lines;
     said.retain(|rank, _| model.state.ranks.contains_key(rank));
@@ -170,7 +167,7 @@ fn update_last_lines(view: &mut OverviewPane, model: &Model) {
     }
 }
 
-/// What the ranks last said, those who say the same but for digits as one; the largest group first.
+/// The last lines; ranks whose lines differ only in digits are grouped, largest group first.
 fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)> {
     let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
     for (rank, said) in view.last_lines.iter().filter(|(_, said)| !said.line.is_empty()) {
@@ -186,7 +183,6 @@ fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)>
         .collect()
 }
 
-/// `r[0-7]`, `r3`.
 fn shorten_rank_label((who, line): (String, String)) -> (String, String) {
     let who = match who.strip_prefix("rank ") {
         Some(one) => format!("r{one}"),

@@ -1,6 +1,6 @@
-//! The look of the logs: a head that says what is shown and how, the rows, and a bar at the right that says where one is.
+//! Draws the Logs screen: a header with the view settings, the rows, and a scrollbar.
 //!
-//! Uses the rows. What a host wrote is cleaned here, or shown escaped byte by byte; nothing else of it reaches a cell.
+//! Log text is sanitized or escaped here; nothing else of it reaches a cell.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -20,7 +20,7 @@ use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
 use crate::tui::view::lines::{render_lines, rows_area};
 use crate::tui::view::{formatting, host_status};
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> usize {
     let width = usize::from(area.width);
     let head_rows = usize::from(!pane.zoomed);
@@ -35,7 +35,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     if !pane.zoomed {
         lines.push(header_line(pane, model, width, read.as_ref().map_or(0, |(size, _)| *size)));
     }
-    // One column is the bar's.
+    // One column for the scrollbar.
     let bar = !pane.zoomed && width > 30;
     let inner = width - usize::from(bar);
     match read {
@@ -61,7 +61,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     room
 }
 
-/// Of several logs the newest lines are kept: above the oldest of them it is said where the others are.
+/// Merged logs keep only the newest lines: a note above the oldest one says where the rest is.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
     if !is_oldest_kept(pane, model, first?) {
         return None;
@@ -84,7 +84,7 @@ fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<
     spans.push(Span::raw("  "));
     let used = formatting::spans_width(&spans);
     let right = status_facts(pane, model, size).join(" | ");
-    // What was cut at the left is the less important part.
+    // The left end, which is the least important, is cut.
     let room = width.saturating_sub(used);
     let long = right.chars().count() + 1;
     let right = if long > room { right.chars().skip(long - room).collect() } else { right };
@@ -114,7 +114,7 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     }
 }
 
-/// How it is shown, the least important first.
+/// View settings for the header, least important first.
 fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     let logs = pane;
     let mut facts = Vec::new();
@@ -133,7 +133,7 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
             facts.push(format!("{} not shown", format_size(model.skipped_log_bytes)));
         }
     }
-    // Lines carry no time of their own: it is when their bytes came here, live or in the journal.
+    // Lines carry no timestamp: this is when their bytes arrived, live or in the journal.
     let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
     match logs.time_column {
         TimeColumn::Off => {}
@@ -191,19 +191,19 @@ fn format_size(n: u64) -> String {
     }
 }
 
-/// A row's text, safe to show.
+/// A row's text, sanitized.
 pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String {
     let text = model.sanitize(&String::from_utf8_lossy(&row.bytes));
     if pane.show_bytes && row.group.is_none() {
         let escaped = escape_bytes(&row.bytes);
-        // An escape within a secret must not save it.
+        // An escape sequence inside a secret must not prevent its masking.
         let plain = crate::text::sanitize::sanitize_text(&String::from_utf8_lossy(&row.bytes)).replace('\t', "    ");
         return if plain == text || !model.sanitizer.has_secrets() { model.sanitize(&escaped) } else { text };
     }
     text
 }
 
-/// Who wrote a row of several logs.
+/// The writer of a merged row.
 pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     let hosts = |list: &[u32]| style::format_hosts(&model.state, &model.sanitizer, list);
     match &row.group {
@@ -212,7 +212,7 @@ pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     }
 }
 
-/// A row as it is shown: cut at the window, or in as many rows as it needs; what was looked for stands out.
+/// A row as displayed: truncated or wrapped, with search matches highlighted.
 fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<Line<'static>> {
     let marked = pane.marks.iter().any(|mark| mark.log == row.log && mark.offset == row.offset);
     let sign = match (pane.found_position == Some(row.position), marked) {
@@ -271,7 +271,7 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     vec![Line::from_iter(before.into_iter().chain(highlight_matches(pane, model, shown)).chain(more))]
 }
 
-/// Where one is, and where errors, hits and marks are.
+/// The scrollbar, with errors, matches and marks.
 fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room: usize) -> Vec<Line<'static>> {
     let logs = pane;
     let (from, to) = match (logs.scope, logs.fold) {
@@ -309,12 +309,12 @@ fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room
     cells.into_iter().map(|(sign, style)| Line::styled(sign, style)).collect()
 }
 
-/// The text with what was looked for marked.
+/// The text with search matches highlighted.
 fn highlight_matches(pane: &LogsPane, model: &Model, text: String) -> Vec<Span<'static>> {
     let Some(wanted) = &pane.search else { return vec![Span::raw(text)] };
     let (mut spans, mut done) = (Vec::new(), 0);
     for hit in wanted.find_iter(text.as_bytes()).filter(|hit| !hit.is_empty()).take(100) {
-        // A pattern of bytes may cut a character: then it is not marked.
+        // A byte pattern may split a character: then nothing is highlighted.
         let (Some(before), Some(inside)) = (text.get(done..hit.start()), text.get(hit.range())) else { continue };
         spans.push(Span::raw(before.to_owned()));
         spans.push(Span::styled(inside.to_owned(), model.theme.selected()));
