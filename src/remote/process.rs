@@ -1,6 +1,4 @@
-//! Programs of the laptop that speak for us: each in a process group of its own that is gone when its owner is.
-//!
-//! Uses nothing. Owns the processes; knows nothing of what they are for.
+//! Local helper programs, each in a process group that is killed with its owner.
 #![expect(clippy::disallowed_methods, reason = "processes of the laptop")]
 
 use std::ffi::OsStr;
@@ -13,21 +11,20 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// How many lines of a failed program are shown.
+/// Number of output lines shown for a failed program.
 const MAX_SHOWN_LINES: usize = 3;
 
-/// A running program with all that it has started in its group. Dropping it kills them.
+/// A running program with everything it started in its group. Dropping it kills them.
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
     child: Child,
     group: Option<Pid>,
 }
 
-/// The ends of a program's pipes.
 pub(super) type ChildPipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
 
 impl ProcessGroup {
-    /// Starts a program; `input`: whether it is given one, else it reads nothing.
+    /// Starts a program; without `input` its standard input is empty.
     pub(super) fn spawn<S: AsRef<OsStr>>(program: S, arguments: &[S], input: bool) -> io::Result<(Self, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(if input { Stdio::piped() } else { Stdio::null() });
@@ -39,15 +36,15 @@ impl ProcessGroup {
         Ok((ProcessGroup { child, group }, pipes))
     }
 
-    /// Asks the group to end; that it is gone already is as good.
+    /// Sends TERM to the group; a group that is already gone is not an error.
     pub(super) fn send_hangup(&self) {
         self.signal(Signal::HUP);
     }
 
-    /// Waits until the program has ended by itself. What it has started goes with it.
+    /// Waits until the program exits. The rest of its group is killed.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
-        // A number that was waited for may belong to someone else soon, so this is the last signal.
+        // The pid may be reused after the wait, so this is the last signal.
         self.signal(Signal::KILL);
         self.group = None;
         status
@@ -66,7 +63,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// How a program ended, in words.
+/// Describes how a program ended.
 pub(super) fn describe_exit_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it exited with status {code}"),
@@ -75,7 +72,7 @@ pub(super) fn describe_exit_status(status: ExitStatus) -> String {
     }
 }
 
-/// The last lines that a program has written for people, as one, without control characters, at most 300 characters.
+/// The last lines of a program's output joined into one, without control characters, at most 300 characters.
 pub(super) fn last_lines(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<&str> = text.lines().rev().map(str::trim).filter(|l| !l.is_empty()).take(MAX_SHOWN_LINES).collect();
@@ -83,14 +80,14 @@ pub(super) fn last_lines(text: &[u8]) -> Option<String> {
     (!line.is_empty()).then(|| line.chars().filter(|c| !c.is_control()).take(300).collect())
 }
 
-/// What a program said, up to a limit, and how it ended.
+/// Output of a program up to a limit, and its exit status.
 pub(super) struct ProcessOutput {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
     pub(super) status: ExitStatus,
 }
 
-/// Runs a program to its end. An error is a fragment: it could not be started, took too long, or said too much.
+/// Runs a program to its end. The error is a fragment: it could not be started, took too long, or printed too much.
 pub(super) async fn run_process<S: AsRef<OsStr>>(
     program: S,
     arguments: &[S],
@@ -146,7 +143,7 @@ mod tests {
         assert!(sh(&script, SECOND * 3).await.is_err_and(|e| e.contains("did not exit within 3s")));
         let pid = std::fs::read_to_string(file).expect("a pid");
         for _ in 0..2000 {
-            // Of one that nobody has waited for, a name without files is left.
+            // A zombie still has a /proc entry, but no files.
             if !std::path::Path::new(&format!("/proc/{}/fd/0", pid.trim())).exists() {
                 return;
             }

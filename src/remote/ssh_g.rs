@@ -1,6 +1,4 @@
-//! Asks the ssh program what only it can tell: `ssh -G`.
-//!
-//! Uses `options` and `process`. Knows no sockets.
+//! Runs `ssh -G` for settings that only ssh can evaluate.
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,18 +6,18 @@ use std::time::Duration;
 use crate::remote::{RemoteError, process};
 use crate::ssh_config::SshOptions;
 
-/// How long one may take; its `Match exec` included.
+/// Timeout of one run, its `Match exec` included.
 const SSH_G_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much it may print.
+/// Maximum output.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 
-/// The ssh program on a `PATH`.
+/// The ssh program found on `PATH`.
 pub(crate) fn find_ssh(path: Option<&OsStr>) -> Option<PathBuf> {
     std::env::split_paths(path?).map(|folder| folder.join("ssh")).find(|file| file.is_file())
 }
 
-/// Runs `ssh -G` with these arguments. At most 5 s; what it has started goes with it.
+/// Runs `ssh -G` with these arguments. At most 5 s; its process group is killed afterwards.
 pub(crate) async fn run_ssh_g(program: PathBuf, arguments: &[String], alias: &str) -> Result<SshOptions, RemoteError> {
     let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
     let hint = "a `Match exec` in ssh_config may hang; try the command by hand";

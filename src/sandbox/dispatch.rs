@@ -1,6 +1,6 @@
 //! This program under another name: which stand-in is meant, and the small ones (sudo, date, hostname, python3, setsid).
 //!
-//! Uses `place` to find its host through the environment. A stand-in is a process of its own and talks on its own output.
+//! A stand-in finds its host through the environment. It is a process of its own with its own output.
 #![expect(clippy::disallowed_methods, reason = "a stand-in is a program: it reads its environment and starts others")]
 
 use std::ffi::OsString;

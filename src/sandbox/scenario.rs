@@ -1,6 +1,4 @@
 //! What a sandbox shall be: how many hosts, what they have, and what is wrong with them. The YAML door of the sandbox.
-//!
-//! Uses nothing of the house. Knows nothing of how the hosts are made.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,5 @@
-//! The ssh-agent: which keys it holds, and signatures by them. One that hangs or talks nonsense is named, and passed over by all hosts for a
+//! The ssh-agent: lists its keys and signs with them. An agent that hangs or answers garbage is reported and skipped by all hosts for a
 //! while.
-//!
-//! Uses nothing of its neighbours. Owns the agent's socket; knows no SSH connection.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,32 +15,32 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// How long the agent may take to list its keys.
+/// Timeout for listing keys.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take to sign: a person may have to touch a token.
+/// Timeout for signing: the user may have to touch a token.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
-/// After this the person is told that the agent is waited for.
+/// After this time the user is asked to look at the agent.
 const SLOW_NOTICE_DELAY: Duration = Duration::from_secs(3);
-/// How long an agent that failed is left alone.
+/// How long a failed agent is skipped.
 const FAILURE_COOLDOWN: Duration = Duration::from_secs(60);
-/// Requests at once; OpenSSH's agent answers one after another anyway.
+/// Concurrent requests; OpenSSH's agent handles them one by one anyway.
 const MAX_REQUESTS: usize = 8;
-/// No answer is longer (OpenSSH's own limit).
+/// Maximum size of an answer (OpenSSH's own limit).
 const MAX_REPLY_BYTES: usize = 256 * 1024;
-/// No certificate holds more certificates one inside another; more would only be made to exhaust the stack of who reads them.
+/// Maximum nesting of certificates; deeper nesting would only exhaust the stack.
 const MAX_NESTED_CERTIFICATES: usize = 8;
 
-/// What the fleet knows of its agents.
+/// State of the agents of a fleet.
 pub(super) struct AgentPool {
     failed_agents: Mutex<HashMap<PathBuf, (Instant, String)>>,
     request_slots: Semaphore,
-    /// A token is touched for one host after another.
+    /// Tokens are touched for one host at a time.
     touch_slot: Semaphore,
-    /// How long signing may take.
+    /// Timeout for signing.
     sign_timeout: Duration,
 }
 
-/// What an agent is to sign, and with which key.
+/// A signing request and its key.
 pub(super) struct SignRequest<'a> {
     pub(super) identity: &'a AgentIdentity,
     pub(super) hash: Option<HashAlg>,
@@ -61,7 +59,7 @@ impl Default for AgentPool {
 }
 
 impl AgentPool {
-    /// Connects to an agent and lists its keys; an error is a fragment.
+    /// Connects to an agent and lists its keys; the error is a fragment.
     pub(super) async fn connect(
         &self,
         path: &Path,
@@ -80,14 +78,14 @@ impl AgentPool {
         self.failed_agents.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (Instant::now(), reason.to_owned()));
     }
 
-    /// Waits for a turn to have something signed.
+    /// Waits for its turn to sign.
     async fn acquire_slot(&self, identity: &AgentIdentity) -> Option<SemaphorePermit<'_>> {
         let token = matches!(identity.public_key().algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256);
         if token { self.touch_slot.acquire().await.ok() } else { self.request_slots.acquire().await.ok() }
     }
 
-    /// Lets the agent sign; `slow` is called once when a person seems to be waited for. An error is a fragment. After a time-out the agent's
-    /// answers are out of step: it must not be asked again.
+    /// Signs with the agent; `slow` is called once if the user seems to be needed. The error is a fragment. After a timeout the agent's
+    /// answers are out of order: the connection must not be used again.
     pub(super) async fn sign(&self, agent: &mut AgentConnection, request: SignRequest<'_>, slow: impl FnOnce()) -> Result<Vec<u8>, String> {
         if agent.out_of_sync {
             return Err("answered out of order".to_owned());
@@ -137,8 +135,8 @@ async fn connect_agent(path: &Path, binding: Option<&AgentSessionBinding>) -> Re
     Ok((AgentConnection { client: AgentClient::connect(stream), path: path.to_owned(), out_of_sync: false }, identities))
 }
 
-/// Asks for the keys (draft-miller-ssh-agent, 3.5). russh's own call takes nonsense for an empty list and fails as a whole for one key that
-/// it does not know; here such a key is passed over.
+/// Lists the keys (draft-miller-ssh-agent, 3.5). russh's own call treats garbage as an empty list and fails completely for one key that
+/// it does not support; here such a key is skipped.
 async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, String> {
     const REQUEST: [u8; 5] = [0, 0, 0, 1, 11];
     const FAILURE: u8 = 5;
@@ -162,7 +160,7 @@ async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, 
     }
 }
 
-/// Reads the list; `None`: it is cut short.
+/// Parses the list; `None` if it is truncated.
 fn parse_identities(mut rest: &[u8]) -> Option<Vec<AgentIdentity>> {
     let count = read_u32(&mut rest)?;
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
-//! A connected host: scripts to their end, long streams, the question whether an address can be reached from there.
+//! A connected host: runs scripts, streams and interactive sessions, and probes TCP addresses.
 //!
-//! Uses `link` and `collect`. Every channel has a task that only reads and writes it, never waits for anyone else and closes it at the end.
+//! Every channel has a task that only reads and writes it, never waits for anything else and closes it at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::remote::byte_channel::byte_channel;
 use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
 use crate::text::shell_quote;
 
-/// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
+/// Concurrent sessions: six in total; OpenSSH allows ten. Two have priority: while one waits for ranks to stop, the other kills them.
 const COMMAND_SESSIONS: usize = 2;
 const PRIORITY_SESSIONS: usize = 2;
 const STREAM_SESSIONS: usize = 2;
-/// Addresses that are tried side by side: each is an open file of its sshd.
+/// Concurrent address probes: each is an open file of its sshd.
 const MAX_TCP_PROBES: usize = 128;
-/// Chunks that a stream's writer holds.
+/// Chunks queued for a stream's writer.
 const INPUT_QUEUE_CHUNKS: usize = 64;
-/// Pieces (32 KiB at most, each) of a talk that may wait for their reader.
+/// Chunks (32 KiB at most, each) of an interactive session queued for their reader.
 const OUTPUT_QUEUE_CHUNKS: usize = 16;
 /// A host behind one connection.
 pub(super) struct SshHost {
@@ -40,7 +40,7 @@ pub(super) struct SshHost {
     priority: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     tcp_probes: Semaphore,
-    /// Read by who tries an address beside others, written by who must be alone.
+    /// Read lock for concurrent probes, write lock for exclusive ones.
     probe_lock: RwLock<()>,
 }
 
@@ -60,7 +60,7 @@ impl SshHost {
         }
     }
 
-    /// Waits for a slot, at most as long as the command itself may take.
+    /// Waits for a slot, at most for the command's timeout.
     async fn acquire_slot(&self, slots: &Arc<Semaphore>, command: &RemoteCommand) -> Result<OwnedSemaphorePermit, RemoteError> {
         let timeout = || RemoteError::Timeout { title: command.title.clone(), after: command.timeout };
         let waiting = tokio::time::timeout(command.timeout, slots.clone().acquire_owned());
@@ -127,8 +127,8 @@ impl SshHost {
         Ok(InteractiveChannel { output: pieces, input, exit: end })
     }
 
-    /// Tries an address. Many are tried side by side, for one that does not answer must hold up none; who is refused asks again alone, so that
-    /// the reason is its own. Waiting for a turn is no part of the time that the address has.
+    /// Probes an address. Probes run concurrently, since a silent address must not delay others; a refused one repeats alone, to get
+    /// its own reason. Waiting for a turn does not count as probe time.
     async fn probe_address(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
         let Ok(_turn) = self.tcp_probes.acquire().await else { return Err(self.connection.lost_error()) };
         let mut opened = {
@@ -193,7 +193,7 @@ impl Remote for SshHost {
     }
 }
 
-/// OpenSSH's sshd gives the system's reason as text; another server may give none.
+/// OpenSSH's sshd returns the system's reason as text; another server may return none.
 fn classify_open_failure(code: ChannelOpenFailure, reason: &str) -> TcpReachability {
     if reason.contains("refused") {
         TcpReachability::Refused

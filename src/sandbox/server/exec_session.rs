@@ -1,6 +1,6 @@
 //! What runs behind a session's channel: a command in a real shell, with pipes or with a terminal of its own.
 //!
-//! Uses `pty`. Every channel has a task that drains it, whatever becomes of the command.
+//! Every channel has a task that drains it, whatever happens to the command.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
