@@ -271,9 +271,9 @@ impl HostKeyVerifier {
     }
 
     fn unknown_key_error(&self, offered: &PresentedKey, doubt: &str) -> RemoteError {
-        let HostKeyPolicy { name, append_to: learn, known_hosts_files: files, .. } = &self.policy;
+        let HostKeyPolicy { name, append_to, known_hosts_files: files, .. } = &self.policy;
         let shown = |f: &PathBuf| f.display().to_string();
-        let file = learn.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
+        let file = append_to.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
         let all = files.iter().map(shown).collect::<Vec<_>>().join(", ");
         self.refusal(
             format!("the host key is not known: the server presents {} as {name}, which is in none of {all}{doubt}", offered.describe()),
@@ -291,7 +291,7 @@ impl HostKeyVerifier {
         // A key remembered only in memory has no line.
         let known = if line.line_number == 0 { "an earlier connection presented".to_owned() } else { format!("{} has", line.location()) };
         let has = format!("{known} {} {}", line.key_type, known_hosts::fingerprint(&line.key));
-        let mend = if line.line_number == 0 {
+        let fix = if line.line_number == 0 {
             "start again".to_owned()
         } else if line.from_command {
             "KnownHostsCommand must print the new key".to_owned()
@@ -303,7 +303,7 @@ impl HostKeyVerifier {
         } else {
             format!("the host key is of a different type than the known one: {has}, the server presents {}{doubt}", offered.describe())
         };
-        self.refusal(what, format!("this may be a man-in-the-middle attack; if the host was reinstalled: {mend}"))
+        self.refusal(what, format!("this may be a man-in-the-middle attack; if the host was reinstalled: {fix}"))
     }
 
     /// Stores an accepted key; returns the notice for the user, or `None` if it was stored in the meantime.

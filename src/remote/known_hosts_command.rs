@@ -43,19 +43,19 @@ impl KnownHostsCommand {
     /// Runs it: before the handshake for the order of key types, and with the presented key.
     pub(super) async fn run(&self, offered: Option<&PresentedKey>) -> Result<KnownHostsFile, RemoteError> {
         let words = offered.map_or_else(|| self.order_args.clone(), |o| self.key_args.iter().map(|w| substitute_key(w, o)).collect());
-        let shown = words.join(" ");
+        let command_line = words.join(" ");
         let failed = |what: String| RemoteError::InvalidConfig {
-            what: format!("KnownHostsCommand `{shown}` ({}) failed: {what}", self.origin),
+            what: format!("KnownHostsCommand `{command_line}` ({}) failed: {what}", self.origin),
             hint: "run it by hand; it must print known_hosts lines and exit with status 0".to_owned(),
         };
         let Some((program, arguments)) = words.split_first() else { return Err(failed("it is empty".to_owned())) };
         let arguments: Vec<&String> = arguments.iter().collect();
-        let said = process::run_process(program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
-        if !said.status.success() {
-            let last = process::last_lines(&said.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
-            return Err(failed(format!("{}{last}", process::describe_exit_status(said.status))));
+        let output = process::run_process(program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
+        if !output.status.success() {
+            let last = process::last_lines(&output.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
+            return Err(failed(format!("{}{last}", process::describe_exit_status(output.status))));
         }
-        let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&said.stdout)));
+        let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&output.stdout)));
         Ok(KnownHostsFile { path: PathBuf::from("KnownHostsCommand"), entries, from_command: true })
     }
 }

@@ -121,13 +121,13 @@ mod tests {
 
     #[tokio::test]
     async fn process_output_and_status_are_captured() {
-        let said = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
+        let output = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
         assert_eq!(
-            (said.stdout.as_slice(), said.stderr.as_slice(), describe_exit_status(said.status).as_str()),
+            (output.stdout.as_slice(), output.stderr.as_slice(), describe_exit_status(output.status).as_str()),
             (&b"out\n"[..], &b"err\n"[..], "it exited with status 3")
         );
-        let said = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
-        assert_eq!(describe_exit_status(said.status), "it was killed by signal 9");
+        let output = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
+        assert_eq!(describe_exit_status(output.status), "it was killed by signal 9");
         assert_eq!(last_lines(b"one\ntwo\n\n\tthree\x1b[0m\r\nfour\n\n").as_deref(), Some("two; three[0m; four"));
         assert_eq!(last_lines(b" \n"), None);
         assert!(sh("head -c 2000 /dev/zero", SECOND * 10).await.is_err_and(|e| e.contains("more than 1000")));

@@ -22,13 +22,13 @@ pub(crate) async fn run_ssh_g(program: PathBuf, arguments: &[String], alias: &st
     let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
     let hint = "a `Match exec` in ssh_config may hang; try the command by hand";
     let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
-    let said = process::run_process(program.as_os_str(), &arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
-    let said = said.map_err(|what| wrong(format!("`ssh -G {alias}`: {what}"), hint))?;
-    if !said.status.success() {
-        let said = String::from_utf8_lossy(&said.stderr);
-        let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Pseudo-terminal")).collect();
-        let what = format!("ssh rejected ssh_config for {alias}: {}", said.join("; "));
+    let output = process::run_process(program.as_os_str(), &arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
+    let output = output.map_err(|what| wrong(format!("`ssh -G {alias}`: {what}"), hint))?;
+    if !output.status.success() {
+        let output = String::from_utf8_lossy(&output.stderr);
+        let output: Vec<&str> = output.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Pseudo-terminal")).collect();
+        let what = format!("ssh rejected ssh_config for {alias}: {}", output.join("; "));
         return Err(wrong(what, "correct the line that ssh names, or choose another file with ssh.config or -F"));
     }
-    Ok(SshOptions::parse_ssh_g(&String::from_utf8_lossy(&said.stdout)))
+    Ok(SshOptions::parse_ssh_g(&String::from_utf8_lossy(&output.stdout)))
 }

@@ -82,7 +82,7 @@ impl Scenario {
             }
         }
         if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
-            return Err(SandboxError::Scenario(format!("hosts: {} requested, possible are 1 to {MAX_HOSTS}", self.hosts.len())));
+            return Err(SandboxError::Scenario(format!("hosts: {} requested, allowed are from 1 to {MAX_HOSTS}", self.hosts.len())));
         }
         Ok(self)
     }

@@ -18,24 +18,24 @@ const MAX_CLIPBOARD_BYTES: usize = 64 << 10;
 impl App {
     /// Opens a confirmation dialog for a mutating command, or shows why the command is not available.
     pub(super) fn confirm_action(&mut self, cmd: UiCommand) {
-        let offer = self.model.capabilities.clone();
+        let capabilities = self.model.capabilities.clone();
         let dialog = match cmd {
             _ if self.model.readonly => return,
             UiCommand::Shell => return self.request_shell(),
-            UiCommand::Start => match &offer.start_summary {
+            UiCommand::Start => match &capabilities.start_summary {
                 Some(what) => Dialog::confirm_start(&self.model.sanitize(&self.model.state.info.name), what),
                 None => return self.show_toast("no launch is waiting to be started"),
             },
-            UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(&self.model),
-            UiCommand::Halt if offer.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
-            UiCommand::Kill if offer.can_control => Dialog::confirm_kill(&self.model),
-            UiCommand::Restart if offer.can_control && offer.can_restart && self.model.state.stopping_since.is_none() => {
+            UiCommand::TearDown if capabilities.can_control || capabilities.can_tear_down => Dialog::confirm_teardown(&self.model),
+            UiCommand::Halt if capabilities.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
+            UiCommand::Kill if capabilities.can_control => Dialog::confirm_kill(&self.model),
+            UiCommand::Restart if capabilities.can_control && capabilities.can_restart && self.model.state.stopping_since.is_none() => {
                 Dialog::confirm_restart(&self.model)
             }
-            UiCommand::Restart if offer.can_control && self.model.state.stopping_since.is_none() => {
+            UiCommand::Restart if capabilities.can_control && self.model.state.stopping_since.is_none() => {
                 return self.show_toast("an attached dashboard cannot restart the run: use `tui` or `up`");
             }
-            _ if offer.can_control => return self.show_toast("the run is already stopping"),
+            _ if capabilities.can_control => return self.show_toast("the run is already stopping"),
             _ => return self.show_toast("no run to act on"),
         };
         self.ui.overlay = Some(Overlay::Dialog(dialog));
@@ -72,8 +72,8 @@ impl App {
             Some(PaneAction::AddMark(log, text)) => self.model.timeline.add_mark(self.model.now, &text, log),
             Some(PaneAction::CopyText(text)) => self.copy_text(text),
             Some(PaneAction::SaveText(text)) => {
-                let said = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved to {path}", text.label));
-                self.show_toast(&said);
+                let message = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved to {path}", text.label));
+                self.show_toast(&message);
             }
             Some(PaneAction::ShowToast(text)) => self.show_toast(&text),
             Some(PaneAction::Request(action)) => self.pending_actions.push(action),
@@ -86,7 +86,7 @@ impl App {
             let saved = self.save_text(&export);
             return self.show_toast(&saved.map_or_else(|why| why, |path| format!("{what}: too large for the clipboard, saved to {path}")));
         }
-        let said = match self.clipboard.as_ref().and_then(|clipboard| clipboard.copy_to_multiplexer(&export.text)) {
+        let message = match self.clipboard.as_ref().and_then(|clipboard| clipboard.copy_to_multiplexer(&export.text)) {
             Some(Ok(())) => format!("{what} copied to tmux, which passes it to the clipboard if allowed"),
             Some(Err(error)) => {
                 self.pending_clipboard = Some(export.text);
@@ -97,7 +97,7 @@ impl App {
                 format!("{what} sent to the terminal (OSC 52), which may ignore it; ctrl-s saves to a file")
             }
         };
-        self.show_toast(&said);
+        self.show_toast(&message);
     }
 
     /// Writes a file and returns its path, or the reason why it failed.
@@ -205,7 +205,7 @@ mod tests {
                         ranks += usize::from(rank.is_some());
                     }
                     (None, None) => {}
-                    (ask, about) => panic!("{screen:?} {line}: {ask:?} for {about:?}"),
+                    (action, about) => panic!("{screen:?} {line}: {action:?} for {about:?}"),
                 }
                 app.update(UiCommand::Down);
             }

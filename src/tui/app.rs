@@ -100,15 +100,15 @@ impl App {
             }
             FeedMessage::DiagnosisRules(evidence, lang) => (self.model.evidence, self.model.lang) = (*evidence, lang),
             FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
-            FeedMessage::Clipboard(hand) => self.clipboard = Some(hand),
-            FeedMessage::Capabilities(offer) => {
-                if self.ui.has_dialog() && self.model.capabilities != offer {
+            FeedMessage::Clipboard(clipboard) => self.clipboard = Some(clipboard),
+            FeedMessage::Capabilities(capabilities) => {
+                if self.ui.has_dialog() && self.model.capabilities != capabilities {
                     // The open dialog asks about capabilities that no longer apply.
                     self.ui.overlay = None;
                 }
-                self.model.capabilities = offer;
+                self.model.capabilities = capabilities;
             }
-            FeedMessage::ReplayClock(pace) => self.model.replay_clock = Some(pace),
+            FeedMessage::ReplayClock(clock) => self.model.replay_clock = Some(clock),
             FeedMessage::Reset => {
                 self.model.reset();
                 self.ui.logs.reset();
@@ -117,7 +117,7 @@ impl App {
             #[cfg(debug_assertions)]
             #[expect(clippy::panic, reason = "that is what is rehearsed")]
             FeedMessage::Panic => panic!("rehearsed in the screen"),
-            FeedMessage::UtcOffset(zone) => self.model.utc_offset = zone,
+            FeedMessage::UtcOffset(offset) => self.model.utc_offset = offset,
         }
         RedrawPriority::Event
     }
@@ -194,9 +194,9 @@ impl App {
             UiCommand::Faster => self.pending_actions.push(UserAction::ScaleSpeed(2.0)),
             UiCommand::Slower => self.pending_actions.push(UserAction::ScaleSpeed(0.5)),
             UiCommand::Earlier | UiCommand::Later => {
-                if let Some(pace) = self.model.replay_clock {
-                    let part = ((pace.end - pace.start) / 20).max(1000);
-                    self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { part } else { -part }));
+                if let Some(clock) = self.model.replay_clock {
+                    let step = ((clock.end - clock.start) / 20).max(1000);
+                    self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { step } else { -step }));
                 }
             }
             _ => {

@@ -34,15 +34,15 @@ impl<W: Write> Backend for CompactBackend<W> {
 
     fn draw<'a, I: Iterator<Item = PlacedCell<'a>>>(&mut self, content: I) -> io::Result<()> {
         let mut cells: Vec<PlacedCell<'a>> = content.collect();
-        let mut told = encode_cells(&cells);
-        if told.len() > REORDER_THRESHOLD_BYTES {
+        let mut encoded = encode_cells(&cells);
+        if encoded.len() > REORDER_THRESHOLD_BYTES {
             group_by_style(&mut cells);
             let sorted = encode_cells(&cells);
-            if sorted.len() < told.len() {
-                told = sorted;
+            if sorted.len() < encoded.len() {
+                encoded = sorted;
             }
         }
-        self.inner.write_all(&told)
+        self.inner.write_all(&encoded)
     }
 
     fn hide_cursor(&mut self) -> io::Result<()> {
@@ -256,18 +256,18 @@ mod tests {
 
     #[test]
     fn cursor_move_is_shortest() {
-        let told = |from, to| {
+        let moved = |from, to| {
             let mut out = Vec::new();
             move_cursor(from, to, &mut out);
             String::from_utf8(out).expect("ASCII").replace('\x1b', "^")
         };
-        assert_eq!(told(None, (0, 0)), "^[1;1H");
-        assert_eq!(told(Some((3, 1, true)), (3, 1)), "");
-        assert_eq!(told(Some((3, 1, true)), (4, 1)), "^[C");
-        assert_eq!(told(Some((3, 1, true)), (90, 1)), "^[87C");
-        assert_eq!(told(Some((3, 1, false)), (90, 1)), "^[91G", "how far the cursor went is not certain");
-        assert_eq!(told(Some((3, 1, true)), (2, 1)), "^[2;3H");
-        assert_eq!(told(Some((3, 1, true)), (3, 2)), "^[3;4H");
+        assert_eq!(moved(None, (0, 0)), "^[1;1H");
+        assert_eq!(moved(Some((3, 1, true)), (3, 1)), "");
+        assert_eq!(moved(Some((3, 1, true)), (4, 1)), "^[C");
+        assert_eq!(moved(Some((3, 1, true)), (90, 1)), "^[87C");
+        assert_eq!(moved(Some((3, 1, false)), (90, 1)), "^[91G", "how far the cursor went is not certain");
+        assert_eq!(moved(Some((3, 1, true)), (2, 1)), "^[2;3H");
+        assert_eq!(moved(Some((3, 1, true)), (3, 2)), "^[3;4H");
     }
 
     /// Test frame with styled texts.
@@ -311,8 +311,8 @@ mod tests {
                 CompactBackend::new(&mut ours).draw(changes.iter().copied()).expect("drawn");
                 let mut sorted = changes.clone();
                 group_by_style(&mut sorted);
-                for (screen, told) in screens.iter_mut().zip([&theirs, &ours, &encode_cells(&sorted)]) {
-                    screen.process(told);
+                for (screen, bytes) in screens.iter_mut().zip([&theirs, &ours, &encode_cells(&sorted)]) {
+                    screen.process(bytes);
                 }
                 prop_assert!(ours.len() <= theirs.len());
                 for y in 0..HEIGHT {

@@ -241,11 +241,11 @@ mod tests {
     /// Checks for every dialog that the label of each choice matches its effect.
     #[test]
     fn choices_send_matching_actions() {
-        let ask = |cmd: UiCommand, keys: &[&str]| {
+        let answer = |cmd: UiCommand, keys: &[&str]| {
             let mut scene = fixtures::healthy();
             scene.app.update(cmd);
             scene.advance(CONFIRM_DELAY_MS);
-            let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("{cmd:?} asks") };
+            let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("{cmd:?} opens a dialog") };
             let words = dialog.choices.iter().map(|(_, label, _)| label.split([':', ' ', ',']).next().unwrap_or("").to_owned()).collect();
             keys.iter().for_each(|key| {
                 scene.app.handle_overlay_key(key);
@@ -254,27 +254,30 @@ mod tests {
             (words, scene.app.pending_actions.clone())
         };
         let name = ["w", "a", "n", "2", "2"];
-        assert_eq!(ask(UiCommand::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
-        assert_eq!(ask(UiCommand::Kill, &["y"]).1, vec![UserAction::Kill]);
-        assert_eq!(ask(UiCommand::Restart, &["y"]).1, vec![UserAction::Restart]);
+        assert_eq!(answer(UiCommand::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
+        assert_eq!(answer(UiCommand::Kill, &["y"]).1, vec![UserAction::Kill]);
+        assert_eq!(answer(UiCommand::Restart, &["y"]).1, vec![UserAction::Restart]);
         for cmd in [UiCommand::Halt, UiCommand::Kill, UiCommand::Restart] {
             for keys in [&["n"][..], &["enter"], &["esc"], &["q"], &["x", "enter"]] {
-                assert_eq!(ask(cmd, keys).1, vec![], "{cmd:?} {keys:?}");
+                assert_eq!(answer(cmd, keys).1, vec![], "{cmd:?} {keys:?}");
             }
-            assert_eq!(ask(cmd, &["tab", "enter"]).1.len(), 1, "one Tab to the other answer");
+            assert_eq!(answer(cmd, &["tab", "enter"]).1.len(), 1, "one Tab to the other answer");
         }
-        assert_eq!(ask(UiCommand::TearDown, &[]).0, vec!["Cancel".to_owned(), "Tear".to_owned()]);
-        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["enter"]].concat()).1, vec![UserAction::TearDown]);
+        assert_eq!(answer(UiCommand::TearDown, &[]).0, vec!["Cancel".to_owned(), "Tear".to_owned()]);
+        assert_eq!(answer(UiCommand::TearDown, &[&name[..], &["enter"]].concat()).1, vec![UserAction::TearDown]);
         for keys in [&["enter"][..], &["tab", "enter"], &["w", "a", "n", "2", "enter"], &["y"], &name, &["esc"]] {
-            assert_eq!(ask(UiCommand::TearDown, keys).1, vec![], "{keys:?}");
+            assert_eq!(answer(UiCommand::TearDown, keys).1, vec![], "{keys:?}");
         }
-        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["x", "backspace", "enter"]].concat()).1, vec![UserAction::TearDown]);
-        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["3", "enter"]].concat()).1, vec![]);
+        assert_eq!(answer(UiCommand::TearDown, &[&name[..], &["x", "backspace", "enter"]].concat()).1, vec![UserAction::TearDown]);
+        assert_eq!(answer(UiCommand::TearDown, &[&name[..], &["3", "enter"]].concat()).1, vec![]);
         assert_eq!(
-            ask(UiCommand::Quit, &["enter"]),
+            answer(UiCommand::Quit, &["enter"]),
             (vec!["Detach".into(), "Stop".into(), "Kill".into(), "Cancel".into()], vec![UserAction::Detach])
         );
-        assert_eq!((ask(UiCommand::Quit, &["S"]).1, ask(UiCommand::Quit, &["K"]).1), (vec![UserAction::Stop], vec![UserAction::Kill]));
+        assert_eq!(
+            (answer(UiCommand::Quit, &["S"]).1, answer(UiCommand::Quit, &["K"]).1),
+            (vec![UserAction::Stop], vec![UserAction::Kill])
+        );
     }
 
     #[test]
@@ -298,7 +301,7 @@ mod tests {
     fn dialog_lists_unreachable_hosts() {
         let mut scene = fixtures::bad_day();
         scene.app.update(UiCommand::TearDown);
-        let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("it asks") };
+        let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("a dialog opens") };
         assert!(dialog.text.contains(&"UNREACHABLE  gpu09: 8 ranks may still run there".to_owned()), "{:?}", dialog.text);
         assert!(dialog.text.iter().any(|line| line.contains("gpu[00-15]")), "{:?}", dialog.text);
         assert!(dialog.text.iter().all(|line| line.len() <= TEXT_WIDTH), "{:?}", dialog.text);

@@ -122,16 +122,16 @@ impl EventLoop {
         if self.query_background_color {
             self.detect_background_color()?;
         }
-        let (mut dirt, mut drawn) = (RedrawPriority::Input, Instant::now());
+        let (mut priority, mut drawn) = (RedrawPriority::Input, Instant::now());
         loop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
             }
             let slow = self.unfocused || self.app.ui.frozen_since.is_some();
             let works = has_background_work(&self.app);
-            self.wait_for_input(frame_wait(dirt, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
-            let Some(heard) = self.receive_messages(works) else { return Ok(()) };
-            dirt = dirt.max(heard);
+            self.wait_for_input(frame_wait(priority, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
+            let Some(received) = self.receive_messages(works) else { return Ok(()) };
+            priority = priority.max(received);
             // While another program owns the screen, nothing is drawn and no key is read.
             let Some((own, lent)) = terminal::try_lock_terminal() else {
                 if !terminal::is_dashboard_shown() && !terminal::has_panicked() {
@@ -141,32 +141,32 @@ impl EventLoop {
             };
             if lent {
                 terminal = open_cleared_terminal(size)?;
-                dirt = RedrawPriority::Input;
+                priority = RedrawPriority::Input;
             }
             if self.handle_inputs()? {
-                dirt = RedrawPriority::Input;
+                priority = RedrawPriority::Input;
             }
             let now = self::terminal_size();
             if now != size {
-                (size, dirt) = (now, RedrawPriority::Input);
+                (size, priority) = (now, RedrawPriority::Input);
                 // The frozen frame has another size.
                 self.app.ui.frozen_since = None;
                 self.app.full_redraw = true;
             }
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
-            if dirt > RedrawPriority::None && drawn.elapsed() >= frame_interval(dirt, slow) {
+            if priority > RedrawPriority::None && drawn.elapsed() >= frame_interval(priority, slow) {
                 if std::mem::take(&mut self.app.full_redraw) {
                     terminal = open_cleared_terminal(size)?;
                 }
                 self.draw_frame(&mut terminal)?;
-                (dirt, drawn) = (RedrawPriority::None, Instant::now());
+                (priority, drawn) = (RedrawPriority::None, Instant::now());
             }
             if let Some(text) = self.app.pending_clipboard.take() {
                 terminal::copy_osc52(&text)?;
             }
             drop(own);
-            for ask in std::mem::take(&mut self.app.pending_actions) {
-                self.send_action(ask);
+            for action in std::mem::take(&mut self.app.pending_actions) {
+                self.send_action(action);
             }
             if std::mem::take(&mut self.app.suspend_requested) {
                 terminal::suspend();
@@ -176,16 +176,16 @@ impl EventLoop {
 
     /// Handles all pending messages; returns what must be redrawn, or `None` if the feed is closed.
     fn receive_messages(&mut self, works: bool) -> Option<RedrawPriority> {
-        let (notes, skipped, closed) = self.feed.drain();
-        let mut dirt = RedrawPriority::None;
-        for note in notes {
-            dirt = dirt.max(self.app.handle_message(note));
+        let (messages, skipped, closed) = self.feed.drain();
+        let mut priority = RedrawPriority::None;
+        for message in messages {
+            priority = priority.max(self.app.handle_message(message));
         }
         if works {
-            dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
+            priority = priority.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
         }
         self.app.model.skipped_log_bytes += skipped;
-        (!closed).then_some(dirt)
+        (!closed).then_some(priority)
     }
 
     /// Draws one frame: the current state, or the frozen frame.
@@ -356,15 +356,15 @@ fn open_cleared_terminal(size: Rect) -> io::Result<DashboardTerminal> {
 
 /// Size of the terminal; if it reports 0 by 0, the environment's size or 80 by 24.
 fn terminal_size() -> Rect {
-    let told = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
-    let (width, height) = size_or_default(told, |name| std::env::var(name).ok());
+    let reported = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    let (width, height) = size_or_default(reported, |name| std::env::var(name).ok());
     Rect { x: 0, y: 0, width, height }
 }
 
 fn size_or_default((width, height): (u16, u16), variable: impl Fn(&str) -> Option<String>) -> (u16, u16) {
-    let or = |told: u16, name: &str, usual: u16| {
+    let or = |reported: u16, name: &str, usual: u16| {
         let set = || variable(name).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-        if told > 0 { told } else { set().unwrap_or(usual) }
+        if reported > 0 { reported } else { set().unwrap_or(usual) }
     };
     (or(width, "COLUMNS", 80), or(height, "LINES", 24))
 }

@@ -161,11 +161,11 @@ impl FeedShared {
             }
             return true;
         }
-        let (mut note, mut bytes) = (message, bytes);
+        let (mut queued, mut bytes) = (message, bytes);
         if queue.queued_bytes.saturating_add(bytes + EVENT_OVERHEAD_BYTES) > limit {
             queue.skipped_bytes += bytes as u64;
             // The growth of a log is always reported.
-            match &mut note {
+            match &mut queued {
                 FeedMessage::Event(Event { kind: EventKind::Log { bytes, .. }, .. })
                     if queue.queued_bytes + EVENT_OVERHEAD_BYTES <= MAX_QUEUED_BYTES =>
                 {
@@ -176,8 +176,8 @@ impl FeedShared {
             bytes = 0;
         }
         queue.queued_bytes += bytes + EVENT_OVERHEAD_BYTES;
-        let wakes = queue.should_wake(&note);
-        queue.messages.push_back(note);
+        let wakes = queue.should_wake(&queued);
+        queue.messages.push_back(queued);
         drop(queue);
         if wakes {
             self.wake();
@@ -253,8 +253,8 @@ impl FeedReceiver {
         while matches!(rustix::io::read(&self.wake_reader, &mut sink), Ok(n) if n == sink.len()) {}
         let mut queue = self.shared.lock();
         (queue.queued_bytes, queue.wake_pending) = (0, false);
-        let notes = std::mem::take(&mut queue.messages);
-        (notes, std::mem::take(&mut queue.skipped_bytes), queue.closed)
+        let messages = std::mem::take(&mut queue.messages);
+        (messages, std::mem::take(&mut queue.skipped_bytes), queue.closed)
     }
 
     /// Becomes readable when a message is queued.
@@ -286,19 +286,19 @@ mod tests {
 
     #[test]
     fn ticks_wake_once_a_second() {
-        let (mouth, ear) = feed_channel().expect("a feed");
-        let told = [1_000, 1_200, 1_999, 2_000, 2_200].map(|now| {
-            mouth.send(FeedMessage::Tick(now));
-            drain_and_check_wake(&ear)
+        let (sender, receiver) = feed_channel().expect("a feed");
+        let woken = [1_000, 1_200, 1_999, 2_000, 2_200].map(|now| {
+            sender.send(FeedMessage::Tick(now));
+            drain_and_check_wake(&receiver)
         });
-        assert_eq!(told, [true, false, false, true, false]);
+        assert_eq!(woken, [true, false, false, true, false]);
         // A message wakes although the tick before it did not.
-        mouth.send(FeedMessage::Tick(2_400));
-        mouth.send(FeedMessage::ShowToast("news".to_owned()));
-        mouth.send(FeedMessage::Tick(2_600));
-        assert!(drain_and_check_wake(&ear));
-        mouth.send(FeedMessage::Tick(2_800));
-        mouth.send(FeedMessage::Tick(3_000));
-        assert!(drain_and_check_wake(&ear), "a second more, told over a time that waits");
+        sender.send(FeedMessage::Tick(2_400));
+        sender.send(FeedMessage::ShowToast("news".to_owned()));
+        sender.send(FeedMessage::Tick(2_600));
+        assert!(drain_and_check_wake(&receiver));
+        sender.send(FeedMessage::Tick(2_800));
+        sender.send(FeedMessage::Tick(3_000));
+        assert!(drain_and_check_wake(&receiver), "one more second, although a tick is queued");
     }
 }

@@ -41,11 +41,11 @@ impl HeadlessDashboard {
     /// # Errors
     /// If the terminal cannot be created.
     pub fn new(width: u16, height: u16) -> io::Result<HeadlessDashboard> {
-        let told = Arc::new(AtomicUsize::new(0));
+        let written_bytes = Arc::new(AtomicUsize::new(0));
         let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, width, height)) };
-        let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(told.clone())), options)?;
+        let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(written_bytes.clone())), options)?;
         let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(super::theme::ColorScheme::Dark, false));
-        Ok(HeadlessDashboard { app, terminal, written_bytes: told })
+        Ok(HeadlessDashboard { app, terminal, written_bytes })
     }
 
     /// Applies a message.

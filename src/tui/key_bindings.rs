@@ -74,7 +74,7 @@ impl KeyBindings {
         let name = key_name(key)?;
         contexts
             .iter()
-            .find_map(|place| self.bindings_in(*place).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
+            .find_map(|context| self.bindings_in(*context).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
     }
 
     /// The keys of a command in these contexts; `None` if it has none.
@@ -86,10 +86,10 @@ impl KeyBindings {
     /// Every command of these contexts once, with its keys and help text.
     pub fn commands(&self, contexts: &[KeyContext]) -> Vec<(UiCommand, String, &'static str)> {
         let mut all: Vec<(UiCommand, String, &'static str)> = Vec::new();
-        for row in contexts.iter().flat_map(|place| self.bindings_in(*place)) {
+        for row in contexts.iter().flat_map(|context| self.bindings_in(*context)) {
             let [first, other] = row.commands();
             for cmd in if first == other { vec![first] } else { vec![first, other] } {
-                let keys: Vec<&str> = row.keys.iter().filter(|(_, asks)| *asks == cmd).map(|(key, _)| key.as_str()).collect();
+                let keys: Vec<&str> = row.keys.iter().filter(|(_, bound)| *bound == cmd).map(|(key, _)| key.as_str()).collect();
                 match all.iter_mut().find(|(known, ..)| *known == cmd) {
                     Some((_, known, _)) if known.is_empty() => *known = keys.join(" "),
                     Some(_) => {}
@@ -112,8 +112,8 @@ impl KeyBindings {
     /// Replaces the keys of a command in every context.
     pub fn rebind(&mut self, cmd: UiCommand, keys: &[String]) {
         for row in self.rows.iter_mut().filter(|row| row.commands().contains(&cmd)) {
-            let at = row.keys.iter().position(|(_, asks)| *asks == cmd).unwrap_or(row.keys.len());
-            row.keys.retain(|(_, asks)| *asks != cmd);
+            let at = row.keys.iter().position(|(_, bound)| *bound == cmd).unwrap_or(row.keys.len());
+            row.keys.retain(|(_, bound)| *bound != cmd);
             for key in keys.iter().rev() {
                 row.keys.insert(at.min(row.keys.len()), (key.clone(), cmd));
             }
@@ -121,9 +121,9 @@ impl KeyBindings {
         // Removes duplicates of a key in several rows of a context.
         let mut seen: Vec<(KeyContext, String, UiCommand)> = Vec::new();
         for row in &mut self.rows {
-            let place = row.context;
-            row.keys.retain(|(key, asks)| {
-                let known = (place, key.clone(), *asks);
+            let context = row.context;
+            row.keys.retain(|(key, bound)| {
+                let known = (context, key.clone(), *bound);
                 let new = !seen.contains(&known);
                 seen.push(known);
                 new

@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn level_is_detected_from_line() {
-        for (line, told) in [
+        for (line, level) in [
             ("RuntimeError: CUDA error", LogLevel::Error),
             ("Traceback (most recent call last):", LogLevel::Error),
             ("E1122 13:06:05.1 1234 torch/x.py:12] failed", LogLevel::Error),
@@ -323,7 +323,7 @@ mod tests {
             ("DEBUG x", LogLevel::Debug),
             ("step 4 loss 2.3 terror errors: 0", LogLevel::Info),
         ] {
-            assert_eq!(detect_level(line.as_bytes()), told, "{line}");
+            assert_eq!(detect_level(line.as_bytes()), level, "{line}");
         }
     }
 

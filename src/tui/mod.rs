@@ -56,15 +56,15 @@ pub struct Dashboard {
 /// # Errors
 /// If the terminal or the system refuses; the terminal is restored.
 pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: DashboardSettings) -> io::Result<Dashboard> {
-    let (mouth, ear) = feed::feed_channel()?;
+    let (sender, receiver) = feed::feed_channel()?;
     // One action per key press: no host can fill this channel.
-    let (asks, answers) = mpsc::unbounded_channel();
+    let (action_sender, actions) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
     let mut app = App::new(role, sanitizer, settings.theme);
     terminal::enter_dashboard_screen(settings.panic_advice.clone())?;
     let query = settings.query_background_color;
     app.apply_settings(settings);
-    let runner = event_loop::EventLoop::new(app, ear, asks, query);
+    let runner = event_loop::EventLoop::new(app, receiver, action_sender, query);
     let thread = std::thread::Builder::new().name("dashboard".to_owned()).spawn(move || {
         runner.run();
         if done.send(()).is_err() {
@@ -75,7 +75,7 @@ pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: Dashb
         terminal::restore();
         return Err(error);
     }
-    Ok(Dashboard { sender: mouth, actions: answers, ended })
+    Ok(Dashboard { sender, actions, ended })
 }
 
 #[cfg(test)]

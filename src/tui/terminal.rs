@@ -161,9 +161,9 @@ fn hide_dashboard() {
         return;
     }
     let mouse = if MOUSE_CAPTURED.load(Ordering::SeqCst) { write_stdout(MOUSE_OFF) } else { Ok(()) };
-    let told =
+    let left =
         execute!(io::stdout(), event::DisableFocusChange, event::DisableBracketedPaste, terminal::LeaveAlternateScreen, cursor::Show);
-    if let Err(error) = mouse.and(told).and_then(|()| terminal::disable_raw_mode()) {
+    if let Err(error) = mouse.and(left).and_then(|()| terminal::disable_raw_mode()) {
         tracing::debug!(%error, "cannot restore the terminal");
     }
 }
@@ -232,7 +232,7 @@ pub(crate) fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     }
     let one = lock_terminal();
     hide_dashboard();
-    let said = action();
+    let result = action();
     if !has_panicked()
         && let Err(error) = show_dashboard()
     {
@@ -240,7 +240,7 @@ pub(crate) fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     }
     NEEDS_REDRAW.store(true, Ordering::SeqCst);
     drop(one);
-    said
+    result
 }
 
 /// Set when the screen was lent: its content is no longer the last frame.

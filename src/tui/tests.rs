@@ -122,14 +122,14 @@ fn overlays_match_snapshots() {
         shot(&mut scene, "help");
         scene.app.ui.overlay = Some(Overlay::Palette(super::command_palette::CommandPalette::default()));
         shot(&mut scene, "palette");
-        for (name, ask) in [
+        for (name, build) in [
             ("leave", Dialog::choose_exit as fn(&Model) -> Dialog),
             ("stop", Dialog::confirm_stop),
             ("kill", Dialog::confirm_kill),
             ("restart", Dialog::confirm_restart),
             ("tear-down", Dialog::confirm_teardown),
         ] {
-            scene.app.ui.overlay = Some(Overlay::Dialog(ask(&scene.app.model)));
+            scene.app.ui.overlay = Some(Overlay::Dialog(build(&scene.app.model)));
             shot(&mut scene, name);
         }
         scene.app.ui.overlay = Some(Overlay::Dialog(Dialog::confirm_start("wan22", "no run yet; 2 hosts would be launched")));
@@ -273,7 +273,7 @@ fn every_key_is_safe_on_every_screen() {
             }
         }
         assert!(
-            !scene.app.pending_actions.iter().any(|ask| matches!(ask, super::feed::UserAction::Stop | super::feed::UserAction::Kill)),
+            !scene.app.pending_actions.iter().any(|action| matches!(action, super::feed::UserAction::Stop | super::feed::UserAction::Kill)),
             "{name}"
         );
     }
@@ -287,7 +287,7 @@ fn worst_hosts_and_cause_come_first() {
     let rows: Vec<&str> = text.lines().collect();
     assert!(rows[4].contains("gpu04") && rows[4].contains('✗'), "{text}");
     assert!(rows[5].contains("gpu09") && rows[5].contains('?'), "{text}");
-    let cause = rows.iter().position(|row| row.contains("rank 37 exit 1, failed first")).expect("the cause is told");
+    let cause = rows.iter().position(|row| row.contains("rank 37 exit 1, failed first")).expect("the cause is shown");
     assert!(rows[..cause].iter().all(|row| !row.contains("clock is")), "{text}");
 }
 
@@ -361,7 +361,7 @@ fn nvidia_smi_output_is_requested_and_shown() {
     assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0), UserAction::QueryNvidiaSmi(1)], "the next host is asked too");
     scene.app.model.capabilities.role = super::feed::DashboardRole::Replay;
     press_keys(&mut scene.app, "[ r ]");
-    assert_eq!(scene.app.pending_actions.len(), 2, "there is nobody to ask");
+    assert_eq!(scene.app.pending_actions.len(), 2, "a replay requests nothing");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("no nvidia-smi output of this host in the journal"));
 }
 

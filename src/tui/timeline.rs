@@ -218,8 +218,8 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
             (DisplayStatus::Warn, format!("no data from nvidia-smi: {error}"), EventSubject::Host(*host))
         }
         EventKind::Postmortem { host, lines } => {
-            let said = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
-            (DisplayStatus::Warn, said.clone(), EventSubject::Host(*host))
+            let line = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
+            (DisplayStatus::Warn, line.clone(), EventSubject::Host(*host))
         }
         EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("leftover: {text}"), EventSubject::Host(*host)),
         _ => return None,

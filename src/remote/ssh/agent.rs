@@ -145,18 +145,18 @@ async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, 
         std::io::ErrorKind::UnexpectedEof => "closed the connection without answering".to_owned(),
         _ => super::transport::io_error_text(&e),
     };
-    let nonsense = || "returned an invalid list of keys".to_owned();
+    let invalid_list = || "returned an invalid list of keys".to_owned();
     stream.write_all(&REQUEST).await.map_err(broken)?;
     let length = usize::try_from(stream.read_u32().await.map_err(broken)?).unwrap_or(usize::MAX);
     if !(1..=MAX_REPLY_BYTES).contains(&length) {
-        return Err(nonsense());
+        return Err(invalid_list());
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).await.map_err(broken)?;
     match answer.split_first() {
-        Some((&ANSWER, rest)) => parse_identities(rest).ok_or_else(nonsense),
+        Some((&ANSWER, rest)) => parse_identities(rest).ok_or_else(invalid_list),
         Some((&FAILURE, _)) => Err("refuses to list its keys".to_owned()),
-        _ => Err(nonsense()),
+        _ => Err(invalid_list()),
     }
 }
 
@@ -214,9 +214,9 @@ mod tests {
             .unwrap();
         let identity = AgentIdentity::from(key);
         let request = || SignRequest { identity: &identity, hash: None, data: b"data".to_vec() };
-        let mut told = false;
-        let signed = agents.sign(&mut agent, request(), || told = true).await;
-        assert_eq!((signed, told), (Err("did not sign within 50ms".to_owned()), true));
+        let mut notified = false;
+        let signed = agents.sign(&mut agent, request(), || notified = true).await;
+        assert_eq!((signed, notified), (Err("did not sign within 50ms".to_owned()), true));
         let again = agents.sign(&mut agent, request(), || {}).await;
         assert_eq!(again, Err("answered out of order".to_owned()));
         assert_eq!(agents.connect(&path, None).await.err().as_deref(), Some("did not sign within 50ms"));

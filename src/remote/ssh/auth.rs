@@ -236,12 +236,14 @@ impl<'a> AuthAttempt<'a> {
             self.unusable.push(UnusableIdentity { what, hint: String::new() });
             return Ok(AuthProgress::NothingSent);
         };
-        let mut pen =
+        let mut signer =
             KeySigner { source: offer.source, agent: self.agent.as_mut(), keyring: self.keyring, hop: self.hop, deadline: self.deadline };
         let user = self.hop.user.clone();
         let signed = match offer.certificate {
-            Some(certificate) => self.deadline.wait_for(self.handle.authenticate_certificate_with(user, certificate, hash, &mut pen)).await,
-            None => self.deadline.wait_for(self.handle.authenticate_publickey_with(user, key, hash, &mut pen)).await,
+            Some(certificate) => {
+                self.deadline.wait_for(self.handle.authenticate_certificate_with(user, certificate, hash, &mut signer)).await
+            }
+            None => self.deadline.wait_for(self.handle.authenticate_publickey_with(user, key, hash, &mut signer)).await,
         };
         match offer.name {
             Some(name) => self.tried_methods.keys.push(name),
@@ -301,9 +303,9 @@ impl<'a> AuthAttempt<'a> {
         let call = self.handle.authenticate_password(self.hop.user.clone(), given.text.clone());
         let result = self.deadline.wait_for(call).await.ok_or_else(|| self.timeout_error())?;
         let Ok(result) = result else { return Err(self.disconnect_error().await) };
-        let good = matches!(result, AuthResult::Success | AuthResult::Failure { partial_success: true, .. });
+        let accepted = matches!(result, AuthResult::Success | AuthResult::Failure { partial_success: true, .. });
         let after = self.handle_result(result, "password").await?;
-        self.record_answers(&[given], good).await;
+        self.record_answers(&[given], accepted).await;
         Ok(after)
     }
 
@@ -401,11 +403,11 @@ impl<'a> AuthAttempt<'a> {
             return self.refusal_error(None);
         }
         match why.as_deref().and_then(|why| why.strip_prefix(super::client_handler::HOST_SAID_PREFIX)) {
-            Some(said) => {
+            Some(message) => {
                 let tried =
                     if self.tried_methods.is_empty() { String::new() } else { format!(" (tried {})", self.tried_methods.summary()) };
                 AuthError::Final(RemoteError::Refused {
-                    what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(said))),
+                    what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(message))),
                     hint: "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
                 })
             }

@@ -159,8 +159,8 @@ impl AuthAnswerCache {
         let mut known = slot.lock().await;
         let may = |a: &RecordedAnswer| *question == AuthQuestion::Password || (!known.single_use && a.given_at.elapsed() < CODE_LIFETIME);
         let open: Vec<usize> = (from..known.answers.len()).filter(|n| known.answers.get(*n).is_some_and(may)).collect();
-        let good = open.iter().find(|n| known.answers.get(**n).is_some_and(|a| a.accepted));
-        if let Some((number, answer)) = good.or(open.last()).and_then(|n| Some((*n, known.answers.get(*n)?))) {
+        let accepted = open.iter().find(|n| known.answers.get(**n).is_some_and(|a| a.accepted));
+        if let Some((number, answer)) = accepted.or(open.last()).and_then(|n| Some((*n, known.answers.get(*n)?))) {
             return Ok(given(number, &answer.text));
         }
         if hop.auth.batch_mode || known.declined {
@@ -201,8 +201,8 @@ impl AuthAnswerCache {
         let mut fresh = Vec::new();
         for one in answers {
             let slot = self.history(&one.key);
-            let good = slot.lock().await.answers.get(one.index).is_some_and(|a| a.accepted);
-            fresh.extend((!good).then_some(one));
+            let accepted = slot.lock().await.answers.get(one.index).is_some_and(|a| a.accepted);
+            fresh.extend((!accepted).then_some(one));
         }
         let codes: Vec<&SubmittedAnswer> = answers.iter().filter(|g| g.key.1 != AuthQuestion::Password).collect();
         let blamed = if !fresh.is_empty() {

@@ -86,17 +86,17 @@ impl ClientHandler {
             return Ok(self.verifier.clone());
         };
         let printed = command.run(Some(offered)).await.map_err(HandshakeError::HostKey)?;
-        let mut trust = HostKeyVerifier::clone(&self.verifier);
-        trust.set_command_lines(&printed);
-        Ok(Arc::new(trust))
+        let mut verifier = HostKeyVerifier::clone(&self.verifier);
+        verifier.set_command_lines(&printed);
+        Ok(Arc::new(verifier))
     }
 }
 
 /// Parses the presented key; russh has verified that the host owns it.
-fn parse_presented_key(shown: &PublicKeyOrCertificate) -> Result<PresentedKey, HandshakeError> {
+fn parse_presented_key(presented: &PublicKeyOrCertificate) -> Result<PresentedKey, HandshakeError> {
     let blob = |key: &PublicKey| key.to_bytes().map_err(|e| HandshakeError::Ssh(e.into()));
-    let plain = shown.public_key();
-    let certificate = match shown.certificate() {
+    let plain = presented.public_key();
+    let certificate = match presented.certificate() {
         None => None,
         Some(certificate) => {
             let authority = PublicKey::from(certificate.signature_key().clone());
@@ -125,8 +125,8 @@ fn unix_now() -> u64 {
 }
 
 /// A message of the host on one line, bounded.
-fn sanitize_message(said: &str) -> String {
-    let line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+fn sanitize_message(message: &str) -> String {
+    let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     line.trim().to_owned()
 }
 
@@ -146,8 +146,8 @@ pub(super) fn describe_error(error: &russh::Error) -> String {
 impl Handler for ClientHandler {
     type Error = HandshakeError;
 
-    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
-        let offered = parse_presented_key(shown)?;
+    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
+        let offered = parse_presented_key(presented)?;
         // The host authenticates again in every rekey.
         if self.accepted_key.as_ref() == Some(&offered) {
             return Ok(true);

@@ -91,55 +91,56 @@ pub(super) struct HandshakeSetup<'a> {
 impl SshConnection {
     /// Connects, verifies the host key and logs in.
     pub(super) async fn connect(setup: HandshakeSetup<'_>) -> Result<Arc<SshConnection>, ConnectError> {
-        let HandshakeSetup { hop, verifier: trust, keyring, parent: below, queue_permits: places } = setup;
+        let HandshakeSetup { hop, verifier, keyring, parent, queue_permits: places } = setup;
         let deadline = Instant::now() + hop.connect_timeout;
-        let (wire, story) = open_transport(hop, below.as_ref(), deadline).await?;
-        let cut = below.as_ref().map_or_else(CancellationToken::new, |b| b.closed.child_token());
+        let (wire, proxy_log) = open_transport(hop, parent.as_ref(), deadline).await?;
+        let cut = parent.as_ref().map_or_else(CancellationToken::new, |b| b.closed.child_token());
         let guard = cut.clone().drop_guard();
-        let (heard, left, dead) = (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
+        let (greeting, disconnect_info, dead) =
+            (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
         let (refused, refusals) = mpsc::channel(16);
         let patience = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
-        let transport = SshTransport::new(wire, &cut, patience.clone(), heard.clone());
-        let config = Arc::new(russh_config(hop, &trust));
-        let trust = Arc::new(trust);
-        let client = ClientHandler::new(trust.clone(), left.clone(), refused, dead.clone());
+        let transport = SshTransport::new(wire, &cut, patience.clone(), greeting.clone());
+        let config = Arc::new(russh_config(hop, &verifier));
+        let verifier = Arc::new(verifier);
+        let client = ClientHandler::new(verifier.clone(), disconnect_info.clone(), refused, dead.clone());
         let shaking = tokio::time::timeout_at(deadline, russh::client::connect_stream(config, transport, client));
         let mut handle = match shaking.await {
             Ok(Ok(handle)) => handle,
             Ok(Err(trouble)) => {
                 return Err(add_proxy_log(
-                    handshake_failure(hop, &describe_port(hop, below.as_deref()), trouble, &heard, &left),
+                    handshake_failure(hop, &describe_port(hop, parent.as_deref()), trouble, &greeting, &disconnect_info),
                     &cut,
-                    story,
+                    proxy_log,
                 )
                 .await);
             }
             Err(_) => {
                 return Err(add_proxy_log(
-                    ConnectError::Final(handshake_timeout_error(hop, &describe_port(hop, below.as_deref()), &heard)),
+                    ConnectError::Final(handshake_timeout_error(hop, &describe_port(hop, parent.as_deref()), &greeting)),
                     &cut,
-                    story,
+                    proxy_log,
                 )
                 .await);
             }
         };
-        record_host_key(&left, &trust, keyring).await;
+        record_host_key(&disconnect_info, &verifier, keyring).await;
         let clock = PausableDeadline::new(deadline, places);
-        let attempt = AuthAttempt::new(&mut handle, hop, keyring, &left, &clock).run().await;
+        let attempt = AuthAttempt::new(&mut handle, hop, keyring, &disconnect_info, &clock).run().await;
         if let Err(denied) = attempt {
-            return Err(add_proxy_log(auth_failure(hop, below.as_deref(), denied, clock.paused_total()), &cut, story).await);
+            return Err(add_proxy_log(auth_failure(hop, parent.as_deref(), denied, clock.paused_total()), &cut, proxy_log).await);
         }
         patience.set(inactivity_limit(hop));
         Ok(Arc::new(SshConnection {
             name: hop.name.clone(),
             handle: Arc::new(handle),
             closed: dead,
-            disconnect_info: left,
+            disconnect_info,
             abort: cut,
             _guard: guard,
             open_failures: Mutex::new(refusals),
             tasks: TaskTracker::new(),
-            _parent: below,
+            _parent: parent,
         }))
     }
 
@@ -226,9 +227,9 @@ impl SshConnection {
             }
             ended
         };
-        let said = tokio::time::timeout(DISCONNECT_TIMEOUT, bye).await;
+        let result = tokio::time::timeout(DISCONNECT_TIMEOUT, bye).await;
         self.abort.cancel();
-        if !matches!(said, Ok(Ok(()))) && tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
+        if !matches!(result, Ok(Ok(()))) && tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
             tracing::debug!(host = %self.name, "the disconnect was not sent in time");
         }
     }
@@ -264,9 +265,9 @@ fn inactivity_limit(hop: &Hop) -> Duration {
 /// Stores a newly accepted key.
 async fn record_host_key(disconnect_info: &DisconnectInfo, verifier: &Arc<HostKeyVerifier>, keyring: &Keyring) {
     let Some(key) = disconnect_info.new_key.get().cloned() else { return };
-    let trust = verifier.clone();
-    let noted = tokio::task::spawn_blocking(move || trust.record_key(&key, random_bytes()));
-    if let Ok(Some(text)) = noted.await {
+    let verifier = verifier.clone();
+    let recorded = tokio::task::spawn_blocking(move || verifier.record_key(&key, random_bytes()));
+    if let Ok(Some(text)) = recorded.await {
         keyring.show_notice(&text);
     }
 }
@@ -274,9 +275,9 @@ async fn record_host_key(disconnect_info: &DisconnectInfo, verifier: &Arc<HostKe
 /// Adds the result of the program that carried the connection, which is usually the cause.
 async fn add_proxy_log(mut failure: ConnectError, abort: &CancellationToken, proxy_log: Option<ProxyLog>) -> ConnectError {
     let (ConnectError::Busy(error) | ConnectError::LostDuringPrompt(error) | ConnectError::Final(error)) = &mut failure;
-    if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, proxy_log) {
+    if let (RemoteError::Lost { what, hint, .. }, Some(log)) = (error, proxy_log) {
         abort.cancel();
-        *what = format!("{what}; connected through {}", story.describe().await);
+        *what = format!("{what}; connected through {}", log.describe().await);
         "run the command by hand: it must print the greeting of an SSH server".clone_into(hint);
     }
     failure
@@ -307,8 +308,8 @@ async fn open_transport(
             return Ok((Box::new(connect_tcp(hop, deadline).await.map_err(ConnectError::Final)?), None));
         };
         let wrong = |what| RemoteError::InvalidConfig { what, hint: "check that the shell named by $SHELL exists".to_owned() };
-        let (program, story) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
-        return Ok((Box::new(program), Some(story)));
+        let (program, proxy_log) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
+        return Ok((Box::new(program), Some(proxy_log)));
     };
     let fail = |why: String, hint: String, retry| {
         ConnectError::Final(RemoteError::Lost {
@@ -347,7 +348,7 @@ fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> Remot
     let why = match (greeting.first_line(), greeting.non_ssh_line()) {
         (None, _) => format!("it accepted the connection but sent nothing within {within:?}"),
         (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
-        (_, Some(said)) => format!("it sent “{said}” but no SSH greeting within {within:?}"),
+        (_, Some(line)) => format!("it sent “{line}” but no SSH greeting within {within:?}"),
     };
     RemoteError::Lost {
         what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
@@ -358,9 +359,9 @@ fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> Remot
 
 /// The error for a server without SSH 2. (1.99 supports both.)
 fn ssh1_error(hop: &Hop, place: &str, greeting: &Greeting) -> Option<RemoteError> {
-    let said = greeting.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
+    let line = greeting.first_line().filter(|line| line.starts_with("SSH-1.") && !line.starts_with("SSH-1.99"))?;
     Some(RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: it supports only SSH 1 (“{said}”), which is insecure")),
+        what: hop.prefix_message(&format!("could not connect to {place}: it supports only SSH 1 (“{line}”), which is insecure")),
         hint: "the host needs an sshd that supports SSH 2".to_owned(),
         retry: false,
     })
@@ -389,14 +390,14 @@ fn handshake_failure(
     match &error {
         russh::Error::NoCommonAlgo { kind, theirs, .. } => ConnectError::Final(no_common_algorithm_error(hop, kind, theirs)),
         russh::Error::Version => {
-            let said = greeting.first_line().map(|said| format!("; it sent “{said}”")).unwrap_or_default();
+            let line = greeting.first_line().map(|line| format!("; it sent “{line}”")).unwrap_or_default();
             let hint = format!("check that {} is the right port", hop.port);
-            ConnectError::Final(fails(format!("the server on this port is not an SSH server{said}"), &hint, false))
+            ConnectError::Final(fails(format!("the server on this port is not an SSH server{line}"), &hint, false))
         }
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
             let why = match (disconnect_info.reason.get(), greeting.non_ssh_line(), greeting.first_line()) {
                 (Some(why), ..) => why.clone(),
-                (_, Some(said), _) => format!("it sent “{said}” and closed the connection"),
+                (_, Some(line), _) => format!("it sent “{line}” and closed the connection"),
                 (.., Some(_)) => format!("{} during the key exchange", describe_error(&error)),
                 (.., None) => format!("{} before sending anything", describe_error(&error)),
             };

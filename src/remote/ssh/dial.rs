@@ -237,8 +237,8 @@ mod tests {
         let closed = socket_addr("127.0.0.1:1");
         let failed =
             race_addresses(vec![closed, silent], &[], Instant::now() + Duration::from_millis(600)).await.expect_err("nobody answers");
-        let told = describe_failures(&failed, Duration::from_millis(600));
-        assert_eq!(told, format!("{closed}: connection refused; {silent}: no answer within 600ms"));
+        let text = describe_failures(&failed, Duration::from_millis(600));
+        assert_eq!(text, format!("{closed}: connection refused; {silent}: no answer within 600ms"));
     }
 
     #[tokio::test]

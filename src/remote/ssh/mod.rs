@@ -164,12 +164,12 @@ impl FleetInner {
     }
 
     async fn connect_hop(&self, hop: &Hop, route: &str, parent: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
-        let door = format!("{route}{}:{}", hop.host, hop.port);
-        let door = self
+        let server = format!("{route}{}:{}", hop.host, hop.port);
+        let server = self
             .server_slots
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .entry(door)
+            .entry(server)
             .or_insert_with(|| Arc::new(Semaphore::new(HANDSHAKES_PER_SERVER)))
             .clone();
         self.report_unsupported_algorithms(hop);
@@ -177,7 +177,7 @@ impl FleetInner {
         let mut spent = Duration::ZERO;
         let mut questions = 0;
         loop {
-            let turns = HandshakeSlots { server: &door, is_retry: waits.len() < BACK_OFF.len() };
+            let turns = HandshakeSlots { server: &server, is_retry: waits.len() < BACK_OFF.len() };
             let failure = match self.attempt_handshake(hop, turns, parent.clone(), &mut spent).await {
                 Ok(link) => return Ok(link),
                 Err(failure) => failure,
@@ -213,9 +213,8 @@ impl FleetInner {
         let _door = slots.server.acquire().await.map_err(closed)?;
         places.push(self.handshake_slots.clone().acquire_owned().await.map_err(closed)?);
         let began = Instant::now();
-        let trust = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
-        let made =
-            SshConnection::connect(HandshakeSetup { hop, verifier: trust, keyring: &self.keyring, parent, queue_permits: places }).await;
+        let verifier = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
+        let made = SshConnection::connect(HandshakeSetup { hop, verifier, keyring: &self.keyring, parent, queue_permits: places }).await;
         *spent += began.elapsed();
         made
     }
@@ -234,11 +233,11 @@ impl FleetInner {
         let (files, name, head, policy) =
             (self.host_key_files.clone(), hop.name.clone(), hop.prefix_message(""), hop.host_key_policy.clone());
         let reading = tokio::task::spawn_blocking(move || files.load_verifier(&name, &head, &policy)).await;
-        let mut trust = reading.map_err(|e| RemoteError::InvalidConfig { what: format!("known_hosts: {e}"), hint: String::new() })??;
+        let mut verifier = reading.map_err(|e| RemoteError::InvalidConfig { what: format!("known_hosts: {e}"), hint: String::new() })??;
         if let Some(command) = &hop.host_key_policy.known_hosts_command {
-            trust.set_command_lines(&command.run(None).await?);
+            verifier.set_command_lines(&command.run(None).await?);
         }
-        Ok(trust)
+        Ok(verifier)
     }
 }
 

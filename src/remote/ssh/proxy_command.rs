@@ -50,11 +50,11 @@ pub(super) fn start_proxy(proxy: &ProxyCommand) -> Result<(ProxyProcess, ProxyLo
     let started = ProcessGroup::spawn(proxy.shell.as_str(), &["-c", &script], true);
     let (group, (input, output, err)) =
         started.map_err(|e| format!("ProxyCommand `{command}` ({place}): {} could not be started: {e}", proxy.shell))?;
-    let (told, over, tasks) = (Arc::new(ProxyEnd::default()), CancellationToken::new(), TaskTracker::new());
-    tasks.spawn(watch_exit(group, over.clone(), told.clone()));
-    tasks.spawn(collect_stderr(err, over.clone(), told.clone()));
+    let (end, over, tasks) = (Arc::new(ProxyEnd::default()), CancellationToken::new(), TaskTracker::new());
+    tasks.spawn(watch_exit(group, over.clone(), end.clone()));
+    tasks.spawn(collect_stderr(err, over.clone(), end.clone()));
     tasks.close();
-    Ok((ProxyProcess { input, output, _stop: over.drop_guard() }, ProxyLog { command, origin: place, end: told, tasks }))
+    Ok((ProxyProcess { input, output, _stop: over.drop_guard() }, ProxyLog { command, origin: place, end, tasks }))
 }
 
 /// Waits for the program or its connection to end; in the latter case it gets TERM and soon KILL.
@@ -84,9 +84,9 @@ async fn collect_stderr(mut err: ChildStderr, closed: CancellationToken, proxy_e
             // Its output before it was asked to exit.
             None => tokio::time::timeout(EXIT_GRACE, err.read(&mut bytes)).await.unwrap_or(Ok(0)),
         };
-        let Some(said) = read.ok().filter(|n| *n > 0).and_then(|n| bytes.get(..n)) else { return };
+        let Some(received) = read.ok().filter(|n| *n > 0).and_then(|n| bytes.get(..n)) else { return };
         let mut tail = proxy_end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.extend_from_slice(said);
+        tail.extend_from_slice(received);
         let more = tail.len().saturating_sub(STDERR_TAIL_BYTES);
         tail.drain(..more);
     }
@@ -102,8 +102,8 @@ impl ProxyLog {
         let status =
             self.end.status.get().filter(|s| !hung_up(s)).map(|s| format!("; {}", process::describe_exit_status(*s))).unwrap_or_default();
         let tail = self.end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = process::last_lines(&tail).map(|line| format!("; it printed “{line}”")).unwrap_or_default();
-        format!("ProxyCommand `{}` ({}){status}{said}", self.command, self.origin)
+        let output = process::last_lines(&tail).map(|line| format!("; it printed “{line}”")).unwrap_or_default();
+        format!("ProxyCommand `{}` ({}){status}{output}", self.command, self.origin)
     }
 }
 

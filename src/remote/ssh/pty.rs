@@ -131,13 +131,13 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
         tracing::debug!(%error, "a session did not start");
         return;
     }
-    while let Some(told) = input.recv().await {
-        let said = match told {
+    while let Some(message) = input.recv().await {
+        let sent = match message {
             ChannelInput::Bytes(bytes) => write.data_bytes(bytes).await,
             ChannelInput::Resize(columns, rows) => write.window_change(columns.into(), rows.into(), 0, 0).await,
             ChannelInput::Eof => write.eof().await,
         };
-        if let Err(error) = said {
+        if let Err(error) = sent {
             tracing::debug!(%error, "a session takes no more input");
             // Its output may still arrive.
             input.close();

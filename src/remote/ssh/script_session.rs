@@ -127,17 +127,17 @@ impl ScriptSession {
 
     pub(super) fn truncated_error(&self, status: &ChannelStatus, stderr: &[u8], noise: &[u8]) -> RemoteError {
         let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
-        let said = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
+        let detail = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
         // A restricted shell refuses to start /bin/sh every time, so this is not retryable.
-        if said.ends_with("exec: restricted") {
+        if detail.ends_with("exec: restricted") {
             return RemoteError::Refused {
-                what: format!("the login shell does not run /bin/sh for `{}`{said}", self.title),
+                what: format!("the login shell does not run /bin/sh for `{}`{detail}", self.title),
                 hint:
                     "a restricted shell cannot run ranks: give the ssh user a full one (`chsh -s /bin/bash USER`), or set another ssh.user"
                         .to_owned(),
             };
         }
-        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{said}", status.describe()), &self.masks) }
+        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{detail}", status.describe()), &self.masks) }
     }
 
     pub(super) fn no_shell_error(&self) -> RemoteError {
@@ -279,7 +279,7 @@ impl ScriptSession {
         mut scanner: BeginMarkScanner,
         status: &mut ChannelStatus,
     ) -> Option<u32> {
-        let heard = async {
+        let pid_printed = async {
             while scanner.may_print_shell_pid() && !status.closed {
                 match read.wait().await.map(|message| apply_channel_message(message, status)) {
                     Some(ChannelOutput::Stdout(bytes)) => drop(scanner.push(&bytes)),
@@ -289,7 +289,7 @@ impl ScriptSession {
             }
         };
         tokio::select! {
-            () = heard => {}
+            () = pid_printed => {}
             () = self.connection_closed.cancelled() => {}
             () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell to kill has not reported its pid"),
         }

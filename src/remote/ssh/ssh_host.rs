@@ -47,7 +47,7 @@ pub(super) struct SshHost {
 impl SshHost {
     pub(super) fn new(connection: Arc<SshConnection>, connect: ConnectionFactory) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
-        let (ways, alone) = (Semaphore::new(MAX_TCP_PROBES), RwLock::new(()));
+        let (probe_slots, alone) = (Semaphore::new(MAX_TCP_PROBES), RwLock::new(()));
         let sessions = SessionPool::new(connection.clone(), connect);
         SshHost {
             connection,
@@ -55,7 +55,7 @@ impl SshHost {
             commands: slots(COMMAND_SESSIONS),
             priority: slots(PRIORITY_SESSIONS),
             streams: slots(STREAM_SESSIONS),
-            tcp_probes: ways,
+            tcp_probes: probe_slots,
             probe_lock: alone,
         }
     }
@@ -113,10 +113,10 @@ impl SshHost {
         let mut job = self.new_session(command);
         let line = shell_quote::encode_for_login_shell(&command.script);
         let (output, pieces) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
-        let (input, told) = mpsc::channel(INPUT_QUEUE_CHUNKS);
+        let (input, input_receiver) = mpsc::channel(INPUT_QUEUE_CHUNKS);
         let (started, rx) = oneshot::channel();
         let (ended, end) = oneshot::channel();
-        let ends = InteractiveEnds { output, input: told, started };
+        let ends = InteractiveEnds { output, input: input_receiver, started };
         self.connection.tasks.spawn(async move {
             let how = job.run_interactive(line, terminal, ends).await;
             if ended.send(how).is_err() {

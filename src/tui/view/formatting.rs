@@ -47,8 +47,8 @@ pub(super) fn format_hms(millis: i64) -> String {
 }
 
 /// `14:02:11` at this offset from UTC in seconds.
-pub(crate) fn time_of_day(at: UnixMillis, zone: i64) -> String {
-    format_hms((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
+pub(crate) fn time_of_day(at: UnixMillis, utc_offset: i64) -> String {
+    format_hms((at.div_euclid(1000) + utc_offset).rem_euclid(86_400) * 1000)
 }
 
 /// `412W`, `5.1kW`.

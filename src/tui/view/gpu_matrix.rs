@@ -191,7 +191,7 @@ impl<'a> GpuMatrix<'a> {
         let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
         let (glyph, status) = match host_status::gpu_glyph(&shown, has_stale_gpus(self.model, host)) {
             (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => ('!', DisplayStatus::Error),
-            told => told,
+            other => other,
         };
         let mut style = match (status, value) {
             (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => self.model.theme.status_style(DisplayStatus::Warn),

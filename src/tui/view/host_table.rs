@@ -90,8 +90,8 @@ impl HostTable {
             table.rows.push(row);
             if open {
                 let standing = model.host_statuses.get(first as usize).cloned().unwrap_or_default();
-                let host_status::HostStatus { ranks, status, reason: why, last_output_at: heard } = standing;
-                table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at: heard, is_member: true });
+                let host_status::HostStatus { ranks, status, reason: why, last_output_at } = standing;
+                table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at, is_member: true });
                 table.rows.extend(others);
             }
         }

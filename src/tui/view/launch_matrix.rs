@@ -182,8 +182,8 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
         let steps: Vec<&StepState> = own.iter().copied().filter(|step| step.info.phase == *phase).collect();
         (!steps.is_empty()).then(|| phase_cell(&steps, model.now))
     };
-    let telling = own.iter().find(|s| s.status == StepStatus::Failed).or_else(|| own.iter().find(|s| s.status == StepStatus::Running));
-    let note = telling.map_or_else(String::new, |step| {
+    let step = own.iter().find(|s| s.status == StepStatus::Failed).or_else(|| own.iter().find(|s| s.status == StepStatus::Running));
+    let note = step.map_or_else(String::new, |step| {
         let retries = if step.retries > 0 { format!(" (try {})", step.retries + 1) } else { String::new() };
         let what = match count_live_ranks(model, &[host]) {
             (left, all) if step.info.phase == Phase::Stop && step.status == StepStatus::Running && all > 0 => {

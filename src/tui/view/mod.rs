@@ -240,10 +240,10 @@ fn title_line(model: &Model, width: usize) -> Line<'static> {
 
 fn mode_text(model: &Model) -> String {
     match (model.capabilities.role, model.replay_clock) {
-        (DashboardRole::Replay, Some(pace)) => {
-            let whole = (pace.end - pace.start).max(1);
-            let percent = ((model.now - pace.start) * 100 / whole).clamp(0, 100);
-            let speed = if pace.paused { "paused".to_owned() } else { format!("x{}", pace.speed) };
+        (DashboardRole::Replay, Some(clock)) => {
+            let whole = (clock.end - clock.start).max(1);
+            let percent = ((model.now - clock.start) * 100 / whole).clamp(0, 100);
+            let speed = if clock.paused { "paused".to_owned() } else { format!("x{}", clock.speed) };
             format!("replay {percent}% {speed}")
         }
         (DashboardRole::Replay, None) => "replay".to_owned(),

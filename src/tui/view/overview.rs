@@ -154,24 +154,24 @@ fn tail_line(model: &Model, label: &str, line: &str, width: usize) -> Line<'stat
 
 /// Updates the last lines of ranks with new output.
 fn update_last_lines(view: &mut OverviewPane, model: &Model) {
-    let said = &mut view.last_lines;
-    said.retain(|rank, _| model.state.ranks.contains_key(rank));
+    let last = &mut view.last_lines;
+    last.retain(|rank, _| model.state.ranks.contains_key(rank));
     for rank in model.state.ranks.values() {
         let seen = (rank.restart, rank.recent_lines.next_offset);
-        if said.get(&rank.rank).is_some_and(|said| said.log_position == seen) {
+        if last.get(&rank.rank).is_some_and(|last| last.log_position == seen) {
             continue;
         }
         let line = rank.recent_lines.last_lines(1).pop().map(|last| model.sanitize(&last)).unwrap_or_default();
         let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-        said.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
+        last.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
     }
 }
 
 /// The last lines; ranks whose lines differ only in digits are grouped, largest group first.
 fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)> {
     let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
-    for (rank, said) in view.last_lines.iter().filter(|(_, said)| !said.line.is_empty()) {
-        groups.entry(&said.group_key).or_insert_with(|| (Vec::new(), &said.line)).0.push(*rank);
+    for (rank, last) in view.last_lines.iter().filter(|(_, last)| !last.line.is_empty()) {
+        groups.entry(&last.group_key).or_insert_with(|| (Vec::new(), &last.line)).0.push(*rank);
     }
     let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();
     groups.sort_by_key(|(ranks, _)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));

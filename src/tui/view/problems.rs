@@ -90,20 +90,21 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
 
 /// Diagnosed causes, first cause first.
 fn cause_problems(model: &Model) -> Vec<RunProblem> {
-    let told = |found: &DiagnosisFinding| {
+    let to_problem = |found: &DiagnosisFinding| {
         let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
-        let felt = if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
+        let affected =
+            if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
         RunProblem {
             status: DisplayStatus::Error,
-            text: format!("{}  {what}{why}{felt}", finding::format_location(found, &model.state, &model.sanitizer)),
+            text: format!("{}  {what}{why}{affected}", finding::format_location(found, &model.state, &model.sanitizer)),
             hosts: found.hosts.clone(),
             log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
             next_step: next,
         }
     };
-    diagnose::diagnose_run(&model.evidence, &model.state).iter().map(told).collect()
+    diagnose::diagnose_run(&model.evidence, &model.state).iter().map(to_problem).collect()
 }
 
 fn add_rank_problems(model: &Model, problems: &mut ProblemList) {

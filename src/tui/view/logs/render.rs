@@ -119,19 +119,12 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     let logs = pane;
     let mut facts = Vec::new();
     if logs.scope == LogScope::Single {
-        let heard = pane.shown_log(&model.state).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
-        if heard > 0 {
-            facts.push(format!("last {} ago", formatting::format_age(heard, model.now)));
+        let last_output = pane.shown_log(&model.state).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
+        if last_output > 0 {
+            facts.push(format!("last {} ago", formatting::format_age(last_output, model.now)));
         }
     } else {
-        // Skipped lines and bytes are missing from merged logs only: the log of one rank is read from its file.
-        if model.log_ring.skipped_lines > 0 {
-            let lines = usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX);
-            facts.push(format!("{} not shown", style::count_noun(lines, "line")));
-        }
-        if model.skipped_log_bytes > 0 {
-            facts.push(format!("{} not shown", format_size(model.skipped_log_bytes)));
-        }
+        facts.extend(skipped_facts(model));
     }
     // Lines carry no timestamp: this is when their bytes arrived, live or in the journal.
     let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
@@ -140,8 +133,8 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
         TimeColumn::Relative => facts.push(format!("age by {source}")),
         TimeColumn::TimeOfDay => facts.push(format!("time of {source}")),
     }
-    let ways = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all redraws"), (logs.wrap, "wrap")];
-    facts.extend(ways.iter().filter(|(on, _)| *on).map(|(_, word)| (*word).to_owned()));
+    let modes = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all redraws"), (logs.wrap, "wrap")];
+    facts.extend(modes.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
     if logs.first_column > 0 && !logs.wrap {
         facts.push(format!("column {}", logs.first_column));
     }
@@ -180,6 +173,14 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
         (false, new) => format!("v {new} new"),
     });
     facts
+}
+
+/// Lines and bytes missing from merged logs; the log of one rank is read from its file and has them.
+fn skipped_facts(model: &Model) -> impl Iterator<Item = String> {
+    let lines = usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX);
+    let lines = (lines > 0).then(|| format!("{} not shown", style::count_noun(lines, "line")));
+    let bytes = (model.skipped_log_bytes > 0).then(|| format!("{} not shown", format_size(model.skipped_log_bytes)));
+    lines.into_iter().chain(bytes)
 }
 
 fn format_size(n: u64) -> String {

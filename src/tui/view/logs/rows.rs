@@ -56,11 +56,11 @@ pub(super) fn with_shown_log<T>(
     let name = model.state.host_name(host);
     let mut len = stored.len(name, file)?;
     if model.capabilities.role == DashboardRole::Replay && model.stored_logs.is_some() {
-        let told = match file {
+        let known_len = match file {
             LogFile::Launcher => model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
             LogFile::Rank { rank, .. } => model.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
         };
-        len = len.min(told.unwrap_or(0));
+        len = len.min(known_len.unwrap_or(0));
     }
     act(&LogSource { logs: stored, host, host_name: name, file, len }).map(Some)
 }
